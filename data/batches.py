@@ -1,0 +1,54 @@
+"""The treaty between the data side and the training side: for each objective, its batch's keys, types and shapes.
+
+B rows of the batch   L row length   P masked positions of a row   T target length
+
+`tokens`, `inputs`  ids, padded on the right           `valid`, `inputs_valid`  True where there is a token
+`positions`         indices into the row, ascending    `targets`  the ids to predict
+`weights`           1.0 where a target counts, 0.0 on padding; a row that only fills up a batch has weights of 0
+"""
+
+import numpy as np
+
+ROWS = {"tokens": ("int32", "BL"), "valid": ("bool", "BL")}
+MASKED = {"positions": ("int32", "BP"), "targets": ("int32", "BP"), "weights": ("float32", "BP")}
+
+BATCHES = {
+    "masked_lm": ROWS | MASKED,
+    "sentence_pair": ROWS
+    | MASKED
+    | {
+        "segments": ("int32", "BL"),  # 0 for [CLS] A [SEP] and for padding, 1 for B [SEP]
+        "next_sentence": ("int32", "B"),  # 0: B follows A; 1: B comes from another document
+        "next_weights": ("float32", "B"),
+    },
+    "span_corruption": {
+        "inputs": ("int32", "BL"),
+        "inputs_valid": ("bool", "BL"),
+        "targets": ("int32", "BT"),
+        "weights": ("float32", "BT"),
+    },
+}
+
+
+def shapes(objective, batch_size):
+    """{key: (dtype, shape)} of a batch of `batch_size` rows for an objective's configuration.
+
+    An objective's configuration has a `name` and gives the sizes of its letters by `dims()`, e.g. {"L": 128, "P": 20}.
+    """
+    sizes = {"B": batch_size, **objective.dims()}
+    return {
+        key: (np.dtype(dtype), tuple(sizes[letter] for letter in dims))
+        for key, (dtype, dims) in BATCHES[objective.name].items()
+    }
+
+
+def check(batch, objective, batch_size):
+    """Raise a ValueError that names the key unless `batch` is what the treaty says."""
+    expected = shapes(objective, batch_size)
+    if batch.keys() != expected.keys():
+        missing, extra = sorted(expected.keys() - batch.keys()), sorted(batch.keys() - expected.keys())
+        raise ValueError(f"{objective.name} batch: missing {missing}, not in data/batches.py: {extra}")
+    for key, (dtype, shape) in expected.items():
+        if batch[key].dtype != dtype or batch[key].shape != shape:
+            seen = f"{batch[key].dtype}{list(batch[key].shape)}"
+            raise ValueError(f"{objective.name} batch: {key} is {seen}, the treaty says {dtype}{list(shape)}")

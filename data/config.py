@@ -1,0 +1,15 @@
+"""What a run reads: the token store, the objective and the size of the global batch."""
+
+from dataclasses import dataclass
+
+from data.objectives import MaskedLm, SentencePair, SpanCorruption
+
+
+@dataclass(frozen=True)
+class Data:
+    store: str = ""  # folder (or gs:// path) that `prepare` wrote
+    objective: MaskedLm | SentencePair | SpanCorruption = MaskedLm()
+    batch_size: int = 32  # rows of the global batch, over all hosts
+    rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest
+    threads: int = 2  # CPU threads that build batches, on each host
+    prefetch: int = 2  # batches that wait ready, on each host

@@ -1,0 +1,7 @@
+"""Objectives turn rows of token ids into batches; one file each, and this table names them."""
+
+from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_pair import SentencePair
+from data.objectives.span_corruption import SpanCorruption
+
+OBJECTIVES = {objective.name: objective for objective in (MaskedLm, SentencePair, SpanCorruption)}
