@@ -1,0 +1,129 @@
+"""BERT (Devlin et al. 2018): a Transformer encoder that learns language by filling in words from both sides.
+
+It guesses masked words from what stands before and behind them, and whether the second of two texts followed the first.
+
+B batch   L length   P masked positions   D width   V vocabulary   S segments   C is next, is not
+"""
+
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models.layers.attention import Attention, padding_mask
+from models.layers.linear import Dense, Embed
+from models.layers.mlp import Mlp, gelu
+from models.layers.norms import LayerNorm
+from models.layers.stack import Stack, unchanged
+from models.layers.wiring import PostNormLayer
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """BERT-base; `width` is the paper's hidden size H, `depth` its L, `heads` its A. BERT-large: 1024, 24, 16, mlp 4096."""
+
+    vocab: int = 30522
+    length: int = 512  # the longest row: positions are learned
+    segments: int = 2
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-12
+    scan: bool = True
+    remat: bool = False
+
+
+class Embeddings(nn.Module):
+    """word + position + segment, normalised (section 3, figure 2)."""
+
+    config: BertConfig
+
+    def setup(self):
+        c = self.config
+        self.words = Embed(c.vocab, c.width)
+        self.positions = Embed(c.length, c.width)
+        self.segments = Embed(c.segments, c.width)
+        self.norm = LayerNorm(c.epsilon)
+        self.drop = nn.Dropout(c.dropout)
+
+    def __call__(self, tokens_BL, segments_BL, train):
+        c = self.config
+        L = tokens_BL.shape[1]
+        if L > c.length:
+            raise ValueError(f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)")
+        x_BLD = self.words(tokens_BL) + self.positions.embedding[:L]
+        # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one after the other.
+        table_SD = self.segments.embedding
+        x_BLD += jax.nn.one_hot(segments_BL, c.segments, dtype=table_SD.dtype) @ table_SD
+        return self.drop(self.norm(x_BLD), deterministic=not train)
+
+
+class Bert(nn.Module):
+    """The encoder, and the pooler that reads its first position."""
+
+    config: BertConfig
+    constrain: Callable = unchanged
+
+    def setup(self):
+        c = self.config
+        layer = partial(
+            PostNormLayer,
+            attention=partial(Attention, c.heads, dropout=partial(nn.Dropout, c.attention_dropout)),
+            mlp=partial(Mlp, c.mlp, act=gelu),
+            norm=partial(LayerNorm, c.epsilon),
+            dropout=partial(nn.Dropout, c.dropout),
+        )
+        self.embeddings = Embeddings(c)
+        self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        self.pooler = Dense(c.width)
+
+    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+        segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
+        x_BLD = self.embeddings(tokens_BL, segments_BL, train)
+        x_BLD = self.encoder(x_BLD, train, mask=padding_mask(valid_BL))
+        return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
+
+
+class WordHead(nn.Module):
+    """A score for every word, by its similarity to the word's embedding (section 3.1, task 1; appendix A.2)."""
+
+    config: BertConfig
+
+    @nn.compact
+    def __call__(self, x_BPD, words):
+        c = self.config
+        h_BPD = gelu(Dense(c.width, name="transform")(x_BPD))
+        h_BPD = LayerNorm(c.epsilon, name="norm")(h_BPD)
+        return words.attend(h_BPD) + self.param("bias", nn.initializers.zeros, (c.vocab,)).astype(jnp.float32)
+
+
+class BertForPretraining(nn.Module):
+    """Masked words and next sentence.
+
+    tokens_BL, segments_BL, positions_BP: int32; valid_BL: bool, False on padding. Returns float32 logits: of the words at
+    `positions_BP` [B, P, V], or at every position [B, L, V] without them, and [B, 2] of "B follows A" (0) or not (1).
+    """
+
+    config: BertConfig
+    constrain: Callable = unchanged
+
+    def setup(self):
+        self.bert = Bert(self.config, self.constrain)
+        self.word = WordHead(self.config)
+        self.next = Dense(2)
+
+    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
+        x_BLD, pooled_BD = self.bert(tokens_BL, valid_BL, segments_BL, train)
+        if positions_BP is not None:  # before the vocabulary, which is the costliest product of a small model
+            x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
+        return self.word(x_BLD, self.bert.embeddings.words), self.next(pooled_BD).astype(jnp.float32)
+
+    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+        """The last layer's hidden states [B, L, D] and the pooled first one [B, D]."""
+        return self.bert(tokens_BL, valid_BL, segments_BL, train)

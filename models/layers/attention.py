@@ -1,0 +1,70 @@
+"""Multi-head attention (Vaswani et al. 2017, section 3.2): each position reads a weighted mean of the others.
+
+B batch   L length   M length of what is read   D width   H heads   K head width
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models.layers.linear import TRUNCATED, Dense, Init, Part
+
+
+def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None):
+    """softmax(scale * q k' + bias) v, where mask is True; the softmax in float32, the result in the type of v.
+
+    mask: bool, bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: applied to the weights.
+    A position that may read nothing gets the mean of all v, which is finite and so harmless to weigh with 0 later.
+    """
+    scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
+    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32) * scale
+    if bias is not None:
+        scores_BHLM += bias.astype(jnp.float32)
+    if mask is not None:
+        scores_BHLM = jnp.where(mask, scores_BHLM, jnp.finfo(jnp.float32).min)
+    weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
+    if drop is not None:
+        weights_BHLM = drop(weights_BHLM)
+    return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
+
+
+def padding_mask(valid_BM):
+    """[B, 1, 1, M]: whoever reads, reads only what is there."""
+    return valid_BM[:, None, None, :]
+
+
+def causal_mask(length):
+    """[1, 1, L, L]: position l reads positions up to and including l."""
+    return jnp.tril(jnp.ones((1, 1, length, length), bool))
+
+
+class Attention(nn.Module):
+    """Project, `core`, project. A paper that changes the softmax passes its own `core`; x reads `memory`, or itself."""
+
+    heads: int
+    head_width: int | None = None  # D / H unless given
+    use_bias: bool = True
+    init: Init = TRUNCATED
+    query_init: Init | None = None  # `init` unless given
+    dropout: Part = partial(nn.Dropout, 0.0)  # on the attention weights
+    core: Callable = attend
+
+    @nn.compact
+    def __call__(self, x_BLD, memory_BMD=None, train=False, **kw):
+        D = x_BLD.shape[-1]
+        if self.head_width is None and D % self.heads:
+            raise ValueError(f"a width of {D} does not divide into {self.heads} heads")
+        shape_HK = (self.heads, self.head_width or D // self.heads)
+        project = partial(Dense, use_bias=self.use_bias, init=self.init)
+        memory_BMD = x_BLD if memory_BMD is None else memory_BMD
+
+        q_BLHK = project(shape_HK, init=self.query_init or self.init, name="query")(x_BLD)
+        k_BMHK = project(shape_HK, name="key")(memory_BMD)
+        v_BMHK = project(shape_HK, name="value")(memory_BMD)
+        drop = self.dropout(deterministic=not train)
+        # A kernel that cannot drop must see None when there is nothing to drop.
+        o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=drop if train and drop.rate else None, **kw)
+        return project(D, contract=2, name="out")(o_BLHK)

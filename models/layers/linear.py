@@ -1,0 +1,42 @@
+"""Linear maps and embedding tables: one place for initialisers and for the names of parameters.
+
+B batch   L length   D width   V vocabulary
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
+Init = nn.initializers.Initializer
+
+# N(0, 0.02) cut at two standard deviations and not rescaled, as BERT's own code draws it: the weights' deviation is 0.0176.
+TRUNCATED = nn.initializers.truncated_normal(0.02)
+# N(0, 1/n) for a kernel that sums n terms: the output is as large as the input.
+FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
+
+
+def Dense(features, *, contract=1, use_bias=True, init: Init = TRUNCATED, name=None):
+    """`x @ kernel + bias` over the last `contract` dimensions of x; `features` may be several dimensions, e.g. (H, K)."""
+    axis = tuple(range(-contract, 0))
+    return nn.DenseGeneral(features, axis=axis, use_bias=use_bias, kernel_init=init, name=name)
+
+
+class Embed(nn.Module):
+    """A table of vectors, `embedding` [V, D]: read by id on the way in, and by similarity on the way out (`attend`)."""
+
+    size: int
+    width: int
+    init: Init = TRUNCATED
+
+    def setup(self):
+        self.embedding = self.param("embedding", self.init, (self.size, self.width))
+
+    def __call__(self, ids):
+        """ids [...] int32 -> vectors [..., D]. An id outside of the table gives NaN, never its neighbour's vector."""
+        return jnp.take(self.embedding, ids, axis=0, mode="fill")
+
+    def attend(self, x):
+        """x [..., D] -> scores [..., V] of every row of the table, float32."""
+        return jnp.einsum("...d,vd->...v", x, self.embedding, preferred_element_type=jnp.float32)

@@ -1,0 +1,36 @@
+"""Norms over the last dimension, computed in float32 and returned in the type of the input.
+
+B batch   L length   D width
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+class LayerNorm(nn.Module):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias (Ba et al. 2016, section 3.1)."""
+
+    epsilon: float = 1e-6
+
+    @nn.compact
+    def __call__(self, x_BLD):
+        scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
+        bias_D = self.param("bias", nn.initializers.zeros, x_BLD.shape[-1:])
+        x = x_BLD.astype(jnp.float32)
+        x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
+        x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
+
+
+class RMSNorm(nn.Module):
+    """x / sqrt(mean(x^2) + epsilon) * scale: no mean, no bias (Zhang and Sennrich 2019, section 3)."""
+
+    epsilon: float = 1e-6
+
+    @nn.compact
+    def __call__(self, x_BLD):
+        scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
+        x = x_BLD.astype(jnp.float32)
+        x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return (x * scale_D.astype(jnp.float32)).astype(x_BLD.dtype)

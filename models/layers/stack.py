@@ -1,0 +1,49 @@
+"""Depth: the same layer many times, unrolled or as one compiled body that is scanned over its weights.
+
+B batch   L length   D width
+"""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+
+from models.layers.linear import Part
+
+
+def unchanged(x):
+    return x
+
+
+class Stack(nn.Module):
+    """`depth` layers in a row; parameters in `layers` with a leading axis (scan), or in `layer_0`, `layer_1`, ...
+
+    scan: compile one layer instead of `depth`; the result is the same, dropout masks aside.
+    remat: keep only each layer's input for the backward pass and compute the rest again (Chen et al. 2016).
+    constrain: applied to the activations at the top of each layer, where a trainer may say how they lie on its devices.
+    """
+
+    layer: Part
+    depth: int
+    scan: bool = True
+    remat: bool = False
+    constrain: Callable = unchanged
+
+    @nn.compact
+    def __call__(self, x_BLD, train, **kw):
+        def body(layer, x_BLD, _):
+            return layer(self.constrain(x_BLD), train, **kw), None
+
+        if self.remat:
+            body = nn.remat(body, prevent_cse=not self.scan)  # a scan keeps the two computations apart by itself
+        if self.scan:
+            body = nn.scan(
+                body,
+                length=self.depth,
+                variable_axes={"params": 0},
+                split_rngs={"params": True, "dropout": True},
+                metadata_params={nn.PARTITION_NAME: "layers"},
+            )
+            return body(self.layer(name="layers"), x_BLD, None)[0]
+        for i in range(self.depth):
+            x_BLD, _ = body(self.layer(name=f"layer_{i}"), x_BLD, None)
+        return x_BLD

@@ -1,0 +1,160 @@
+"""T5 (Raffel et al. 2019): one encoder-decoder that turns every language task into text in, text out.
+
+Positions are only a bias on the attention scores, learned by distance and shared by the layers of a stack; norms only
+rescale; scores are not divided by sqrt(K), because the initialisation already is.
+
+B batch   L target length   M input length   D width   H heads   R distances   V vocabulary
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from models.layers.attention import Attention, attend, causal_mask, padding_mask
+from models.layers.linear import FAN_IN, Dense, Embed
+from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
+from models.layers.norms import RMSNorm
+from models.layers.stack import Stack, unchanged
+from models.layers.wiring import PreNormLayer
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Config:
+    """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, not tied, mlp 2048."""
+
+    vocab: int = 32128
+    width: int = 768
+    depth: int = 12
+    decoder_depth: int = 12
+    heads: int = 12
+    head_width: int = 64
+    mlp: int = 3072
+    gated: bool = False  # v1.1: a gated GELU where v1.0 has a ReLU
+    tied: bool = True  # v1.1: the output has a table of its own
+    buckets: int = 32
+    max_distance: int = 128
+    dropout: float = 0.1
+    epsilon: float = 1e-6
+    scan: bool = True
+    remat: bool = False
+
+
+def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
+    """The bucket of each distance (key position - query position), an int array of any shape (section 2.1).
+
+    Near distances have a bucket each; farther ones share buckets that grow with the logarithm, and all from `max_distance`
+    on share the last. Half of the buckets are for keys that lie ahead, or none if the reader is not `bidirectional`.
+    """
+    if bidirectional:
+        buckets //= 2
+        ahead, distance = buckets * (distance > 0), np.abs(distance)
+    else:
+        ahead, distance = 0, np.maximum(-distance, 0)
+    near = buckets // 2
+    octaves = np.log(np.maximum(distance, 1).astype(np.float32) / near) / math.log(max_distance / near)
+    far = near + (octaves * (buckets - near)).astype(np.int32)
+    return ahead + np.where(distance < near, distance, np.minimum(far, buckets - 1))
+
+
+class RelativeBias(nn.Module):
+    """The bias [1, H, L, M] of every head on every pair of positions."""
+
+    config: T5Config
+    bidirectional: bool
+
+    @nn.compact
+    def __call__(self, L, M):
+        c = self.config
+        table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.heads))
+        distance_R = np.arange(1 - L, M)
+        bucket_R = bucket(
+            distance_R, bidirectional=self.bidirectional, buckets=c.buckets, max_distance=c.max_distance
+        )
+        return shear(table[bucket_R].T, L)[None]
+
+
+def shear(bias_HR, L):
+    """[H, L, M] whose entry (l, m) is that of distance m - l, from [H, R = L + M - 1] of distances 1 - L ... M - 1.
+
+    Rows that are one entry longer than they are read slide by one from row to row: no gather, so no scatter in the gradient.
+    """
+    H, R = bias_HR.shape
+    flat = jnp.tile(jnp.pad(bias_HR, ((0, 0), (0, 1))), L)
+    return flat[:, : L * R].reshape(H, L, R)[:, :, L - 1 :]
+
+
+class T5(nn.Module):
+    """inputs_BM, targets_BL: int32 ids; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets.
+
+    Dropout falls where the paper's code drops, and as there it drops a feature of a row at all positions at once.
+    """
+
+    config: T5Config
+    constrain: Callable = unchanged
+
+    def setup(self):
+        c = self.config
+        dropout = partial(nn.Dropout, c.dropout, broadcast_dims=(-2,))
+        norm = partial(RMSNorm, c.epsilon)
+        attention = partial(
+            Attention,
+            c.heads,
+            c.head_width,
+            use_bias=False,
+            init=FAN_IN,
+            query_init=nn.initializers.variance_scaling(1 / c.head_width, "fan_in", "normal"),
+            dropout=dropout,
+            core=partial(attend, scale=1.0),
+        )
+        mlp = partial(GatedMlp, act=gelu_tanh) if c.gated else partial(Mlp, act=nn.relu)
+        mlp = partial(mlp, c.mlp, use_bias=False, init=FAN_IN, dropout=dropout)
+        layer = partial(PreNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
+        stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
+
+        self.words = Embed(c.vocab, c.width, nn.initializers.normal(1.0))
+        self.encoder_bias = RelativeBias(c, bidirectional=True)
+        self.encoder = stack(layer, c.depth)
+        self.encoder_norm = norm()
+        self.decoder_bias = RelativeBias(c, bidirectional=False)
+        self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
+        self.decoder_norm = norm()
+        self.drop = dropout()
+        if not c.tied:
+            self.head = Dense(c.vocab, use_bias=False, init=FAN_IN)
+
+    def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
+        memory_BMD = self.encode(inputs_BM, inputs_valid_BM, train)
+        return self.logits(self.decode(memory_BMD, inputs_valid_BM, shift_right(targets_BL), train))
+
+    def encode(self, inputs_BM, inputs_valid_BM, train=False):
+        """What the decoder reads: [B, M, D]."""
+        drop = partial(self.drop, deterministic=not train)
+        M = inputs_BM.shape[1]
+        x = drop(self.words(inputs_BM))
+        x = self.encoder(x, train, mask=padding_mask(inputs_valid_BM), bias=self.encoder_bias(M, M))
+        return drop(self.encoder_norm(x))
+
+    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, train=False):
+        """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one."""
+        drop = partial(self.drop, deterministic=not train)
+        L = tokens_BL.shape[1]
+        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(inputs_valid_BM)}
+        y = drop(self.words(tokens_BL))
+        y = self.decoder(y, train, **read, mask=causal_mask(L), bias=self.decoder_bias(L, L))
+        return drop(self.decoder_norm(y))
+
+    def logits(self, y_BLD):
+        """Scores of every word, float32 [B, L, V]."""
+        if self.config.tied:
+            return self.words.attend(y_BLD) * self.config.width**-0.5  # the embeddings are as large as N(0, 1)
+        return self.head(y_BLD).astype(jnp.float32)
+
+
+def shift_right(tokens_BL):
+    """What the decoder reads to tell `tokens`: the start id 0, then all but the last."""
+    return jnp.pad(tokens_BL, ((0, 0), (1, 0)))[:, :-1]
