@@ -1,0 +1,21 @@
+"""BERT-tiny (Turc et al. 2019: 2 layers, width 128) on the built-in corpus: the first run, and the one every change must still do.
+
+    python -m pretrain prepare builtin --output runs/builtin --vocab-size 8192
+    python -m pretrain train bert_tiny --workdir runs/bert_tiny
+"""
+
+from data.config import Data
+from data.objectives.masked_lm import MaskedLm
+from models.config import BertConfig
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+
+
+def config():
+    return Run(
+        model=BertConfig(vocab=8192, length=128, width=128, depth=2, heads=2, mlp=512),
+        data=Data(store="runs/builtin", objective=MaskedLm(length=128, predictions=20, join_documents=True), batch_size=64),
+        optimizer=AdamW(learning_rate=1e-3, warmup=100),
+        train=Train(steps=1000, compute="float32"),
+        evaluate=Evaluate(every=500),
+        checkpoint=Checkpoint(every=500),
+    )

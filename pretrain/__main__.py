@@ -1,0 +1,62 @@
+"""python -m pretrain VERB ...: everything that Cloze does, one verb each."""
+
+import argparse
+import importlib
+import os
+import sys
+
+# verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
+# the verb is chosen, so `--help` needs neither JAX nor TensorFlow.
+VERBS = {
+    "prepare": ("pretrain.prepare", "turn text into a token store"),
+    "inspect": ("pretrain.inspect", "show one batch decoded, and check what it promises"),
+    "describe": ("pretrain.verbs.describe", "parameters, FLOPs and tokens of a configuration"),
+    "train": ("pretrain.verbs.train", "train, or go on training, in a workdir"),
+    "evaluate": ("pretrain.verbs.evaluate", "score a checkpoint on the whole held-out part"),
+    "predict": ("pretrain.predict", "fill masks, or generate, with a checkpoint"),
+    "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
+    "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),
+    "report": ("pretrain.verbs.report", "draw the curves of a run"),
+    "doctor": ("pretrain.verbs.doctor", "versions, devices and what is missing"),
+}
+
+
+def main(words=None):
+    """Run one verb; returns the exit status: 0 done, 2 bad input, 128 + n ended by signal n."""
+    words = sys.argv[1:] if words is None else words
+    usage = "python -m pretrain VERB ..."
+    parser = argparse.ArgumentParser(prog="python -m pretrain", usage=usage, description=__doc__.split(": ")[1], add_help=False)
+    if not words or words[0] in ("-h", "--help"):
+        lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
+        print(f"usage: {usage}\n\nPretrain BERT, T5 and their relatives in JAX.\n\n" + "\n".join(lines))
+        print("\n`python -m pretrain VERB --help` tells what a verb takes.")
+        return 0 if words else 2
+    verb, *rest = words
+    if verb not in VERBS:
+        import difflib
+
+        close = difflib.get_close_matches(verb, VERBS, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        print(f"error: no verb {verb!r}: {hint}There are {', '.join(VERBS)}", file=sys.stderr)
+        return 2
+    # TensorFlow only feeds; silence what its runtime says at import. What the user set stays.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("NO_GCE_CHECK", "true")
+    module = importlib.import_module(VERBS[verb][0])
+    parser = argparse.ArgumentParser(prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False)
+    module.add_arguments(parser)
+    args = parser.parse_args(rest)
+    try:
+        return module.run(args) or 0
+    except (ValueError, OSError) as error:
+        if os.environ.get("CLOZE_TRACEBACK"):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

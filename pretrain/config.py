@@ -1,0 +1,203 @@
+"""A run is a tree of frozen dataclasses, one per owner: written in Python, overridden by words, saved as JSON.
+
+    run = load("configs/bert_base.py", ["optimizer.learning_rate=3e-4", "model.depth=6"])
+    assert from_json(to_json(run)) == run
+
+Importing this module imports neither JAX nor TensorFlow, so that a misspelt word is an error in well under a second.
+"""
+
+import dataclasses
+import difflib
+import importlib.util
+import json
+import pathlib
+from typing import Literal
+
+from data.config import Data
+from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_pair import SentencePair
+from data.objectives.span_corruption import SpanCorruption
+from models.config import BertConfig, T5Config
+from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
+
+CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019); the defaults are BERT's (Devlin et al. 2018, A.2).
+
+    The rate climbs linearly to `learning_rate` over `warmup` steps, then falls linearly to `final` times that at the
+    run's last step. Biases and norms are not decayed. Gradients are clipped to the global norm `clip`; 0 leaves them.
+    """
+
+    learning_rate: float = 1e-4
+    warmup: int = 10_000
+    final: float = 0.0
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    clip: float = 1.0
+
+    def __post_init__(self):
+        at_least(self, 0, "learning_rate", "warmup", "final", "weight_decay", "beta1", "beta2", "epsilon", "clip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Adafactor:
+    """Adafactor (Shazeer and Stern 2018) as T5 used it: rate 1/sqrt(max(step, warmup)), scaled by each parameter's RMS.
+
+    With `decay="linear"` the rate is `learning_rate` after a linear warm-up and falls linearly to 0 instead.
+    `learning_rate` multiplies the inverse square root too, where the paper's value is 1.
+    """
+
+    learning_rate: float = 1.0
+    warmup: int = 10_000
+    decay: Literal["inverse_sqrt", "linear"] = "inverse_sqrt"
+    clip: float = 1.0  # on the RMS of each parameter's update, the paper's d
+
+    def __post_init__(self):
+        at_least(self, 0, "learning_rate", "warmup")
+        at_least(self, 1e-6, "clip")
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    """How long, and how one step is computed."""
+
+    steps: int = 1_000_000
+    seed: int = 0  # of parameters, dropout, order and masks alike
+    microbatches: int = 1  # the global batch is computed in so many parts; gradients are sums, so the result is the same
+    compute: Literal["bfloat16", "float32"] = "bfloat16"  # parameters and optimizer are float32 in either case
+
+    def __post_init__(self):
+        at_least(self, 1, "steps", "microbatches")
+        at_least(self, 0, "seed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mesh:
+    """Devices along each axis; one -1 takes what is left. Batch over data and fsdp, parameters over fsdp and model."""
+
+    data: int = -1
+    fsdp: int = 1
+    model: int = 1
+
+    def __post_init__(self):
+        sizes = (self.data, self.fsdp, self.model)
+        if any(size < 1 and size != -1 for size in sizes) or sizes.count(-1) > 1:
+            raise ConfigError(f"mesh: {sizes} (data, fsdp, model): each is at least 1, and one of them may be -1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate:
+    """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
+
+    every: int = 10_000
+
+    def __post_init__(self):
+        at_least(self, 0, "every")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """Saved every `every` steps and after the last; the newest `keep` stay."""
+
+    every: int = 1_000
+    keep: int = 3
+
+    def __post_init__(self):
+        at_least(self, 1, "every", "keep")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """Everything that a run is; what is not in here does not change its result."""
+
+    model: BertConfig | T5Config
+    data: Data
+    optimizer: AdamW | Adafactor = AdamW()
+    train: Train = Train()
+    mesh: Mesh = Mesh()
+    evaluate: Evaluate = Evaluate()
+    checkpoint: Checkpoint = Checkpoint()
+
+
+# Every class that may stand in a run, by the name that it has in JSON and on the command line: nothing else is loaded.
+KINDS = {
+    kind.__name__: kind
+    for kind in (
+        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption),
+        *(BertConfig, T5Config),
+    )
+}
+
+
+# ---- loading -----------------------------------------------------------------
+
+
+def load(name, overrides=()):
+    """The run that a configuration file describes, with `path=value` words applied.
+
+    name: `bert_base`, `configs/bert_base.py`, any other Python file with a `config()`, or a saved `config.json`.
+    Raises ConfigError, which names the file or the key and the nearest one that exists.
+    """
+    path = _find(name)
+    run = from_json(path.read_text(), where=str(path)) if path.suffix == ".json" else _execute(path)
+    return override(run, overrides)
+
+
+def override(run, words):
+    """A copy of `run` with each `path=value` applied, in order."""
+    for word in words:
+        path, equals, text = word.partition("=")
+        if not equals or not path:
+            raise ConfigError(f"{word!r} is not of the form path=value, for example train.steps=100")
+        run = replace(run, path.split("."), text, path)
+    return run
+
+
+def _find(name):
+    given = pathlib.Path(name)
+    for path in (given, CONFIGS / f"{name}.py"):
+        if path.suffix in (".py", ".json") and path.is_file():
+            return path
+    known = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+    close = difflib.get_close_matches(given.stem, known, n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise ConfigError(f"no configuration {str(name)!r}: {hint}There are {', '.join(known)}, or a path to a .py or .json file")
+
+
+def _execute(path):
+    spec = importlib.util.spec_from_file_location(f"configuration_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not callable(getattr(module, "config", None)):
+        raise ConfigError(f"{path}: a configuration file defines config() -> Run")
+    run = module.config()
+    if not isinstance(run, Run):
+        raise ConfigError(f"{path}: config() returned {type(run).__name__}, not a Run")
+    check(run, "")
+    return run
+
+
+# ---- JSON --------------------------------------------------------------------
+
+
+def to_json(run):
+    """The resolved configuration as text; `from_json` reads it back equal."""
+    return json.dumps(plain(run), indent=2) + "\n"
+
+
+def from_json(text, where="configuration"):
+    """The run that `to_json` wrote. Raises ConfigError, which names `where` and the key, for anything else."""
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{where}: not JSON ({error})") from error
+    run = typed(tree, KINDS, where)
+    if not isinstance(run, Run):
+        raise ConfigError(f"{where}: not a saved configuration (its type is not Run)")
+    check(run, where)
+    return run

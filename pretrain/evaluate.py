@@ -1,0 +1,36 @@
+"""Scores on the whole of a split: sums on the devices, exact totals on the host, one division at the end."""
+
+import math
+
+import jax
+
+from pretrain.feed import feed_evaluation
+from pretrain.sharding import replicated
+from pretrain.step import make_evaluation
+
+
+def make_evaluator(model, loss, mesh, *, compute):
+    """A function `(params, stream) -> {name: mean}` over every row of the stream's split, with fixed masks and no dropout.
+
+    The result has `loss`, every sum of the objective as a mean, `perplexity` (of the terms that predict words), `targets` (their
+    number) and `rows`.
+    """
+    score = jax.jit(make_evaluation(model, loss, compute=compute), out_shardings=replicated(mesh))
+
+    def evaluate(params, stream):
+        sums, weights = {}, {}
+        for batch in feed_evaluation(stream, mesh):
+            for total, part in zip((sums, weights), jax.device_get(score(params, batch))):
+                for name, value in part.items():
+                    total[name] = total.get(name, 0.0) + float(value)  # float64
+        means = {name: sums[name] / weights[name] for name in sums}
+        words = loss.terms[0]
+        return {
+            "loss": sum(means[name] for name in loss.terms),
+            **means,
+            "perplexity": math.exp(min(means[words], 700.0)),
+            "targets": weights[words],
+            "rows": stream.rows,
+        }
+
+    return evaluate

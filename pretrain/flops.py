@@ -1,0 +1,69 @@
+"""Matmul FLOPs counted from the program itself, and what devices can do: the two sides of MFU.
+
+XLA's own cost analysis counts a scanned layer once; the jaxpr knows how often it runs.
+"""
+
+import math
+import time
+
+import jax
+import jax.numpy as jnp
+
+# Dense bf16 FLOP/s of one device as JAX counts devices (a core on v2 and v3), by jax's device_kind.
+# Sources: Google Cloud's TPU system architecture pages and NVIDIA's data sheets (without sparsity), read 2026-11.
+PEAK = {
+    "TPU v2": 22.5e12,
+    "TPU v3": 61.5e12,
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+    "NVIDIA A100-SXM4-40GB": 312e12,
+    "NVIDIA A100-SXM4-80GB": 312e12,
+    "NVIDIA H100 80GB HBM3": 989e12,
+    "NVIDIA H200": 989e12,
+}
+
+
+def count(jaxpr):
+    """FLOPs of the matmuls and convolutions of a jaxpr: 2 per multiply-add, scan bodies times their length, dearest branch."""
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    return sum(_of_equation(equation) for equation in jaxpr.eqns)
+
+
+def _of_equation(equation):
+    params = equation.params
+    match equation.primitive.name:
+        case "dot_general":
+            (contracted, _), _ = params["dimension_numbers"]
+            sizes = equation.invars[0].aval.shape
+            return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(sizes[dim] for dim in contracted)
+        case "conv_general_dilated":
+            kernel, dims = equation.invars[1].aval.shape, params["dimension_numbers"]
+            return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) // kernel[dims.rhs_spec[0]]
+        case "scan":
+            return params["length"] * count(params["jaxpr"])
+        case "cond":
+            return max(count(branch) for branch in params["branches"])
+    inner = [part for value in params.values() for part in (value if isinstance(value, (tuple, list)) else (value,))]
+    return sum(count(part) for part in inner if hasattr(part, "eqns") or hasattr(getattr(part, "jaxpr", None), "eqns"))
+
+
+def peak(device, compute):
+    """FLOP/s of one device: from the table, measured on a CPU, None for an accelerator that the table lacks."""
+    if device.platform == "cpu":
+        return measured(compute)
+    return PEAK.get(device.device_kind)
+
+
+def measured(compute, size=1024, seconds=0.2):
+    """The rate of a square matmul in the compute type on this host's CPU, the best of what fits in `seconds`."""
+    x = jnp.ones((size, size), compute)
+    multiply = jax.jit(lambda x: x @ x).lower(x).compile()
+    multiply(x).block_until_ready()
+    best, end = math.inf, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        multiply(x).block_until_ready()
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best

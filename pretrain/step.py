@@ -1,0 +1,77 @@
+"""One optimisation step, as a pure function of (state, batch), and one evaluation of a batch."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+def cast(params, compute):
+    """Parameters in the compute type: the one place where precision is chosen. Gradients flow back in float32."""
+    return jax.tree.map(lambda leaf: leaf.astype(compute), params)
+
+
+def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, compute="bfloat16"):
+    """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
+
+    model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics.
+    The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
+    whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
+    """
+    compute = jnp.dtype(compute)
+
+    def part(params, batch, totals, key):
+        """(gradients, sums) of one micro-batch's share of the loss."""
+
+        def objective(params):
+            variables = {"params": cast(params, compute)}
+            outputs = model.apply(variables, *loss.arguments(batch), train=True, rngs={"dropout": key})
+            sums = loss.score(outputs, batch)
+            return sum(sums[name] / totals[name] for name in loss.terms), sums
+
+        return jax.grad(objective, has_aux=True)(params)
+
+    def step(state, batch):
+        key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
+        totals = {name: jnp.maximum(weight, 1.0) for name, weight in loss.totals(batch).items()}
+        if microbatches == 1:
+            grads, sums = part(state.params, batch, totals, key)
+        else:
+            grads, sums = accumulate(part, state.params, batch, totals, key, microbatches)
+        updates, moments = optimizer.update(grads, state.optimizer, state.params)
+        means = {name: value / totals[name] for name, value in sums.items()}
+        metrics = means | {
+            "loss": sum(means[name] for name in loss.terms),
+            "gradient_norm": optax.tree.norm(grads),
+            "learning_rate": jnp.asarray(rate(state.step), jnp.float32),
+            "tokens": sum(batch[key].sum(dtype=jnp.float32) for key in loss.tokens),
+        }
+        params = optax.apply_updates(state.params, updates)
+        return state.replace(step=state.step + 1, params=params, optimizer=moments), metrics
+
+    return step
+
+
+def accumulate(part, params, batch, totals, key, microbatches):
+    """The sum of `part` over micro-batches, one after the other, in the memory of one."""
+    # Rows are dealt out in turn, so that each micro-batch is spread over all devices as the batch was.
+    dealt = jax.tree.map(lambda x: x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1), batch)
+
+    def add(total, xs):
+        rows, i = xs
+        return jax.tree.map(jnp.add, total, part(params, rows, totals, jax.random.fold_in(key, i))), None
+
+    first = jax.tree.map(lambda x: x[0], dealt)
+    zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(part, params, first, totals, key))
+    total, _ = jax.lax.scan(add, zero, (dealt, jnp.arange(microbatches)))
+    return total
+
+
+def make_evaluation(model, loss, *, compute="float32"):
+    """A pure `(params, batch) -> ({name: sum}, {name: weight})`, without dropout."""
+
+    def evaluation(params, batch):
+        variables = {"params": cast(params, jnp.dtype(compute))}
+        outputs = model.apply(variables, *loss.arguments(batch), train=False)
+        return loss.score(outputs, batch), loss.totals(batch)
+
+    return evaluation

@@ -1,0 +1,261 @@
+"""Training, top to bottom: mesh, data, model, optimizer, state, restore, then for each step and batch one update."""
+
+import contextlib
+import dataclasses
+import signal
+import time
+from functools import partial
+
+import jax
+import numpy as np
+from etils import epath
+
+from data.pipeline import Stream
+from data.store import Store
+from models import build
+from pretrain import flops
+from pretrain.checkpoint import Checkpoints
+from pretrain.config import from_json, to_json
+from pretrain.evaluate import make_evaluator
+from pretrain.feed import feed
+from pretrain.losses import LOSSES
+from pretrain.metrics import MetricsLog, Progress
+from pretrain.optim import make_optimizer, schedule
+from pretrain.sharding import batch_sharding, constrain, kept_whole, make_mesh, replicated, shardings
+from pretrain.state import init_state
+from pretrain.step import make_step
+from pretrain.typed import ConfigError, difference
+
+# A run may be continued with these changed: they choose where and how often, not what is computed.
+FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps")
+
+
+def train(run, workdir, allow_changes=False):
+    """Train `run` to its last step in `workdir`, from the newest checkpoint there if there is one.
+
+    Returns None when the last step is done, or the number of the signal that ended it early (after saving). The result is a function
+    of the configuration and the token store: a run that was killed and started again ends with the same bits, on the same devices.
+    Raises ConfigError where configuration, store, mesh and workdir do not fit each other, before anything is computed.
+    """
+    workdir = epath.Path(workdir)
+    mesh = make_mesh(run.mesh)
+    check_batch(run, mesh)
+    store = Store.open(run.data.store)
+    check_vocabulary(run, store.vocabulary)
+    check_workdir(run, workdir, allow_changes)
+    stream = Stream(store, run.data, split="train", seed=run.train.seed)
+    heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
+
+    loss = LOSSES[run.data.objective.name]
+    model = build(run.model, constrain=constrain(mesh))
+    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
+    init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
+    abstract = jax.eval_shape(init)
+    placed = shardings(abstract, mesh)
+    update = make_step(
+        model, loss, optimizer, rate, seed=run.train.seed, microbatches=run.train.microbatches, compute=run.train.compute
+    )
+    update = jax.jit(
+        update, in_shardings=(placed, batch_sharding(mesh)), out_shardings=(placed, replicated(mesh)), donate_argnums=0
+    )
+    evaluate = make_evaluator(model, loss, mesh, compute=run.train.compute)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.set_mesh(mesh))
+        checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint.keep))
+        stop = stack.enter_context(Stop())
+        state = checkpoints.restore(abstract, placed, store.vocabulary.fingerprint)
+        if state is None:
+            state = jax.jit(init, out_shardings=placed)()
+        start = int(state.step)
+        write_workdir(run, store, workdir)
+        if start >= run.train.steps:
+            print(f"{workdir}: step {start} of {run.train.steps} is done already; train.steps=N goes on to N")
+            return None
+        log = stack.enter_context(Log(run, model, loss, workdir, mesh, start))
+        log.say(opening(run, store, stream, abstract.params, mesh, start))
+
+        for step, batch in feed(stream, mesh, start, run.train.steps):
+            state, metrics = update(state, batch)
+            done = step + 1
+            last = done == run.train.steps or stop.requested(done)
+            scores = {}
+            if heldout and (done % run.evaluate.every == 0 or done == run.train.steps):
+                scores = {f"heldout_{name}": value for name, value in evaluate(state.params, heldout).items()}
+                log.say(f"step {done:,}: held-out " + ", ".join(f"{name[8:]} {value:.4g}" for name, value in scores.items()))
+            log.step(done, metrics, scores, now=last or bool(scores))
+            if last or done % run.checkpoint.every == 0:
+                log.sync()
+                checkpoints.save(state, run, store.vocabulary.fingerprint)
+            if last:
+                break
+        checkpoints.wait()
+        log.say(f"saved step {done:,} in {workdir}/checkpoints")
+        return stop.signal if done < run.train.steps else None
+
+
+# ---- before the first step ---------------------------------------------------
+
+
+def check_batch(run, mesh):
+    """The rows must divide among micro-batches and devices."""
+    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    parts = run.train.microbatches * shards
+    if run.data.batch_size % parts:
+        raise ConfigError(
+            f"data.batch_size={run.data.batch_size} does not divide into train.microbatches={run.train.microbatches} "
+            f"on data x fsdp = {shards} devices; it must be a multiple of {parts}"
+        )
+
+
+def check_vocabulary(run, vocabulary):
+    """Every id of the store must have a row in the model's embedding: an id too large is silent on the device."""
+    if run.model.vocab < vocabulary.size:
+        raise ConfigError(
+            f"model.vocab={run.model.vocab} is smaller than the token store's vocabulary of {vocabulary.size}; "
+            f"set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of 128 suits the hardware)"
+        )
+    length = getattr(run.model, "length", None)
+    if length is not None and run.data.objective.dims()["L"] > length:
+        raise ConfigError(f"rows of {run.data.objective.dims()['L']} are longer than the model's positions; set model.length")
+
+
+def check_workdir(run, workdir, allow_changes):
+    """A workdir belongs to one configuration, but for what FREE lists."""
+    path = workdir / "config.json"
+    if not path.exists():
+        return
+    rows = difference(from_json(path.read_text(), where=str(path)), run)
+    changed = [f"{key}: {old} -> {new}" for key, old, new in rows if not key.startswith(FREE)]
+    if changed and not allow_changes:
+        raise ConfigError(
+            f"{workdir} holds a run of another configuration: " + "; ".join(changed) + ". Name a new --workdir, or add --allow-changes"
+        )
+    for line in changed:
+        print(f"changed on continuing: {line}")
+
+
+def write_workdir(run, store, workdir):
+    """config.json and vocabulary/, by the first process, each whole or not at all."""
+    if jax.process_index():
+        return
+    part = workdir / "config.json.part"
+    part.write_text(to_json(run))
+    part.replace(workdir / "config.json")
+    if not (workdir / "vocabulary").exists():
+        part = workdir / "vocabulary.part"
+        if part.exists():
+            part.rmtree()
+        store.vocabulary.save(str(part))
+        part.rename(workdir / "vocabulary")
+
+
+def opening(run, store, stream, params, mesh, start):
+    """What a person wants to know before waiting."""
+    size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
+    axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
+    lines = [
+        f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute}, "
+        f"on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
+        f"{run.data.objective.name} on {store.path}: {stream.rows:,} rows an epoch, {run.data.batch_size} a step, "
+        f"{run.train.steps * run.data.batch_size / stream.rows:.3g} epochs in {run.train.steps:,} steps",
+    ]
+    lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
+    return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
+
+
+# ---- while it runs -----------------------------------------------------------
+
+
+class Stop:
+    """SIGTERM and Ctrl-C end the run after the step at hand, saved; a second one ends it at once."""
+
+    def __enter__(self):
+        self.signal = None
+        self.old = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self.old.items():
+            signal.signal(number, handler)
+
+    def _note(self, number, frame):
+        self.signal = number
+        for known, handler in self.old.items():
+            signal.signal(known, handler)
+
+    def requested(self, step):
+        """Whether to stop after `step`; the same answer in every process."""
+        if jax.process_count() == 1:
+            return self.signal is not None
+        from jax.experimental import multihost_utils
+
+        if multihost_utils.reached_preemption_sync_point(step):
+            self.signal = self.signal or signal.SIGTERM
+            return True
+        return False
+
+
+class Log:
+    """Metrics and progress of the first process, one step late, so that the devices never wait for the host."""
+
+    def __init__(self, run, model, loss, workdir, mesh, start):
+        self.first = jax.process_index() == 0
+        self.pending = None
+        self.clock = time.perf_counter()
+        if self.first:
+            counted = step_flops(run, model, loss)
+            peak = flops.peak(mesh.devices.flat[0], run.train.compute)
+            share = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size  # fake CPU devices share one host
+            self.file = MetricsLog(workdir, start)
+            self.progress = Progress(start, run.train.steps, counted, peak and peak * share)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.first:
+            self.progress.close()
+            self.file.close()
+
+    def say(self, text):
+        if self.first:
+            self.progress.say(text)
+
+    def step(self, step, metrics, scores, now=False):
+        """Write the row of the step before this one, and with `now` this one's too."""
+        self._flush()
+        self.pending = (step, metrics, scores)
+        if now:
+            self._flush()
+
+    def sync(self):
+        self._flush()
+        if self.first:
+            self.file.sync()
+
+    def _flush(self):
+        if self.pending is None:
+            return
+        step, metrics, scores = self.pending
+        self.pending = None
+        values = {name: float(value) for name, value in jax.device_get(metrics).items()}  # waits until that step is done
+        now = time.perf_counter()
+        seconds, self.clock = now - self.clock, now
+        if self.first:
+            row = {"step": step, **values, **scores, "seconds": seconds, "tokens_per_second": values["tokens"] / seconds}
+            self.file.write(row)
+            self.progress.show(row)
+
+
+def step_flops(run, model, loss):
+    """Matmul FLOPs that one step needs, recomputation (remat, micro-batches' seams) not counted."""
+    from data import batches
+
+    if hasattr(run.model, "remat"):
+        model = build(dataclasses.replace(run.model, remat=False))
+    shapes = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in batches.shapes(run.data.objective, run.data.batch_size).items()}
+    optimizer = make_optimizer(run.optimizer, run.train.steps)
+    abstract = jax.eval_shape(partial(init_state, model, run.data.objective, optimizer, run.train.seed))
+    update = make_step(model, loss, optimizer, schedule(run.optimizer, run.train.steps), seed=0)
+    return flops.count(jax.make_jaxpr(update)(abstract, shapes))

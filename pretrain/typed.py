@@ -1,0 +1,152 @@
+"""Trees of frozen dataclasses: set by `path=value` words, checked against their annotations, written as JSON and read back.
+
+Knows no particular class: the caller gives the ones that may be loaded.
+"""
+
+import ast
+import dataclasses
+import difflib
+import types
+import typing
+from typing import Literal
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be what its writer meant; the message names the key and what is allowed."""
+
+
+def at_least(config, low, *names):
+    """Raise ConfigError unless each named field of `config` is `low` or more."""
+    for name in names:
+        value = getattr(config, name)
+        if isinstance(value, (int, float)) and not value >= low:
+            raise ConfigError(f"{type(config).__name__}.{name} is {value}; it must be at least {low}")
+
+
+def replace(node, path, text, whole):
+    """A copy of the tree `node` with the field at `path` (names) set from its text; `whole` is the path as the user wrote it."""
+    name, *rest = path
+    hints = typing.get_type_hints(type(node)) if dataclasses.is_dataclass(node) else {}
+    fields = {field.name: hints[field.name] for field in dataclasses.fields(node)} if hints else {}
+    if name not in fields:
+        close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+        place = type(node).__name__ if fields else f"{whole.rpartition('.')[0]} is a value and"
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise ConfigError(f"{whole}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}")
+    if rest:
+        value = replace(getattr(node, name), rest, text, whole)
+    else:
+        value = _parse(text, fields[name], whole)
+    try:
+        return dataclasses.replace(node, **{name: value})
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"{whole}={text}: {error}") from error
+
+
+def _parse(text, kind, key):
+    """`text` as a value of the annotated type `kind`."""
+    kinds = _alternatives(kind)
+    parts = [part for part in kinds if dataclasses.is_dataclass(part)]
+    if parts:
+        names = {part.__name__.lower(): part for part in parts}
+        if text.lower() in names:
+            return names[text.lower()]()
+        raise ConfigError(f"{key}: {text!r} is not one of {', '.join(part.__name__ for part in parts)}")
+    try:
+        value = ast.literal_eval(text.title() if text.lower() in ("true", "false", "none") else text)
+    except (SyntaxError, ValueError):
+        value = text
+    if any(typing.get_origin(one) is tuple for one in kinds) and not isinstance(value, tuple):
+        value = tuple(value) if isinstance(value, list) else (value,)
+    if type(value) is float and value.is_integer() and int in kinds and float not in kinds:
+        value = int(value)  # steps=1e6
+    if str in kinds and not isinstance(value, str) and not (value is None and type(None) in kinds):
+        value = text
+    value = _widen(value, kinds)
+    check(value, key, kind)
+    return value
+
+
+def _alternatives(kind):
+    """The types of a union, or the one type."""
+    return typing.get_args(kind) if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union else (kind,)
+
+
+def _widen(value, kinds):
+    """Integers where floats are meant become floats, also inside tuples."""
+    if type(value) is int and float in kinds and int not in kinds:
+        return float(value)
+    if isinstance(value, tuple):
+        inner = [typing.get_args(one)[0] for one in kinds if typing.get_origin(one) is tuple]
+        return tuple(_widen(item, inner) for item in value)
+    return value
+
+
+def check(value, key, kind=None):
+    """Raise ConfigError unless `value` is of the annotated type, down to the last field."""
+    if dataclasses.is_dataclass(value):
+        if kind is not None and type(value) not in _alternatives(kind):
+            raise ConfigError(f"{key}: {type(value).__name__} is not one of {_spell(kind)}")
+        hints = typing.get_type_hints(type(value))
+        for field in dataclasses.fields(value):
+            check(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
+    elif not any(_fits(value, one) for one in _alternatives(kind)):
+        raise ConfigError(f"{key}: {value!r} is not {_spell(kind)}")
+
+
+def _fits(value, kind):
+    if typing.get_origin(kind) is Literal:
+        return value in typing.get_args(kind)
+    if typing.get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def _spell(kind):
+    def one(kind):
+        if typing.get_origin(kind) is Literal:
+            return "one of " + ", ".join(map(repr, typing.get_args(kind)))
+        if typing.get_origin(kind) is tuple:
+            return f"a tuple of {typing.get_args(kind)[0].__name__}"
+        return {int: "an int", float: "a number", bool: "true or false", str: "text", type(None): "none"}.get(
+            kind, getattr(kind, "__name__", str(kind))
+        )
+
+    return " or ".join(map(one, _alternatives(kind)))
+
+
+def difference(old, new, path=""):
+    """[(path, old value, new value)] of every leaf in which two runs differ."""
+    if dataclasses.is_dataclass(old) and type(old) is type(new):
+        parts = [(field.name, getattr(old, field.name), getattr(new, field.name)) for field in dataclasses.fields(old)]
+        return [row for name, a, b in parts for row in difference(a, b, f"{path}.{name}".lstrip("."))]
+    return [] if old == new else [(path, old, new)]
+
+
+def plain(node):
+    """The tree as dictionaries and lists, each dataclass with its `type`."""
+    if dataclasses.is_dataclass(node):
+        fields = {field.name: plain(getattr(node, field.name)) for field in dataclasses.fields(node)}
+        return {"type": type(node).__name__, **fields}
+    return list(node) if isinstance(node, tuple) else node
+
+
+def typed(node, kinds, where):
+    """The tree that `plain` wrote; `kinds` maps the names that may be loaded to their classes."""
+    if isinstance(node, list):
+        return tuple(node)
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") not in kinds:
+        raise ConfigError(f"{where}: unknown type {node.get('type')!r}; known are {', '.join(kinds)}")
+    kind = kinds[node["type"]]
+    names = {field.name for field in dataclasses.fields(kind)}
+    unknown = sorted(node.keys() - names - {"type"})
+    if unknown:
+        raise ConfigError(f"{where}: {node['type']} has no {', '.join(unknown)}: written by another version of Cloze?")
+    try:
+        return kind(**{name: typed(value, kinds, f"{where}: {name}") for name, value in node.items() if name != "type"})
+    except TypeError as error:
+        raise ConfigError(f"{where}: {error}") from error
