@@ -1,0 +1,17 @@
+"""One way to name a file or a folder, here or in a bucket: pathlib here, etils.epath for gs:// and s3://."""
+
+import pathlib
+
+
+def is_remote(path) -> bool:
+    """True for gs://... and other URLs of storage that epath reads."""
+    return "://" in str(path)
+
+
+def as_path(path):
+    """A pathlib.Path for a local path, an epath.Path (the same methods) for a remote one."""
+    if is_remote(path):
+        from etils import epath  # local work needs neither it nor the libraries behind it
+
+        return epath.Path(path)
+    return pathlib.Path(path)

@@ -1,0 +1,176 @@
+"""SentencePiece (Kudo and Richardson 2018): training, and the released `.model` files, read by the library itself.
+
+Two layouts. `bert`: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4. `t5`: <pad>=0 </s>=1 <unk>=2, and 100 sentinels appended
+behind the V pieces of the model, <extra_id_0> last: <extra_id_i> = V + 99 - i (as the released T5 checkpoints number them).
+
+Normalisation is SentencePiece's own: `nmt_nfkc` (NFKC and cleaned white space), or `nmt_nfkc_cf`, which also folds case.
+"""
+
+import io
+import itertools
+import re
+import struct
+from typing import Iterable, Sequence
+
+import numpy as np
+import sentencepiece
+
+from data.vocabulary import SENTINELS, Vocabulary, is_unused
+
+SPACE = "▁"  # SentencePiece's mark of a word's beginning
+BREAK = "\ufdd0"  # a Unicode noncharacter: it cannot occur in text, so it may separate sentences (encode_spans)
+GROUP = 1 << 14  # bytes that one call of the library's encoder sees at most: its time and memory grow with it
+SEED_PIECES = 300_000  # candidates that unigram training starts from; enough for a million sentences, and quick
+
+LAYOUTS = {
+    "bert": dict(
+        pad_id=0, pad_piece="[PAD]", unk_id=1, unk_piece="[UNK]", bos_id=2, bos_piece="[CLS]", eos_id=3,
+        eos_piece="[SEP]", control_symbols=["[MASK]"],
+    ),
+    "t5": dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
+}  # fmt: skip
+NORMALISATION = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
+
+
+class SentencePieceVocabulary(Vocabulary):
+    """A SentencePiece model and, for T5, the sentinels behind its pieces."""
+
+    def __init__(self, model: bytes, appended: int = 0):
+        """`model`: the bytes of a `.model` file. `appended`: sentinels to append behind its pieces, 0 or 100."""
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
+        except RuntimeError as error:
+            raise ValueError(f"not a SentencePiece model ({error})") from error
+        self._model, self._appended, self._breaker = model, appended, None
+        processor, count = self._processor, self._processor.get_piece_size()
+        ids = list(range(count))
+        pieces = processor.id_to_piece(ids) + [f"<extra_id_{i}>" for i in reversed(range(appended))]
+        hidden = [processor.is_control(i) or processor.is_unused(i) or processor.is_unknown(i) for i in ids]
+        super().__init__(
+            kind="sentencepiece",
+            pieces=pieces,
+            scores=processor.get_score(ids),
+            special=[h or is_unused(p) for h, p in zip(hidden, pieces)] + [True] * appended,
+            starts_word=[p.startswith(SPACE) or processor.is_control(i) for i, p in zip(ids, pieces)] + [True] * appended,
+            options={"appended": appended},
+            normalize=processor.normalize,
+        )
+
+    @property
+    def model(self) -> bytes:
+        """The bytes of the `.model` file, without appended sentinels."""
+        return self._model
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        return self._processor.encode(list(texts))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of the ids; special ids appear by their names."""
+        runs = itertools.groupby(map(int, ids), key=lambda i: bool(self.special[i]) and i != self.unk)
+        parts = [[self.pieces[i] for i in run] if hidden else [self._processor.decode(list(run))] for hidden, run in runs]
+        return " ".join(text for part in parts for text in part)
+
+    def encode_spans(self, text: bytes, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of the sentences text[starts[i]:ends[i]], one after another, and the number of ids of each.
+
+        The library encodes long texts faster than single sentences, and fewer results cross into Python. So sentences
+        are joined by a piece that only this method's copy of the model knows, and told apart again where it appears.
+        """
+        if self._breaker is None:
+            self._breaker = _with_breaks(self._model)
+        if self._breaker is False or BREAK.encode() in text:
+            return super().encode_spans(text, starts, ends)
+        groups = _groups(text, starts, ends)
+        ids = self._breaker.encode(groups, return_type="numpy")
+        mark = np.array([len(self.pieces) - self._appended], np.int32)
+        ids = np.concatenate([part for encoded in ids for part in (encoded, mark)])
+        stops = np.flatnonzero(ids == mark[0])
+        lengths = np.diff(stops, prepend=-1) - 1
+        return ids[ids != mark[0]], lengths
+
+    def files(self) -> dict[str, bytes]:
+        return {"spiece.model": self._model}
+
+
+def read_sentencepiece(model: bytes) -> SentencePieceVocabulary:
+    """A `.model` file; T5's layout (pad 0, </s> 1, <unk> 2, no bos) without sentinels of its own gets them appended."""
+    vocabulary = SentencePieceVocabulary(model)
+    t5 = (vocabulary.pad, vocabulary.eos, vocabulary.unk, vocabulary.bos) == (0, 1, 2, None)
+    if t5 and not vocabulary.sentinels:
+        return SentencePieceVocabulary(model, appended=SENTINELS)
+    return vocabulary
+
+
+def train_sentencepiece(
+    texts: Iterable[str], size: int, layout: str = "bert", algorithm: str = "unigram", lowercase: bool = False
+) -> SentencePieceVocabulary:
+    """Train a vocabulary of `size` ids, specials and sentinels included, on `texts` (sentences or paragraphs).
+
+    The same texts in the same order give the same vocabulary on any machine: one thread, no sampling in the library.
+    Raises ValueError if the texts are too few for the size; the message gives the largest size that they allow.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout {layout!r}: one of {', '.join(LAYOUTS)}")
+    if algorithm not in ("unigram", "bpe"):
+        raise ValueError(f"algorithm {algorithm!r}: unigram or bpe")
+    appended = SENTINELS if layout == "t5" else 0
+    smallest = 16 + appended
+    if size < smallest:
+        raise ValueError(f"a {layout} vocabulary needs at least {smallest} ids, not {size}")
+    longest = 4192  # the library leaves out longer lines without a word; they are cut instead
+    lines = (line for text in texts for line in _cut(text, longest))
+    out = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=out, vocab_size=size - appended, model_type=algorithm,
+            normalization_rule_name=NORMALISATION[lowercase], character_coverage=0.9995, num_threads=1,
+            max_sentence_length=longest, seed_sentencepiece_size=SEED_PIECES, minloglevel=2, **LAYOUTS[layout],
+        )  # fmt: skip
+    except RuntimeError as error:
+        raise ValueError(_training_error(str(error), size, appended)) from error
+    return SentencePieceVocabulary(out.getvalue(), appended)
+
+
+def _training_error(message: str, size: int, appended: int) -> str:
+    """SentencePiece's reason in the words of our options."""
+    if found := re.search(r"value <= (\d+)", message):
+        most = int(found[1]) + appended
+        return f"the text is too small for a vocabulary of {size} ids; it allows at most {most}: --vocab-size {most}"
+    if found := re.search(r"smaller than required_chars.*?(\d+) vs (\d+)", message):
+        least = int(found[2]) + appended
+        return f"a vocabulary of {size} ids cannot hold the characters of the text; it takes at least {least}"
+    if "sentences_.empty" in message or "empty" in message:
+        return "there is no text to train a vocabulary on"
+    return f"SentencePiece could not train a vocabulary of {size} ids: {message}"
+
+
+def _cut(text: str, longest: int) -> list[str]:
+    """`text` in parts of at most `longest` UTF-8 bytes, cut at white space where there is some."""
+    if len(text) * 4 <= longest or len(text.encode()) <= longest:
+        return [text]
+    middle = len(text) // 2
+    space = text.rfind(" ", 1, middle)
+    at = space if space > 0 else middle
+    return _cut(text[:at], longest) + _cut(text[at:], longest)
+
+
+def _with_breaks(model: bytes):
+    """A processor of the same model that also knows BREAK as one piece; False where joining would change ids."""
+    piece = BREAK.encode()
+    entry = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x04"  # USER_DEFINED
+    # Protocol buffers append to a repeated field (ModelProto.pieces, number 1) by concatenation.
+    extended = model + b"\x0a" + bytes([len(entry)]) + entry
+    plain = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
+    breaker = sentencepiece.SentencePieceProcessor(model_proto=extended, num_threads=1)
+    mark, probes = plain.get_piece_size(), ["One two.", "“Three?” 4", "fünf.", "数学 。"]
+    expected = [i for probe in probes for i in plain.encode(probe) + [mark]][:-1]
+    return breaker if breaker.encode(f"{BREAK} ".join(probes)) == expected else False
+
+
+def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
+    """Consecutive sentences joined by BREAK and a blank, in groups of about GROUP bytes."""
+    joint = f"{BREAK} ".encode()
+    sentences = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist())]
+    group_of = np.cumsum(ends - starts) // GROUP
+    cuts = [0, *(np.flatnonzero(np.diff(group_of)) + 1).tolist(), len(sentences)]
+    return [joint.join(sentences[a:b]) for a, b in zip(cuts, cuts[1:])]
