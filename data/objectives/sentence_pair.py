@@ -1,7 +1,16 @@
-"""Masked words and next-sentence prediction: does B follow A, or come from elsewhere? (Devlin et al. 2018, section 3.1)."""
+"""Masked words and next-sentence prediction: does B follow A, or come from elsewhere? (Devlin et al. 2018, section 3.1).
+
+B rows   L row length   A, B the two segments
+"""
 
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
+
+from data.objectives.masking import Masker, check_masking
+from data.pairs import PairRows
+from data.rows import Reader
 
 
 @dataclass(frozen=True)
@@ -19,3 +28,38 @@ class SentencePair:
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        if self.length < 8:
+            raise ValueError(f"sentence_pair: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least")
+        for name in ("short", "random_next"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"sentence_pair: {name}={getattr(self, name)}; a share of the rows lies between 0 and 1")
+        check_masking(self, vocabulary, self.length - 3)
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, drawn as the keys say."""
+        read, masker = Reader(split.tokens, vocabulary.size), Masker(self, vocabulary)
+        table = PairRows(split, self.length - 3)
+
+        def build(row_B, key_B):
+            (a_start_B, a_B), (b_start_B, b_B), other_B = table.pairs(row_B, key_B, self.short, self.random_next)
+            column_L, row = np.arange(self.length), np.arange(len(row_B))
+            behind_a_BL = column_L > a_B[:, None] + 1
+            index_BL = column_L + np.where(behind_a_BL, (b_start_B - a_B - 2)[:, None], a_start_B[:, None] - 1)
+            index_BL[:, 0] = a_start_B  # [CLS] stands here; the token before the segment is none of this row's
+            valid_BL = column_L < (a_B + b_B)[:, None] + 3
+            tokens_BL = np.where(valid_BL, read(index_BL), vocabulary.pad).astype(np.int32)
+            tokens_BL[:, 0] = vocabulary.cls
+            tokens_BL[row, a_B + 1] = tokens_BL[row, a_B + b_B + 2] = vocabulary.sep
+            return {
+                "valid": valid_BL,
+                "segments": (behind_a_BL & valid_BL).astype(np.int32),
+                "next_sentence": other_B.astype(np.int32),
+                "next_weights": np.ones(len(row_B), np.float32),
+                **masker(tokens_BL, valid_BL, key_B),
+                "tokens": tokens_BL,
+            }
+
+        return table, build

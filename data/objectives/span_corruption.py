@@ -1,8 +1,17 @@
-"""Span corruption: replace random spans by sentinels and write the spans out (Raffel et al. 2019, section 3.1.4)."""
+"""Span corruption: replace random spans by sentinels and write the spans out (Raffel et al. 2019, section 3.1.4).
+
+B rows   R raw tokens   L inputs   T targets   K spans
+"""
 
 import functools
 from dataclasses import dataclass
 from typing import ClassVar
+
+import numpy as np
+
+from data import hashing
+from data.objectives.masking import needs
+from data.rows import Reader, WindowRows
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,80 @@ class SpanCorruption:
     def targets(self):
         """T: tokens of the decoder's row: spans, sentinels and </s> (512 -> 114)."""
         return self.noise + self.spans + 1
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        needs(self.name, vocabulary, "eos")
+        if self.spans > self.raw_length - self.noise:
+            raise ValueError(
+                f"span_corruption: {self.spans} spans in {self.raw_length - self.noise} tokens that stay do not lie apart; "
+                f"lower rate={self.rate} or raise mean_span={self.mean_span}"
+            )
+        if self.spans > len(vocabulary.sentinels):
+            raise ValueError(
+                f"span_corruption: inputs={self.inputs}, rate={self.rate}, mean_span={self.mean_span} make {self.spans} spans a row, "
+                f"but the vocabulary ({vocabulary.kind}, {vocabulary.size} ids) has {len(vocabulary.sentinels)} sentinels "
+                "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a t5 vocabulary"
+            )
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of those rows, corrupted as the keys say."""
+        read, table = Reader(split.tokens, vocabulary.size), WindowRows(split, self.raw_length)
+        sentinel_K = np.array(vocabulary.sentinels[: self.spans], np.int32)
+
+        def build(row_B, key_B):
+            raw_BR = read(table.starts(row_B)[:, None] + np.arange(self.raw_length))
+            kept_BK, gone_BK = self.segments(key_B)
+            inputs_BL, targets_BT = corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, vocabulary.eos)
+            return {
+                "inputs": inputs_BL,
+                "inputs_valid": np.ones(inputs_BL.shape, bool),
+                "targets": targets_BT,
+                "weights": np.ones(targets_BT.shape, np.float32),
+            }
+
+        return table, build
+
+    def segments(self, key_B):
+        """(kept, gone) [B, K]: numbers of tokens kept before each span, and of the span: random, at least one each.
+
+        All ways to cut the kept and the removed tokens into K segments are alike likely, as in Raffel et al.'s code.
+        """
+        kept_BK = lengths_of(hashing.key(key_B, 4), self.raw_length - self.noise, self.spans)
+        return kept_BK, lengths_of(hashing.key(key_B, 5), self.noise, self.spans)
+
+
+def lengths_of(key_B, n, k):
+    """Random lengths [B, k] of `k` segments, at least 1 each, that make `n` together; every such choice is alike likely."""
+    cut_BK = hashing.choose(key_B, n - 1, k - 1) + 1
+    return np.diff(cut_BK, axis=1, prepend=0, append=n)
+
+
+def corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, eos):
+    """(inputs [B, L], targets [B, T]), int32: kept tokens with a sentinel for each span; each span behind its sentinel.
+
+    Row by row: kept_0 tokens stay, gone_0 are span 0, kept_1 stay, and so on to the end. Both results end with `eos`.
+    """
+    rows, spans = kept_BK.shape
+    edges_B2K = np.cumsum(np.stack([kept_BK, gone_BK], axis=2).reshape(rows, -1), axis=1)[:, :-1]
+    flips_BR = np.zeros(raw_BR.shape, bool)
+    flips_BR[np.arange(rows)[:, None], edges_B2K] = True
+    gone_BR = np.logical_xor.accumulate(flips_BR, axis=1)
+    inputs = filled(raw_BR[~gone_BR], np.cumsum(kept_BK, axis=1) + np.arange(spans), sentinel_K, eos)
+    heads_BK = np.cumsum(gone_BK, axis=1) - gone_BK + np.arange(spans)
+    return inputs, filled(raw_BR[gone_BR], heads_BK, sentinel_K, eos)
+
+
+def filled(tokens, place_BK, sentinel_K, eos):
+    """int32 rows that end with `eos`, have the sentinels at the places given, and the tokens, row by row, in all others."""
+    rows, spans = place_BK.shape
+    out = np.full((rows, len(tokens) // rows + spans + 1), eos, np.int32)
+    free = np.ones(out.shape, bool)
+    free[:, -1] = False
+    free[np.arange(rows)[:, None], place_BK] = False
+    out[np.arange(rows)[:, None], place_BK] = sentinel_K
+    out[free] = tokens
+    return out
 
 
 def corruption(raw, rate, mean_span):

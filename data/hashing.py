@@ -1,0 +1,84 @@
+"""Random numbers without state: every draw is a hash of its coordinates (SplitMix64; Steele, Lea & Flood 2014).
+
+A sequential generator must be replayed to reach example 10^9; a hash of (seed, epoch, row, position) need not, and it gives
+the same number in any process, on any host, in any order. All functions work on whole arrays.
+
+B keys   N draws of one key
+"""
+
+import numpy as np
+
+GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: SplitMix64's step between the draws of a key
+
+
+def mix(z):
+    """Hash uint64 to uint64, one to one, in place: the finaliser of SplitMix64 (Stafford's variant 13)."""
+    shifted = z >> 30
+    z ^= shifted
+    z *= np.uint64(0xBF58476D1CE4E5B9)
+    np.right_shift(z, 27, out=shifted)
+    z ^= shifted
+    z *= np.uint64(0x94D049BB133111EB)
+    np.right_shift(z, 31, out=shifted)
+    z ^= shifted
+    return z
+
+
+def key(*coordinates):
+    """uint64 keys [B] of coordinates, integers or integer arrays [B]: a chain of hashes, so their order matters."""
+    state = np.zeros(np.broadcast_shapes(*(np.shape(c) for c in coordinates)), np.uint64)
+    state = np.atleast_1d(state)
+    for coordinate in coordinates:
+        state += GAMMA
+        state ^= np.asarray(coordinate).astype(np.uint64)
+        mix(state)
+    return state
+
+
+def words(key_B, n):
+    """64 random bits for each of `n` draws of each key: uint64 [B, N]."""
+    steps_N = np.arange(1, n + 1, dtype=np.uint64) * GAMMA
+    return mix(key_B[:, None] + steps_N)
+
+
+def halfwords(key_B, n):
+    """32 random bits for each of `n` draws of each key: uint32 [B, N], two of a hash."""
+    bits = words(key_B, (n + 1) // 2).astype("<u8", copy=False)
+    return bits.view("<u4")[:, :n]
+
+
+def below(bits, n):
+    """Uniform integers in [0, n) from 64 random bits (of which the upper 32 are used): int64. n < 2^32, a number or an array."""
+    return ((bits >> np.uint64(32)) * np.asarray(n).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+
+
+def chance(bits, probability):
+    """True with the given probability, from the upper 32 of 64 random bits."""
+    return (bits >> np.uint64(32)) < np.uint64(round(probability * 2**32))
+
+
+def choose(key_B, n, k):
+    """`k` of range(n) without replacement for each key, every subset alike, ascending: int64 [B, k].
+
+    Each number gets 32 bits of which the lower ones are the number itself, so that sorting needs no indices.
+    """
+    if k == 0:
+        return np.zeros((len(key_B), 0), np.int64)
+    order_BN = shuffled(key_B, n)
+    chosen = np.partition(order_BN, k - 1, axis=1)[:, :k] if k < n else order_BN
+    chosen = chosen & np.uint32(position_mask(n))
+    chosen.sort(axis=1)
+    return chosen.astype(np.int64)
+
+
+def shuffled(key_B, n):
+    """Random uint32 [B, n] whose lower bits are the column: their order is a random permutation of the columns."""
+    mask = np.uint32(position_mask(n))
+    bits = halfwords(key_B, n) & ~mask
+    bits |= np.arange(n, dtype=np.uint32)
+    return bits
+
+
+def position_mask(n):
+    """The lower bits that hold a column of range(n)."""
+    return (1 << max(n - 1, 1).bit_length()) - 1

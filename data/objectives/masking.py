@@ -1,0 +1,153 @@
+"""Choosing and hiding the words that a model must predict: 15 % of them, 80 % as [MASK], 10 % as another, 10 % as they are.
+
+Devlin et al. (2018), section 3.1. Whole-word masking as in the later version of their code: words are taken in random order
+while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself.
+
+B rows   L row length   P masked positions of a row   W words of the batch
+"""
+
+import numpy as np
+
+from data import hashing
+
+UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
+
+
+class Masker:
+    """Masks rows of ids, in place. What it needs of the vocabulary it looks up once."""
+
+    def __init__(self, objective, vocabulary):
+        self.rate, self.predictions = objective.rate, objective.predictions
+        self.mask = vocabulary.mask
+        self.special = np.asarray(vocabulary.special)
+        self.ordinary = np.flatnonzero(~self.special).astype(np.int32)
+        self.whole_words = objective.whole_words
+        self.ends_word = self.special & (np.arange(vocabulary.size) != (-1 if vocabulary.unk is None else vocabulary.unk))
+        self.starts_word = np.asarray(vocabulary.starts_word) | self.ends_word
+
+    def __call__(self, tokens_BL, valid_BL, key_B):
+        """Mask int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, as data/batches.py has them.
+
+        A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
+        whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
+        """
+        candidate_BL = valid_BL & ~self.special[tokens_BL]
+        number_B = self.number(candidate_BL.sum(axis=1))
+        order_BL = hashing.shuffled(hashing.key(key_B, 2), tokens_BL.shape[1])
+        if self.whole_words:
+            used_BP, positions_BP = self.listed(self.words(tokens_BL, candidate_BL, order_BL, number_B))
+        else:
+            order_BL[~candidate_BL] = UNUSED
+            used_BP, positions_BP = self.first(order_BL, number_B)
+        targets_BP = np.where(used_BP, np.take_along_axis(tokens_BL, positions_BP, axis=1), 0)
+        hidden_BP = self.hide(targets_BP, key_B)
+        row, slot = np.nonzero(used_BP)
+        tokens_BL[row, positions_BP[row, slot]] = hidden_BP[row, slot]
+        return {
+            "positions": positions_BP.astype(np.int32),
+            "targets": targets_BP.astype(np.int32),
+            "weights": used_BP.astype(np.float32),
+        }
+
+    def number(self, candidates_B):
+        """How many tokens of each row to mask."""
+        wanted_B = np.maximum(np.rint(candidates_B * self.rate), 1).astype(np.int64)
+        return np.minimum(np.minimum(wanted_B, self.predictions), candidates_B)
+
+    def first(self, order_BL, number_B):
+        """(used, positions) [B, P]: the first `number_B` columns in the order given, ascending; unused slots are 0."""
+        p = self.predictions
+        mask = np.uint32(hashing.position_mask(order_BL.shape[1]))
+        first_BP = np.partition(order_BL, p - 1, axis=1)[:, :p] if p < order_BL.shape[1] else order_BL
+        first_BP.sort(axis=1)
+        used_BP = np.arange(p) < number_B[:, None]
+        positions_BP = np.where(used_BP, first_BP & mask, UNUSED)
+        positions_BP.sort(axis=1)  # the used slots stay in front, so used_BP holds
+        return used_BP, np.where(used_BP, positions_BP, 0).astype(np.int64)
+
+    def words(self, tokens_BL, candidate_BL, order_BL, number_B):
+        """bool [B, L]: the tokens of words taken in the order of their first tokens, as long as they fit `number_B`.
+
+        A word begins at a piece that begins one, at the row's first token, and behind a special token, because no row shows
+        both sides of these. An unknown piece is part of its word, and that word is left alone.
+        """
+        begins_BL = np.take(self.starts_word, tokens_BL)
+        begins_BL[:, 1:] |= np.take(self.ends_word, tokens_BL[:, :-1])
+        begins_BL[:, 0] = True
+        begin_W = np.flatnonzero(begins_BL)
+        length_W = np.diff(begin_W, append=begins_BL.size)
+        length_BL = np.zeros(begins_BL.shape, np.int32)
+        length_BL.ravel()[begin_W] = length_W * np.logical_and.reduceat(candidate_BL.ravel(), begin_W)
+        order_BL = np.where(length_BL > 0, order_BL, UNUSED)
+        order_BL.sort(axis=1)
+        order_BL = order_BL[:, : max(int((length_BL > 0).sum(axis=1).max(initial=0)), 1)]
+        real_BL = order_BL != UNUSED
+        column_BL = np.where(real_BL, order_BL & np.uint32(hashing.position_mask(tokens_BL.shape[1])), 0).astype(np.int64)
+        length_BL = np.where(real_BL, np.take_along_axis(length_BL, column_BL, axis=1), 0)
+        taken_BL = fitting(length_BL, number_B)
+        chosen_BL = np.zeros(tokens_BL.shape, bool)
+        row, rank = np.nonzero(taken_BL)
+        chosen_BL[row, column_BL[row, rank]] = True
+        return np.repeat(chosen_BL.ravel()[begin_W], length_W).reshape(tokens_BL.shape)
+
+    def listed(self, chosen_BL):
+        """(used, positions) [B, P] of the tokens chosen, ascending; unused slots are 0."""
+        row, column = np.nonzero(chosen_BL)
+        number_B = np.bincount(row, minlength=len(chosen_BL))
+        slot = np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B)
+        positions_BP = np.zeros((len(chosen_BL), self.predictions), np.int64)
+        positions_BP[row, slot] = column
+        return np.arange(self.predictions) < number_B[:, None], positions_BP
+
+    def hide(self, targets_BP, key_B):
+        """What stands in the places of the targets: [MASK] (80 %), a random ordinary id (10 %), the target itself (10 %)."""
+        bits_BP = hashing.words(hashing.key(key_B, 3), targets_BP.shape[1])
+        low_BP = bits_BP & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
+        random_BP = self.ordinary[hashing.below(bits_BP, len(self.ordinary))]
+        as_mask_BP, as_random_BP = low_BP < np.uint64(0.8 * 2**32), low_BP < np.uint64(0.9 * 2**32)
+        return np.where(as_mask_BP, self.mask, np.where(as_random_BP, random_BP, targets_BP))
+
+
+def fitting(length_BW, number_B):
+    """bool: walk each row of lengths from left to right and take what still fits `number_B` in total. Lengths of 0 are none.
+
+    In step for all rows: take everything up to the first that no longer fits, then look only at those that fit what is
+    left. A length that was too long once stays too long, so the result is that of the walk; it takes two or three rounds.
+    """
+    taken_BW, left_B = np.zeros(length_BW.shape, bool), number_B
+    while True:
+        length_BW = np.where(taken_BW | (length_BW > left_B[:, None]), 0, length_BW)
+        if not length_BW.any():
+            return taken_BW
+        now_BW = (length_BW > 0) & (np.cumsum(length_BW, axis=1) <= left_B[:, None])
+        taken_BW |= now_BW
+        left_B = left_B - (length_BW * now_BW).sum(axis=1)
+
+
+def check_masking(objective, vocabulary, body):
+    """Raise a ValueError unless rows of `body` tokens can be masked as the objective's settings say, with this vocabulary."""
+    name = objective.name
+    if not 0 < objective.rate < 1:
+        raise ValueError(f"{name}: rate={objective.rate}; the share of masked tokens lies between 0 and 1, 0.15 in the paper")
+    if objective.duplicates < 0:
+        raise ValueError(f"{name}: duplicates={objective.duplicates}; allowed are 0 (a new mask every epoch) and more")
+    needed = max(int(np.rint(body * objective.rate)), 1)
+    if objective.predictions < needed:
+        raise ValueError(
+            f"{name}: predictions={objective.predictions} is fewer than the {needed} tokens that rate={objective.rate} masks in a "
+            f"row of length={objective.length}; set predictions to {needed} or more, or lower the rate"
+        )
+    if objective.predictions > objective.length:
+        raise ValueError(f"{name}: predictions={objective.predictions} is more than length={objective.length}")
+    needs(name, vocabulary, "cls", "sep", "mask", "pad")
+
+
+def needs(name, vocabulary, *specials):
+    """Raise a ValueError that names what the vocabulary lacks of the special tokens an objective needs."""
+    lacking = [special for special in specials if getattr(vocabulary, special) is None]
+    if lacking:
+        raise ValueError(
+            f"{name} needs the special token(s) {', '.join(lacking)}, which the store's vocabulary ({vocabulary.kind}, "
+            f"{vocabulary.size} ids) does not have; prepare the store with another vocabulary (see prepare --help) "
+            "or choose another objective"
+        )

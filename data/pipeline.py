@@ -1,0 +1,183 @@
+"""batch(step): the same rows in any process, on any number of hosts, after any restart, from the seed and the step alone.
+
+Example g = step * batch_size + i of a run takes row permute(g mod n) of epoch g div n, where n is the number of rows of its source;
+its masks, spans or pairs are hashes of (seed, source, epoch, row). Nothing but the step is state, so a run resumes at any step at once,
+and each host builds its own rows only. `Stream.batch` is the definition, in NumPy; TensorFlow only runs it ahead of time.
+
+B rows of the batch   S sources
+"""
+
+import functools
+
+import numpy as np
+
+from data import batches, hashing
+from data.mixture import Mixture
+from data.permutation import permute
+
+ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # what a key is for
+
+
+class Stream:
+    """The batches of one split of a store.
+
+    rows            rows in an epoch, over all sources
+    tokens_per_row  ids of a row that the encoder sees, padding included
+    """
+
+    def __init__(self, store, data, *, split="train", seed=0):
+        """store: a data.store.Store; data: a data.config.Data; seed: of order, mixture and masks. Raises ValueError."""
+        check_data(data, seed)
+        data.objective.check(store.vocabulary)
+        self.data, self.objective, self.seed = data, data.objective, seed
+        self.name, self.split, self.vocabulary = f"the {split} split of {store.path}", store.split(split), store.vocabulary
+        if len(self.split.tokens) == 0:
+            raise ValueError(f"{self.name} is empty: prepare a larger corpus, or hold out another share of it")
+        try:
+            self.table, self.build = self.objective.examples(self.split, self.vocabulary)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
+        self.rows, self.tokens_per_row = self.table.count, self.objective.dims()["L"]
+        self.rows_S = np.diff(self.table.offsets)
+
+    @functools.cached_property
+    def mixture(self):
+        """The order of the sources in training; refuses sources that cannot give a row."""
+        sources, rates = self.split.sources, self.data.rates or [source.rate for source in self.split.sources]
+        names = [source.name for source in sources]
+        if len(rates) != len(sources):
+            raise ValueError(f"data.rates has {len(rates)} values, but the store has {len(sources)} sources: {', '.join(names)}")
+        if min(rates) < 0 or not 0 < sum(rates) < np.inf:
+            raise ValueError(f"data.rates={tuple(rates)}: rates are 0 or more, and one of them above 0")
+        short = getattr(self.table, "short", ())
+        for name, rate, rows in zip(names, rates, self.rows_S):
+            if rate > 0 and (rows == 0 or name in short):
+                raise ValueError(
+                    f"{self.name}: the source {name!r} holds less text than one row of {self.objective.name}, "
+                    f"but its rate is {rate:g}: leave it out, give it the rate 0, or shorten the rows"
+                )
+        return Mixture(rates, hashing.key(self.seed, MIXTURE)) if len(sources) > 1 else None
+
+    def examples(self, place_B):
+        """(source, epoch of the source, row of the table) of places of the order, int64 [B] each: what the ledger counts."""
+        place_B = np.asarray(place_B, np.int64)
+        source_B, number_B = self.mixture(place_B) if self.mixture else (np.zeros_like(place_B), place_B)
+        epoch_B, within_B = np.divmod(number_B, self.rows_S[source_B])
+        row_B = permute(within_B, self.rows_S[source_B], hashing.key(self.seed, ORDER, source_B, epoch_B))
+        return source_B, epoch_B, self.table.offsets[source_B] + row_B
+
+    def batch(self, step, lo=0, hi=None):
+        """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batches.py says."""
+        lo, hi = self.share(lo, hi)
+        if step < 0:
+            raise ValueError(f"step {step}: steps are counted from 0")
+        source_B, epoch_B, row_B = self.examples(step * self.data.batch_size + np.arange(lo, hi))
+        duplicates = getattr(self.objective, "duplicates", 0)
+        version_B = epoch_B % duplicates if duplicates else epoch_B
+        return self.build(row_B, hashing.key(self.seed, DRAWS, source_B, version_B, row_B))
+
+    @property
+    def evaluation_steps(self):
+        """Batches that hold each row of the split once."""
+        return -(-self.rows // self.data.batch_size)
+
+    def evaluation_batch(self, index, lo=0, hi=None):
+        """Rows [lo, hi) of batch `index` of the split in its own order, with masks that no seed changes.
+
+        The last batch is filled with rows whose weights are 0.
+        """
+        lo, hi = self.share(lo, hi)
+        row_B = index * self.data.batch_size + np.arange(lo, hi)
+        real_B = row_B < self.rows
+        row_B = np.where(real_B, row_B, 0)
+        batch = self.build(row_B, hashing.key(0, EVALUATION, row_B))
+        for key in batch.keys() & {"weights", "next_weights"}:
+            batch[key][~real_B] = 0
+        return batch
+
+    def share(self, lo, hi):
+        """Checks a host's part of the batch."""
+        hi = self.data.batch_size if hi is None else hi
+        if not 0 <= lo < hi <= self.data.batch_size:
+            raise ValueError(f"rows {lo} to {hi} of a batch of {self.data.batch_size}")
+        return lo, hi
+
+    def dataset(self, start_step=0, lo=0, hi=None):
+        """tf.data.Dataset of `batch(step, lo, hi)` for step = start_step, start_step + 1, ... without end."""
+        if start_step < 0:
+            raise ValueError(f"step {start_step}: steps are counted from 0")
+        self.mixture  # its refusals come now, not out of a thread
+        return self.mapped(self.batch, start_step, np.iinfo(np.int64).max, *self.share(lo, hi))[0]
+
+    def batches(self, start_step=0, lo=0, hi=None):
+        """Iterator over `dataset`, as {key: NumPy array}; an error in a batch is raised as it was."""
+        self.mixture
+        return drain(*self.mapped(self.batch, start_step, np.iinfo(np.int64).max, *self.share(lo, hi)))
+
+    def evaluation_batches(self, lo=0, hi=None):
+        """Iterator over `evaluation_batch(index, lo, hi)`, as {key: NumPy array}: each row of the split exactly once."""
+        return drain(*self.mapped(self.evaluation_batch, 0, self.evaluation_steps, *self.share(lo, hi)))
+
+    def mapped(self, function, start, stop, lo, hi):
+        """(tf.data.Dataset of function(index, lo, hi) for index in [start, stop), errors): built ahead by `data.threads` threads.
+
+        TensorFlow reports an error of a function as text; `errors` receives the exceptions themselves.
+        """
+        tf = import_tensorflow()
+        treaty, errors = batches.shapes(self.objective, hi - lo), []
+
+        def build(index):
+            try:
+                batch = function(int(index), lo, hi)
+                batches.check(batch, self.objective, hi - lo)
+            except Exception as error:
+                errors.append(error)
+                raise
+            return [batch[key] for key in treaty]
+
+        def element(index):
+            arrays = tf.numpy_function(build, [index], [dtype for dtype, _ in treaty.values()], stateful=False)
+            return {key: tf.ensure_shape(array, shape) for array, (key, (_, shape)) in zip(arrays, treaty.items())}
+
+        options = tf.data.Options()
+        options.deterministic = True
+        options.threading.private_threadpool_size = self.data.threads
+        options.threading.max_intra_op_parallelism = 1
+        dataset = tf.data.Dataset.range(start, stop)
+        dataset = dataset.map(element, num_parallel_calls=self.data.threads, deterministic=True)
+        return dataset.prefetch(self.data.prefetch).with_options(options), errors
+
+
+def drain(dataset, errors):
+    """Iterate over a dataset as NumPy; re-raise the exception behind TensorFlow's report of it."""
+    tf = import_tensorflow()
+    iterator = dataset.as_numpy_iterator()
+    while True:
+        try:
+            batch = next(iterator, None)
+        except tf.errors.OpError:
+            if errors:
+                raise errors[0] from None
+            raise
+        if batch is None:
+            return
+        yield batch
+
+
+def import_tensorflow():
+    """TensorFlow, kept off the accelerators: input workers must not touch them."""
+    import tensorflow as tf
+
+    for kind in ("GPU", "TPU"):
+        if tf.config.get_visible_devices(kind):
+            tf.config.set_visible_devices([], kind)
+    return tf
+
+
+def check_data(data, seed):
+    """Raise a ValueError unless the settings that no objective owns make sense."""
+    for name in ("batch_size", "threads", "prefetch"):
+        if getattr(data, name) < 1:
+            raise ValueError(f"data.{name}={getattr(data, name)}: 1 or more")
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed {seed}: from 0 to 2^63 - 1")
