@@ -5,7 +5,6 @@ It guesses masked words from what stands before and behind them, and whether the
 B batch   L length   P masked positions   D width   V vocabulary   S segments   C is next, is not
 """
 
-import dataclasses
 from collections.abc import Callable
 from functools import partial
 
@@ -13,30 +12,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.config import BertConfig
 from models.layers.attention import Attention, padding_mask
 from models.layers.linear import Dense, Embed
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
 from models.layers.stack import Stack, unchanged
 from models.layers.wiring import PostNormLayer
-
-
-@dataclasses.dataclass(frozen=True)
-class BertConfig:
-    """BERT-base; `width` is the paper's hidden size H, `depth` its L, `heads` its A. BERT-large: 1024, 24, 16, mlp 4096."""
-
-    vocab: int = 30522
-    length: int = 512  # the longest row: positions are learned
-    segments: int = 2
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp: int = 3072
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    epsilon: float = 1e-12
-    scan: bool = True
-    remat: bool = False
 
 
 class Embeddings(nn.Module):

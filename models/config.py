@@ -1,6 +1,66 @@
-"""The configurations of all models."""
+"""What is chosen when a model is built: one frozen dataclass a paper, in the paper's numbers, without JAX.
 
-from models.bert import BertConfig
-from models.t5 import T5Config
+A program can so read, check and print a configuration in a moment. Each field is read by its own paper's module alone.
+"""
 
-__all__ = ["BertConfig", "T5Config"]
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """BERT-base; `width` is the paper's hidden size H, `depth` its L, `heads` its A. BERT-large: 1024, 24, 16, mlp 4096."""
+
+    vocab: int = 30522
+    length: int = 512  # the longest row: positions are learned
+    segments: int = 2
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-12
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class T5Config:
+    """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, not tied, mlp 2048."""
+
+    vocab: int = 32128
+    width: int = 768
+    depth: int = 12
+    decoder_depth: int = 12
+    heads: int = 12
+    head_width: int = 64
+    mlp: int = 3072
+    gated: bool = False  # v1.1: a gated GELU where v1.0 has a ReLU
+    tied: bool = True  # v1.1: the output has a table of its own
+    buckets: int = 32
+    max_distance: int = 128
+    dropout: float = 0.1
+    epsilon: float = 1e-6
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+def check(config):
+    """Raise ValueError for a size below 1, a dropout rate outside of [0, 1), or an epsilon that is not positive.
+
+    Only what is wrong by itself: fields are set one after the other, so how they fit together is checked by the model.
+    """
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.type is int and value < 1:
+            raise ValueError(f"{field.name} is {value}; it must be at least 1")
+        if field.name.endswith("dropout") and not 0 <= value < 1:
+            raise ValueError(f"{field.name} is {value}; it must be at least 0 and below 1")
+        if field.name == "epsilon" and not value > 0:
+            raise ValueError(f"{field.name} is {value}; it must be positive")

@@ -6,7 +6,6 @@ rescale; scores are not divided by sqrt(K), because the initialisation already i
 B batch   L target length   M input length   D width   H heads   R distances   V vocabulary
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -15,33 +14,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
+from models.config import T5Config
 from models.layers.attention import Attention, attend, causal_mask, padding_mask
 from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
 from models.layers.norms import RMSNorm
 from models.layers.stack import Stack, unchanged
 from models.layers.wiring import PreNormLayer
-
-
-@dataclasses.dataclass(frozen=True)
-class T5Config:
-    """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, not tied, mlp 2048."""
-
-    vocab: int = 32128
-    width: int = 768
-    depth: int = 12
-    decoder_depth: int = 12
-    heads: int = 12
-    head_width: int = 64
-    mlp: int = 3072
-    gated: bool = False  # v1.1: a gated GELU where v1.0 has a ReLU
-    tied: bool = True  # v1.1: the output has a table of its own
-    buckets: int = 32
-    max_distance: int = 128
-    dropout: float = 0.1
-    epsilon: float = 1e-6
-    scan: bool = True
-    remat: bool = False
 
 
 def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
@@ -56,6 +35,8 @@ def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
     else:
         ahead, distance = 0, np.maximum(-distance, 0)
     near = buckets // 2
+    if near < 1 or max_distance <= near:
+        raise ValueError(f"{buckets} buckets a direction do not reach a max_distance of {max_distance}; it must exceed half of them, which must be at least 1")
     octaves = np.log(np.maximum(distance, 1).astype(np.float32) / near) / math.log(max_distance / near)
     far = near + (octaves * (buckets - near)).astype(np.int32)
     return ahead + np.where(distance < near, distance, np.minimum(far, buckets - 1))
@@ -125,7 +106,7 @@ class T5(nn.Module):
         self.decoder_norm = norm()
         self.drop = dropout()
         if not c.tied:
-            self.head = Dense(c.vocab, use_bias=False, init=FAN_IN)
+            self.head = Dense(c.vocab, use_bias=False, init=FAN_IN, result=jnp.float32)
 
     def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
         memory_BMD = self.encode(inputs_BM, inputs_valid_BM, train)
@@ -152,7 +133,7 @@ class T5(nn.Module):
         """Scores of every word, float32 [B, L, V]."""
         if self.config.tied:
             return self.words.attend(y_BLD) * self.config.width**-0.5  # the embeddings are as large as N(0, 1)
-        return self.head(y_BLD).astype(jnp.float32)
+        return self.head(y_BLD)
 
 
 def shift_right(tokens_BL):

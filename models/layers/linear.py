@@ -4,8 +4,10 @@ B batch   L length   D width   V vocabulary
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
@@ -17,10 +19,19 @@ TRUNCATED = nn.initializers.truncated_normal(0.02)
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
 
-def Dense(features, *, contract=1, use_bias=True, init: Init = TRUNCATED, name=None):
-    """`x @ kernel + bias` over the last `contract` dimensions of x; `features` may be several dimensions, e.g. (H, K)."""
-    axis = tuple(range(-contract, 0))
-    return nn.DenseGeneral(features, axis=axis, use_bias=use_bias, kernel_init=init, name=name)
+def Dense(features, *, contract=1, use_bias=True, init: Init = TRUNCATED, result=None, name=None):
+    """`x @ kernel + bias` over the last `contract` dimensions of x; `features` may be several dimensions, e.g. (H, K).
+
+    result: the type of the product where it is not to be rounded to that of x (logits, in float32).
+    """
+    return nn.DenseGeneral(
+        features,
+        axis=tuple(range(-contract, 0)),
+        use_bias=use_bias,
+        kernel_init=init,
+        dot_general=partial(jax.lax.dot_general, preferred_element_type=result),
+        name=name,
+    )
 
 
 class Embed(nn.Module):
