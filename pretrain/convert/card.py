@@ -1,0 +1,115 @@
+"""The model card of an export: what it is, what it read, how well it did, how to load it, and what nobody checked."""
+
+import math
+
+import jax
+
+from models import BertConfig
+
+TASKS = {"bert": "fill-mask", "t5": "text2text-generation"}
+OBJECTIVES = {
+    "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
+    "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two documents), "
+    "rows of {length}",
+    "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g} on average, inputs of {inputs})",
+}
+
+
+def of(trained):
+    """The card of a checkpoint, as Markdown. Says only what the run's own files say."""
+    run = trained.run
+    family = "bert" if isinstance(run.model, BertConfig) else "t5"
+    size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
+    sections = [
+        "\n".join(["---", "library_name: transformers", f"pipeline_tag: {TASKS[family]}", f"tags: [{family}]", "---"]),
+        f"# A {_size(size)} {'BERT encoder' if family == 'bert' else 'T5 encoder-decoder'}\n\n{_story(trained)}",
+        "\n".join(["| | |", "|-|-|", *(f"| {name} | {value} |" for name, value in _facts(trained, family, size))]),
+        "## Evaluation\n\n" + _scores(trained),
+        "## Use\n\n```python\n" + "\n".join(loading(run.model, "FOLDER")) + "\n```",
+        "## Limits\n\n" + _limits(trained, family),
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def loading(config, folder):
+    """Lines of Python that load an export and use it."""
+    if isinstance(config, BertConfig):
+        return [
+            "from transformers import AutoModelForPreTraining, AutoTokenizer, pipeline",
+            f'model, tokenizer = AutoModelForPreTraining.from_pretrained("{folder}"), AutoTokenizer.from_pretrained("{folder}")',
+            f'pipeline("fill-mask", model="{folder}")("It is a [MASK].")',
+        ]
+    return [
+        "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
+        f'model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("{folder}"), AutoTokenizer.from_pretrained("{folder}")',
+        'ids = model.generate(**tokenizer("It is a <extra_id_0>.", return_tensors="pt"), max_new_tokens=20)',
+        "print(tokenizer.decode(ids[0]))",
+    ]
+
+
+def _story(trained):
+    origin = trained.origin()
+    if origin is None:
+        return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
+    start = f"Its parameters come from `{origin['folder']}`"
+    if origin.get("missing"):
+        start += f", but for {len(origin['missing'])} tensors that were not there and began at random"
+    more = f"trained further with Cloze, for {trained.step:,} steps" if trained.step else "not trained any further here"
+    return f"{start}; {more}."
+
+
+def _facts(trained, family, size):
+    run, vocabulary = trained.run, trained.vocabulary
+    model, objective = run.model, run.data.objective
+    depth = f"{model.depth}" if family == "bert" else f"{model.depth} + {model.decoder_depth}"
+    yield "parameters", f"{size:,}"
+    yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
+    if family == "bert":
+        yield "longest input", f"{model.length} tokens"
+    yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')})"
+    if not trained.step:
+        return
+    yield "objective", OBJECTIVES[objective.name].format(**vars(objective))
+    yield "data", _data(trained)
+    yield "steps", f"{trained.step:,} of {run.data.batch_size} rows each"
+    yield "optimizer", f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}"
+    yield "arithmetic", f"{run.train.compute}; these weights are float32"
+
+
+def _data(trained):
+    manifest = trained.manifest()
+    if manifest is None:
+        return f"a token store that is no longer at hand ({trained.run.data.store or 'unnamed'})"
+    train = manifest["splits"]["train"]
+    named = ", ".join(f"{source['name']} ({source['rate']:.0%})" for source in manifest["sources"])
+    return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
+
+
+def _scores(trained):
+    """The last evaluation on the held-out part, if this step has one."""
+    rows = [row for row in trained.rows() if "heldout_loss" in row]
+    if not rows:
+        return "None was made during training."
+    row = rows[-1]
+    scores = [(name.removeprefix("heldout_"), value) for name, value in row.items() if name.startswith("heldout_")]
+    later = "" if row["step"] == trained.step else f" (these weights are of step {trained.step:,})"
+    lines = [f"On the held-out part of the data, at step {row['step']:,}{later}:", "", "| measure | value |", "|-|-|"]
+    return "\n".join([*lines, *(f"| {name.replace('_', ' ')} | {value:.5g} |" for name, value in scores)])
+
+
+def _limits(trained, family):
+    gap = "[MASK]" if family == "bert" else "<extra_id_0>"
+    use = f"It fills gaps ({gap}); it follows no instructions and was not fitted to any task."
+    text = (
+        "It repeats what its text says, errors and prejudices included. Nothing but the figures above was measured; "
+        "no licence is stated for the weights, and the licence of the data is for the reader to check."
+    )
+    tokens = (
+        f"A special token written out in a text (`{gap}`) is read as that token, where Cloze itself, when it reads a "
+        "corpus, takes it for text."
+    )
+    return "\n\n".join([use, text, tokens])
+
+
+def _size(count):
+    return f"{count / 1e6:.1f}M-parameter" if count >= 1e5 else f"{count:,}-parameter"

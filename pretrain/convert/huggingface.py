@@ -1,0 +1,117 @@
+"""A model of ours as a Hugging Face folder, and such a folder as a model of ours."""
+
+import dataclasses
+import pathlib
+
+from data.tokenizers import Vocabulary, read_vocabulary
+from pretrain.convert import FAMILIES, family_of, tokenizer
+from pretrain.convert.folder import CONFIG, FolderError, Tensors, read_config, replacing, write_json, write_tensors
+
+REFUSED = {
+    "T5EncoderModel": "it has no decoder, and the T5 of Cloze is trained to write; import the whole T5ForConditionalGeneration",
+}
+
+
+# ---- export ------------------------------------------------------------------
+
+
+def write_model(output, config, params, vocabulary, *, card=None, overwrite=False):
+    """Write a model as the folder `output`: safetensors, config.json, tokenizer files, README.md. Returns {file: bytes}.
+
+    The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids, and
+    what `folder.replacing` raises for an `output` that exists.
+    """
+    if vocabulary.size > config.vocab:
+        raise ValueError(f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)")
+    module = family_of(config)
+    family = next(name for name, known in FAMILIES.items() if known is module)
+    with replacing(output, overwrite) as folder:
+        write_json(folder / CONFIG, module.hf_config(config, vocabulary))
+        if family == "t5":
+            write_json(folder / "generation_config.json", generation_config(vocabulary))
+        tokenizer.write(vocabulary, family, folder, getattr(config, "length", None))
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")
+        write_tensors(folder, module.to_hf(config, params))
+        return {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+
+
+def generation_config(vocabulary):
+    """What `generate` starts from and ends with: T5's decoder begins with the padding id (Raffel et al. 2019's code)."""
+    return {"decoder_start_token_id": 0, "eos_token_id": vocabulary.eos, "pad_token_id": vocabulary.pad}
+
+
+# ---- import ------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A folder that was looked through: what it is, and its parameters when asked for. Nothing of it was executed."""
+
+    folder: pathlib.Path
+    architectures: tuple[str, ...]
+    module: object  # the family's table
+    config: object
+    tensors: Tensors
+    vocabulary: Vocabulary
+
+    def params(self, config, fresh):
+        """(parameters, names of missing tensors, names of unused ones) for `config`, which may differ in how it is computed.
+
+        fresh: newly initialised parameters, from which heads are taken that the folder lacks. Raises FolderError, which
+        names the tensor, where one is missing that is no head, or has another shape.
+        """
+        try:
+            params, report = self.module.from_hf(config, self.tensors, fresh)
+        except FolderError:
+            raise
+        except (KeyError, ValueError) as error:
+            raise FolderError(f"{self.folder}: {error}") from error
+        return params, tuple(report.missing), tuple(report.unused)
+
+
+def open_model(folder, report=print):
+    """Look through a Hugging Face folder of BERT or T5: configuration, tokenizer, and the headers of the tensors' files.
+
+    `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
+    that names the file, the setting or the tensor for one that cannot be imported.
+    """
+    folder = pathlib.Path(folder)
+    described = read_config(folder, report)
+    module = _family(folder, described)
+    try:
+        config = module.our_config(described)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{folder / CONFIG}: {error}") from error
+    return Opened(
+        folder, tuple(_architectures(described)), module, config, Tensors(folder), _vocabulary(folder, config)
+    )
+
+
+def _architectures(described):
+    names = described.get("architectures") or []
+    return [str(name) for name in names] if isinstance(names, list) else [str(names)]
+
+
+def _family(folder, described):
+    for name in _architectures(described):
+        if name in REFUSED:
+            raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
+    kind = described.get("model_type")
+    if kind not in FAMILIES:
+        raise FolderError(f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {' and '.join(FAMILIES)} can")
+    return FAMILIES[kind]
+
+
+def _vocabulary(folder, config):
+    try:
+        vocabulary = read_vocabulary(folder)
+    except FileNotFoundError as error:
+        raise FolderError(f"{error}: put the model's own tokenizer files there") from error
+    if vocabulary.size > config.vocab:
+        raise FolderError(
+            f"{folder}: its tokenizer has {vocabulary.size} ids, but vocab_size in {CONFIG} is {config.vocab}: "
+            "the tokenizer is of another model"
+        )
+    return vocabulary
+

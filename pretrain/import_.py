@@ -1,0 +1,82 @@
+"""import FOLDER --workdir W: a Hugging Face BERT or T5 as the beginning of a run."""
+
+import json
+import os
+
+from pretrain.config import Run, override
+
+
+def add_arguments(parser):
+    parser.add_argument("folder", metavar="FOLDER", help="with config.json, model.safetensors and tokenizer files")
+    parser.add_argument("--workdir", required=True, help="a new folder for the run")
+    parser.add_argument("overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE train.steps=1000")
+
+
+def run(args):
+    from etils import epath
+
+    from pretrain.checkpoint import start_workdir
+    from pretrain.convert.huggingface import open_model
+
+    workdir = epath.Path(args.workdir)
+    if workdir.exists() and any(workdir.iterdir()):
+        raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
+    opened = open_model(args.folder)
+    config = override(starting_run(opened.config), args.overrides)
+    params, missing, unused = opened.params(config.model, _fresh(config))
+    origin = {
+        "folder": os.path.basename(os.path.abspath(args.folder)),
+        "architectures": opened.architectures,
+        "stored": opened.tensors.formats(),
+        "missing": missing,
+        "unused": unused,
+    }
+    start_workdir(workdir, config, params, opened.vocabulary, origin)
+    (workdir / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
+    print(summary(args, opened, config, missing, unused))
+    return 0
+
+
+def starting_run(model):
+    """The run that an imported model begins, for overrides to change: masked words in rows of 128, or T5's spans of 512."""
+    from data.config import Data
+    from data.objectives import MaskedLm, SpanCorruption
+    from models.config import BertConfig
+
+    if isinstance(model, BertConfig):
+        length = min(128, model.length)
+        return Run(model=model, data=Data(objective=MaskedLm(length=length, predictions=max(1, length * 20 // 128))))
+    return Run(model=model, data=Data(objective=SpanCorruption()))
+
+
+def _fresh(run):
+    """Newly initialised parameters, for what a folder lacks."""
+    from functools import partial
+
+    import jax
+
+    from models import build
+    from pretrain.state import init_params
+
+    return jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))()
+
+
+def summary(args, opened, run, missing, unused):
+    """What was taken, what was not there, and what can be done next."""
+    kind = ", ".join(opened.architectures) or type(run.model).__name__
+    lines = [f"{args.workdir}: {kind} from {args.folder}, {len(opened.tensors) - len(unused)} tensors"]
+    if stored := [name for name in opened.tensors.formats() if name != "F32"]:
+        lines.append(f"  stored as {', '.join(stored)}: the same numbers in float32 here, and in an export")
+    if missing:
+        lines.append(f"  not in the folder, begun at random (train.seed={run.train.seed}): {', '.join(missing)}")
+    if unused:
+        lines.append(f"  not part of pretraining, left out: {', '.join(unused)}")
+    vocabulary = opened.vocabulary
+    lines.append(f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {run.model.vocab:,}")
+    lines += [
+        "next:",
+        f"  python -m pretrain prepare TEXT --output STORE --vocabulary {args.workdir}/vocabulary",
+        f"  python -m pretrain evaluate --workdir {args.workdir} --store STORE",
+        f"  python -m pretrain train {args.workdir}/config.json --workdir {args.workdir} data.store=STORE train.steps=N",
+    ]
+    return "\n".join(lines)

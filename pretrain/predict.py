@@ -1,0 +1,139 @@
+"""predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
+
+BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>. Texts are cut into ids by the
+tokenizer that `export` writes, so the answers are those of the exported model.
+
+B batch   L row length   P masks of a row   K answers   M input length   T output length
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+
+CHUNK = 4096  # lines of an input file that are held at once
+
+
+def add_arguments(parser):
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it")
+    parser.add_argument("--workdir", required=True, help="a run's folder")
+    parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
+    parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl records with the field `text`")
+    parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
+    parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
+    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5 writes (64)")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def run(args):
+    if bool(args.texts) == bool(args.input):
+        raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
+    for name in ("top", "length", "batch_size"):
+        if (value := getattr(args, name)) is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: at least 1")
+    records = [(None, {"text": text}) for text in args.texts] if args.texts else read_records(args.input)
+    from pretrain.trained import open_trained
+
+    trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
+    answer = answerer(trained, top=args.top, length=args.length, batch_size=args.batch_size)
+    done = 0
+    with _sink(args.output) as write:
+        for chunk in _chunks(records, CHUNK):
+            results = answer([record["text"] for _, record in chunk], [place for place, _ in chunk])
+            for (_, record), result in zip(chunk, results, strict=True):
+                as_json = args.json or args.output
+                write(json.dumps(record | result, ensure_ascii=False) if as_json else spell(record["text"], result))
+                done += 1
+    if args.output:
+        print(f"{args.output}: {done:,} texts, step {trained.step:,} of {args.workdir}")
+    return 0
+
+
+# ---- what goes in and out ----------------------------------------------------
+
+
+def read_records(path):
+    """Yield (place, record) of each line that is not blank: {"text": line}, or the JSON object of a .jsonl file."""
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    with open(path, encoding="utf-8", newline="\n") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                line = line.rstrip("\r\n")
+                if line.strip():
+                    place = f"{path}:{number}"
+                    yield place, _record(line, place) if path.suffix == ".jsonl" else {"text": line}
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 ({error})") from error
+
+
+def _record(line, place):
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{place}: not JSON ({error})") from error
+    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
+        raise ValueError(f"{place}: expected an object with the field text, a string")
+    return record
+
+
+def _chunks(items, size):
+    chunk = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+@contextlib.contextmanager
+def _sink(path):
+    """A function that writes a line: to the terminal, or to a file that appears when all are written."""
+    if path is None:
+        yield print
+        return
+    path = pathlib.Path(path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            yield lambda line: file.write(line + "\n")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def spell(text, result):
+    """A result for a person."""
+    lines = [text]
+    for number, mask in enumerate(result.get("masks", ()), 1):
+        lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
+        lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
+    for sentinel, span in result.get("spans", {}).items():
+        lines.append(f"  {sentinel}  {'(nothing)' if span is None else span}")
+    return "\n".join(line for line in [*lines, f"  {result['filled']}"] if line) + "\n"
+
+
+# ---- the two families --------------------------------------------------------
+
+
+def answerer(trained, top=None, length=None, batch_size=32):
+    """A function (texts, places) -> [result]; `places` name the texts in errors (None: by their number).
+
+    A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece, id,
+    probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}.
+    """
+    from models import BertConfig
+    from pretrain import fill
+
+    if isinstance(trained.run.model, BertConfig):
+        if length is not None:
+            raise ValueError("--length is for T5, which writes; BERT fills each [MASK] with one piece")
+        return fill.Masks(trained, 5 if top is None else top, batch_size)
+    if top is not None:
+        raise ValueError("--top is for BERT; T5 writes the one likeliest continuation")
+    return fill.Spans(trained, 64 if length is None else length, batch_size)

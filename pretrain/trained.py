@@ -1,0 +1,60 @@
+"""A checkpoint together with what gives it a meaning: its configuration, its vocabulary, and what is known of its making."""
+
+import dataclasses
+import json
+
+from etils import epath
+
+from data.tokenizers import Vocabulary, load_vocabulary
+from pretrain.config import Run
+from pretrain.typed import ConfigError
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """The parameters of one step of a workdir, float32 on the first device, and their vocabulary."""
+
+    workdir: epath.Path
+    run: Run
+    step: int
+    params: dict
+    vocabulary: Vocabulary
+
+    def rows(self):
+        """The rows of metrics.jsonl up to this step."""
+        from pretrain.metrics import read
+
+        return [row for row in read(self.workdir / "metrics.jsonl") if row["step"] <= self.step]
+
+    def origin(self):
+        """What `import` noted, or None for parameters that began here."""
+        path = self.workdir / "origin.json"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def manifest(self):
+        """The manifest of the run's token store, or None where it is not (any more) there."""
+        path = epath.Path(self.run.data.store) / "manifest.json"
+        return json.loads(path.read_text()) if self.run.data.store and path.exists() else None
+
+
+def open_trained(workdir, step=None, report=print):
+    """The newest good checkpoint of a workdir, or that of `step`, as a Trained.
+
+    Raises FileNotFoundError where there is none, and ConfigError where the workdir's vocabulary/ is not the one that the
+    checkpoint was trained with, or has more ids than the model.
+    """
+    from pretrain.checkpoint import Checkpoints, restore_params
+
+    workdir = epath.Path(workdir)
+    run, step, params = restore_params(workdir, step, report=report)
+    vocabulary = load_vocabulary(workdir / "vocabulary")
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        trained = checkpoints.record(step)["vocabulary"]
+    if vocabulary.fingerprint != trained:
+        raise ConfigError(
+            f"{workdir / 'vocabulary'} is not the vocabulary that checkpoint {step} was trained with "
+            f"(fingerprint {vocabulary.fingerprint}, recorded {trained}); put the right one back"
+        )
+    if vocabulary.size > run.model.vocab:
+        raise ConfigError(f"{workdir}: the vocabulary has {vocabulary.size} ids and the model {run.model.vocab}")
+    return Trained(workdir, run, step, params, vocabulary)
