@@ -8,6 +8,9 @@ B keys   N draws of one key
 
 import numpy as np
 
+# What the draws of an example are for: each use takes words(key(example, USE), n), so no two share any.
+PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE = range(1, 8)
+
 GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: SplitMix64's step between the draws of a key
 
 
@@ -26,12 +29,9 @@ def mix(z):
 
 def key(*coordinates):
     """uint64 keys [B] of coordinates, integers or integer arrays [B]: a chain of hashes, so their order matters."""
-    state = np.zeros(np.broadcast_shapes(*(np.shape(c) for c in coordinates)), np.uint64)
-    state = np.atleast_1d(state)
+    state = np.zeros(1, np.uint64)
     for coordinate in coordinates:
-        state += GAMMA
-        state ^= np.asarray(coordinate).astype(np.uint64)
-        mix(state)
+        state = mix((state + GAMMA) ^ np.asarray(coordinate).astype(np.uint64))
     return state
 
 

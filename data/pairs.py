@@ -50,7 +50,7 @@ class PairRows:
         `short`: chance that a row aims at a random shorter length; `random_next`: chance of a second segment from another
         document of the same source. Segments have at least a token each and `width` together at most.
         """
-        bits_NB = hashing.words(key_B, 6).T
+        bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 6).T
         document_B = np.searchsorted(self.first_chunk_D, row_B, side="right") - 1
         low_B = self.chunk_C[row_B]
         start_B = self.pieces_Q[low_B]
@@ -130,7 +130,7 @@ def chunks(pieces_Q, first_D, width):
         active, piece = active[going], piece[going]
     walks = [walk(pieces_Q, p, first_D[d + 1], width) for d, p in zip(active, piece)]
     walked = chunks_D[active]
-    chunks_D[active] += [len(w) for w in walks]
+    chunks_D[active] += np.array([len(w) for w in walks], np.int64)
     first_chunk_D = np.cumsum(chunks_D) - chunks_D
     chunk_C = np.empty(chunks_D.sum(), np.int64)
     for i, (documents, firsts) in enumerate(steps):
@@ -173,12 +173,15 @@ def truncate(a_B, b_B, width, key_B):
     turns_B = excess_B - single_B
     drop_a_B = np.where(lead_B > 0, single_B, 0) + turns_B // 2
     drop_b_B = excess_B - drop_a_B
-    most = int(max(drop_a_B.max(initial=0), drop_b_B.max(initial=0)))
-    if most == 0:
-        return drop_a_B, a_B, drop_b_B, b_B
-    coins_NB = hashing.words(hashing.key(key_B, 1), -(-2 * most // 64)).astype("<u8", copy=False)
-    coins_BN = np.unpackbits(coins_NB.view(np.uint8), axis=1)
-    column = np.arange(most)
-    front_a_B = (coins_BN[:, :most] & (column < drop_a_B[:, None])).sum(axis=1, dtype=np.int64)
-    front_b_B = (coins_BN[:, most : 2 * most] & (column < drop_b_B[:, None])).sum(axis=1, dtype=np.int64)
+    front_a_B, front_b_B = heads(drop_a_B, key_B, hashing.COINS_A), heads(drop_b_B, key_B, hashing.COINS_B)
     return front_a_B, a_B - drop_a_B, front_b_B, b_B - drop_b_B
+
+
+def heads(tosses_B, key_B, use):
+    """How often a coin shows heads in each of the given numbers of tosses: int64 [B]."""
+    most = int(tosses_B.max(initial=0))
+    if most == 0:
+        return np.zeros_like(tosses_B)
+    bits_BW = hashing.words(hashing.key(key_B, use), -(-most // 64)).astype("<u8", copy=False)
+    bits_BN = np.unpackbits(bits_BW.view(np.uint8), axis=1, count=most)
+    return (bits_BN & (np.arange(most) < tosses_B[:, None])).sum(axis=1, dtype=np.int64)

@@ -24,19 +24,21 @@ def permute(index_B, n_B, key_B):
     n_B = np.broadcast_to(np.asarray(n_B).astype(np.uint64), x_B.shape)
     key_B = np.broadcast_to(key_B, x_B.shape)
     a_B, b_B = sides(n_B)
-    outside = np.ones(x_B.shape, bool)
-    while outside.any():
+    x_B = feistel(x_B, a_B, b_B, key_B)
+    while (outside := x_B >= n_B).any():
         x_B[outside] = feistel(x_B[outside], a_B[outside], b_B[outside], key_B[outside])
-        outside = x_B >= n_B
     return x_B.astype(np.int64)
 
 
 def sides(n_B):
     """a and b with a * b >= n, as square and as small as can be: a = ceil(sqrt(n)), b = ceil(n / a)."""
-    sizes, which = np.unique(n_B, return_inverse=True)
+    if len(n_B) and (n_B == n_B[0]).all():
+        sizes, which = n_B[:1], np.zeros(len(n_B), np.int64)
+    else:
+        sizes, which = np.unique(n_B, return_inverse=True)
     a = np.array([math.isqrt(int(n) - 1) + 1 for n in sizes], np.uint64)
     b = (sizes + a - np.uint64(1)) // a
-    return a[which].reshape(n_B.shape), b[which].reshape(n_B.shape)
+    return a[which], b[which]
 
 
 def feistel(x_B, a_B, b_B, key_B):

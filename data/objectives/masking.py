@@ -33,7 +33,7 @@ class Masker:
         """
         candidate_BL = valid_BL & ~self.special[tokens_BL]
         number_B = self.number(candidate_BL.sum(axis=1))
-        order_BL = hashing.shuffled(hashing.key(key_B, 2), tokens_BL.shape[1])
+        order_BL = hashing.shuffled(hashing.key(key_B, hashing.ORDER), tokens_BL.shape[1])
         if self.whole_words:
             used_BP, positions_BP = self.listed(self.words(tokens_BL, candidate_BL, order_BL, number_B))
         else:
@@ -101,7 +101,7 @@ class Masker:
 
     def hide(self, targets_BP, key_B):
         """What stands in the places of the targets: [MASK] (80 %), a random ordinary id (10 %), the target itself (10 %)."""
-        bits_BP = hashing.words(hashing.key(key_B, 3), targets_BP.shape[1])
+        bits_BP = hashing.words(hashing.key(key_B, hashing.HIDE), targets_BP.shape[1])
         low_BP = bits_BP & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
         random_BP = self.ordinary[hashing.below(bits_BP, len(self.ordinary))]
         as_mask_BP, as_random_BP = low_BP < np.uint64(0.8 * 2**32), low_BP < np.uint64(0.9 * 2**32)

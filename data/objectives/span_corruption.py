@@ -84,8 +84,8 @@ class SpanCorruption:
 
         All ways to cut the kept and the removed tokens into K segments are alike likely, as in Raffel et al.'s code.
         """
-        kept_BK = lengths_of(hashing.key(key_B, 4), self.raw_length - self.noise, self.spans)
-        return kept_BK, lengths_of(hashing.key(key_B, 5), self.noise, self.spans)
+        kept_BK = lengths_of(hashing.key(key_B, hashing.KEPT), self.raw_length - self.noise, self.spans)
+        return kept_BK, lengths_of(hashing.key(key_B, hashing.GONE), self.noise, self.spans)
 
 
 def lengths_of(key_B, n, k):
