@@ -1,0 +1,19 @@
+"""Ours and theirs: one table of names and layouts a family, read forwards to export and backwards to import.
+
+Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init_params)`, `hf_config(config, vocabulary)`
+and `our_config(hf_config)`. Nothing here imports JAX, torch or transformers.
+"""
+
+from models.config import BertConfig, T5Config
+from pretrain.convert import bert, t5
+
+FAMILIES = {"bert": bert, "t5": t5}  # by model_type in config.json
+CONFIGS = {BertConfig: bert, T5Config: t5}
+
+
+def family_of(config):
+    """The table of a model's configuration. Raises ValueError where there is none."""
+    if type(config) not in CONFIGS:
+        known = ", ".join(kind.__name__ for kind in CONFIGS)
+        raise ValueError(f"no table of names for a {type(config).__name__}; pretrain/convert/__init__.py knows {known}")
+    return CONFIGS[type(config)]

@@ -1,0 +1,221 @@
+"""Two names for one parameter: a table of rules, read forwards to export and backwards to import.
+
+A rule is (our path, their name, layout). Where our path has `layers`, their name has `{i}`, and the rule stands for every
+layer of that stack, whether ours are scanned (one leaf with a leading axis of layers) or not (`layer_0`, `layer_1`, ...).
+
+D width   H heads   K head width
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+class Layout(NamedTuple):
+    """Two inverse functions: ours -> theirs, and (theirs, our shape) -> ours."""
+
+    theirs: Callable
+    ours: Callable
+
+
+def kernel(contract):
+    """Ours is [in..., out...], of which the first `contract` are summed over; theirs is the matrix [out, in]."""
+    return Layout(
+        theirs=lambda a: a.reshape(math.prod(a.shape[:contract]), -1).T,
+        ours=lambda a, shape: a.T.reshape(shape),
+    )
+
+
+SAME = Layout(theirs=lambda a: a, ours=lambda a, shape: a)
+JOINED = Layout(theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape))  # a bias [H, K] <-> [H * K]
+KERNEL = kernel(1)  # [D, ...] <-> [..., D]
+KERNEL_OUT = kernel(2)  # [H, K, D] <-> [D, H * K]
+
+
+def linear(ours, theirs, layout=KERNEL):
+    """The two rules of a linear map with a bias."""
+    return (f"{ours}/kernel", f"{theirs}.weight", layout), (f"{ours}/bias", f"{theirs}.bias", JOINED)
+
+
+def norm(ours, theirs):
+    """The two rules of a layer norm."""
+    return (f"{ours}/scale", f"{theirs}.weight", SAME), (f"{ours}/bias", f"{theirs}.bias", SAME)
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What an import did not find (it stays as the model was initialised) and what it found no use for; their names."""
+
+    missing: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def expand(rules, depths):
+    """{our unrolled path: (their name, layout)} for stacks of the given depths, e.g. {"bert/encoder": 12}.
+
+    Raises ValueError for a path or a name that two rules give.
+    """
+    expanded, names = {}, {}
+    for path, name, layout in rules:
+        stack, layers, rest = path.partition("/layers/")
+        for i in range(depths[stack]) if layers else (None,):
+            ours, theirs = (f"{stack}/layer_{i}/{rest}", name.format(i=i)) if layers else (path, name)
+            if ours in expanded:
+                raise ValueError(f"two rules for our {ours}: {expanded[ours][0]} and {theirs}")
+            if theirs in names:
+                raise ValueError(f"two rules for their {theirs}: {names[theirs]} and {ours}")
+            expanded[ours], names[theirs] = (theirs, layout), ours
+    return expanded
+
+
+# ---- our side: nested, scanned or not <-> one flat leaf a layer ------------------
+
+
+def flatten(tree, path=""):
+    """{path: leaf} of nested dicts."""
+    if not isinstance(tree, Mapping):
+        return {path: tree}
+    inner = (flatten(value, f"{path}/{key}" if path else str(key)) for key, value in tree.items())
+    return {path: leaf for leaves in inner for path, leaf in leaves.items()}
+
+
+def unflatten(leaves):
+    """Nested dicts of {path: leaf}."""
+    tree = {}
+    for path, leaf in leaves.items():
+        *parents, last = path.split("/")
+        node = tree
+        for key in parents:
+            node = node.setdefault(key, {})
+        node[last] = leaf
+    return tree
+
+
+def unrolled(params, depths):
+    """{our unrolled path: leaf}; a scanned leaf is cut along its axis of layers. Raises ValueError if that is not the depth."""
+    leaves = {}
+    for path, leaf in flatten(params).items():
+        stack, layers, rest = path.partition("/layers/")
+        if layers and leaf.shape[0] != depths.get(stack):
+            raise ValueError(f"{path} has {leaf.shape[0]} layers; the configuration says {depths.get(stack)}")
+        each = {f"{stack}/layer_{i}/{rest}": leaf[i] for i in range(leaf.shape[0])} if layers else {path: leaf}
+        leaves |= each
+    return leaves
+
+
+def rolled(leaves, like):
+    """The inverse of `unrolled`, with the paths of `like`."""
+    tree = {}
+    for path, leaf in flatten(like).items():
+        stack, layers, rest = path.partition("/layers/")
+        each = [leaves[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])] if layers else leaves[path]
+        tree[path] = np.stack(each) if layers else each
+    return unflatten(tree)
+
+
+# ---- across ----------------------------------------------------------------------
+
+
+def export(params, rules, depths):
+    """{their name: float32 array} of all our parameters. Raises ValueError that names what only one side knows."""
+    expanded, leaves = expand(rules, depths), unrolled(params, depths)
+    if leaves.keys() != expanded.keys():
+        raise ValueError(
+            "the parameters are not those of the configuration: "
+            f"{some(expanded.keys() - leaves.keys())} missing, {some(leaves.keys() - expanded.keys())} without a rule"
+        )
+    return {
+        theirs: np.ascontiguousarray(layout.theirs(np.asarray(leaves[ours]).astype(np.float32)))
+        for ours, (theirs, layout) in expanded.items()
+    }
+
+
+def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
+    """(our parameters as float32 arrays, Report) from {their name: array}; the mapping may load when it is read.
+
+    heads: beginnings of the names that may be missing, all with one beginning together; there `init_params` stay.
+    body: beginnings of the names that must have a place, unless `known` to have none; others are reported as unused.
+    Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
+    """
+    expanded, leaves = expand(rules, depths), unrolled(init_params, depths)
+    if leaves.keys() != expanded.keys():
+        raise ValueError(f"the initial parameters are not those of the configuration: {some(leaves.keys() ^ expanded.keys())}")
+    names = {theirs for theirs, _ in expanded.values()}
+    missing, unused = names - tensors.keys(), tensors.keys() - names
+    absent = tuple(head for head in heads if all(name in missing for name in names if name.startswith(head)))
+    if lost := {name for name in missing if not name.startswith(absent)}:
+        raise ValueError(f"missing {some(lost)}, which the model cannot do without")
+    if homeless := {name for name in unused if name.startswith(body) and name not in known}:
+        raise ValueError(f"no place in the model for {some(homeless)}; does config.json belong to these weights?")
+    for ours, (theirs, layout) in expanded.items():
+        if theirs in missing:
+            leaves[ours] = np.asarray(leaves[ours]).astype(np.float32)
+        else:
+            leaves[ours] = _ours(tensors[theirs], theirs, layout, leaves[ours].shape)
+    return rolled(leaves, init_params), Report(tuple(sorted(missing)), tuple(sorted(unused)))
+
+
+def _ours(tensor, name, layout, shape):
+    expected = layout.theirs(np.broadcast_to(np.float32(0), shape)).shape
+    if tensor.shape != expected:
+        raise ValueError(f"{name} has shape {list(tensor.shape)}; config.json makes it {list(expected)}")
+    if tensor.dtype.name not in FLOATS:
+        raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
+    return layout.ours(np.asarray(tensor).astype(np.float32), shape)
+
+
+# ---- their side: names change over the years -------------------------------------
+
+
+class Renamed(Mapping):
+    """A mapping of tensors under other names: {name: its name in `tensors`}. Reads one only when it is asked for."""
+
+    def __init__(self, tensors, names):
+        self._tensors, self._names = tensors, names
+
+    def __getitem__(self, name):
+        return self._tensors[self._names[name]]
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
+
+
+def rename(tensors, modern):
+    """`tensors` with each name replaced by `modern(name)`. Raises ValueError where two become one."""
+    names = {}
+    for name in tensors:
+        if (new := modern(name)) in names:
+            raise ValueError(f"{names[new]} and {name} are two tensors for one place, {new}")
+        names[new] = name
+    return Renamed(tensors, names)
+
+
+def merge_copies(tensors, copies):
+    """`tensors` without the names in `copies` {copy: original}, which are one weight in the model; either name will do.
+
+    Raises ValueError where both are there and differ.
+    """
+    names = {name: name for name in tensors}
+    for copy, original in copies.items():
+        if copy not in names:
+            continue
+        source = names.pop(copy)
+        if original not in names:
+            names[original] = source
+        elif not np.array_equal(tensors[source], tensors[names[original]]):
+            raise ValueError(f"{copy} differs from {original}, but in this model they are one and the same weight")
+    return Renamed(tensors, names)
+
+
+def some(names, most=5):
+    """Names for a message: the first few in order, and how many more there are."""
+    names = sorted(names)
+    return (", ".join(names[:most]) or "nothing") + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,185 @@
+"""What `transformers` computes, as small files: `python tests/goldens/make.py` writes them, and tests compare without torch.
+
+A file holds the tensors `weights.NAME` and the file's `config` (as transformers saved both), `inputs.KEY` and `outputs.KEY`.
+Needs the `peers` extra. The models are random and tiny, but nothing in them is zero, one or alike, so no mistake hides.
+"""
+
+import json
+import pathlib
+import tempfile
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).parent
+SHAPE = dict(vocab_size=48)
+BERT = SHAPE | dict(
+    hidden_size=24,
+    num_hidden_layers=2,
+    num_attention_heads=3,
+    intermediate_size=40,
+    max_position_embeddings=32,
+)
+T5 = SHAPE | dict(
+    d_model=16,
+    d_kv=5,
+    d_ff=28,
+    num_layers=2,
+    num_decoder_layers=3,
+    num_heads=3,
+    relative_attention_num_buckets=8,
+    relative_attention_max_distance=20,
+    decoder_start_token_id=0,
+)
+CASES = {
+    "bert": ("bert", BERT),
+    "t5": ("t5", T5),
+    "t5_v1_1": ("t5", T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
+    "t5_gated_tied": ("t5", T5 | dict(feed_forward_proj="gated-gelu")),
+    "t5_relu_untied": ("t5", T5 | dict(tie_word_embeddings=False)),
+}
+
+
+def model(kind, settings, seed=0):
+    """A transformers model in evaluation mode, each of its parameters drawn anew."""
+    import torch
+    import transformers
+
+    configuration, architecture = {
+        "bert": (transformers.BertConfig, transformers.BertForPreTraining),
+        "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration),
+    }[kind]
+    made = architecture(configuration(**settings)).eval()
+    if kind == "t5" and not settings.get("tie_word_embeddings", True):
+        made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach().clone())
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in made.named_parameters():
+            noise = torch.randn(weight.shape, generator=generator)
+            if weight.ndim == 2:
+                table = "embedding" in name or "shared" in name or "relative" in name
+                weight.copy_(noise if table else noise * weight.shape[1] ** -0.5)
+            else:
+                weight.copy_(0.3 * noise + ("norm" in name.lower() and name.endswith("weight")))
+    return made
+
+
+def saved(made, folder):
+    """(config, weights) as transformers writes them."""
+    from safetensors.numpy import load_file
+
+    made.save_pretrained(folder)
+    return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+
+
+def bert_inputs(vocab, seed=0, rows=3, length=13, masked=4):
+    """A batch of the treaty's sentence_pair."""
+    rng = np.random.default_rng(seed)
+    lengths = np.linspace(length // 2, length, rows).astype(int)
+    valid = np.arange(length) < lengths[:, None]
+    return {
+        "tokens": np.where(valid, rng.integers(1, vocab, (rows, length)), 0).astype(np.int32),
+        "valid": valid,
+        "segments": (valid & (np.arange(length) >= lengths[:, None] // 2)).astype(np.int32),
+        "positions": np.sort([rng.choice(size, masked, replace=False) for size in lengths]).astype(np.int32),
+        "targets": rng.integers(1, vocab, (rows, masked)).astype(np.int32),
+        "weights": np.ones((rows, masked), np.float32),
+        "next_sentence": rng.integers(0, 2, rows).astype(np.int32),
+        "next_weights": np.ones(rows, np.float32),
+    }
+
+
+def t5_inputs(vocab, seed=0, rows=3, length=37, written=9):
+    """A batch of the treaty's span_corruption; long enough for the far buckets."""
+    rng = np.random.default_rng(seed)
+    valid = np.arange(length) < np.linspace(length // 2, length, rows).astype(int)[:, None]
+    return {
+        "inputs": np.where(valid, rng.integers(2, vocab, (rows, length)), 0).astype(np.int32),
+        "inputs_valid": valid,
+        "targets": rng.integers(1, vocab, (rows, written)).astype(np.int32),
+        "weights": np.ones((rows, written), np.float32),
+    }
+
+
+def bert_outputs(made, batch):
+    import torch
+
+    there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
+    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    with torch.no_grad():
+        found = made(
+            input_ids=there["tokens"],
+            attention_mask=there["valid"],
+            token_type_ids=there["segments"],
+            labels=labels,
+            next_sentence_label=there["next_sentence"],
+        )
+        hidden = made.bert(input_ids=there["tokens"], attention_mask=there["valid"], token_type_ids=there["segments"])
+    outputs = (found.prediction_logits, found.seq_relationship_logits, hidden.last_hidden_state, found.loss)
+    return dict(zip(("words", "next", "hidden", "loss"), (output.numpy() for output in outputs), strict=True))
+
+
+def t5_outputs(made, batch, length=12):
+    """Logits, the loss, and what greedy decoding writes until `end`: a word that a row is known to come to."""
+    import torch
+
+    there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
+    read = dict(input_ids=there["inputs"], attention_mask=there["inputs_valid"])
+    # Without the cache, which transformers 5 sizes by the encoder: a deeper decoder overruns it.
+    greedy = dict(max_new_tokens=length, num_beams=1, do_sample=False, pad_token_id=0, use_cache=False)
+    with torch.no_grad():
+        found = made(**read, labels=there["targets"])
+        hidden = made.encoder(**read).last_hidden_state
+        endless = made.generate(**read, **greedy, eos_token_id=made.config.vocab_size)[:, 1:]
+        end = endless[0, length // 2]
+        written = made.generate(**read, **greedy, eos_token_id=int(end))[:, 1:]
+    written = np.pad(written.numpy(), ((0, 0), (0, length - written.shape[1])))
+    return {
+        "words": found.logits.numpy(),
+        "hidden": hidden.numpy(),
+        "loss": found.loss.numpy(),
+        "end": end.numpy().astype(np.int32),
+        "written": written.astype(np.int32),
+    }
+
+
+def case(kind, settings, seed=0):
+    """(config, weights, inputs, outputs) of one random model."""
+    made = model(kind, settings, seed)
+    inputs, outputs = {"bert": (bert_inputs, bert_outputs), "t5": (t5_inputs, t5_outputs)}[kind]
+    batch = inputs(settings["vocab_size"], seed)
+    with tempfile.TemporaryDirectory() as folder:
+        config, weights = saved(made, pathlib.Path(folder))
+    return config, weights, batch, outputs(made, batch)
+
+
+def buckets():
+    """T5's bucket of each distance, in three settings."""
+    import torch
+    from transformers.models.t5.modeling_t5 import T5Attention
+
+    distances = np.arange(-700, 701)
+    settings = {"both_32_128": (True, 32, 128), "past_32_128": (False, 32, 128), "both_8_20": (True, 8, 20)}
+    return {"distances": distances.astype(np.int16)} | {
+        name: T5Attention._relative_position_bucket(torch.from_numpy(distances), *setting).numpy().astype(np.int16)
+        for name, setting in settings.items()
+    }
+
+
+def main():
+    import torch
+    import transformers
+    from safetensors.numpy import save_file
+
+    source = f"transformers {transformers.__version__}, torch {torch.__version__}"
+    for name, (kind, settings) in CASES.items():
+        config, *parts = case(kind, settings)
+        named = zip(("weights", "inputs", "outputs"), parts, strict=True)
+        tensors = {f"{part}.{key}": np.ascontiguousarray(value) for part, values in named for key, value in values.items()}
+        save_file(tensors, HERE / f"{name}.safetensors", metadata={"config": json.dumps(config), "source": source})
+    save_file(buckets(), HERE / "t5_buckets.safetensors", metadata={"source": source})
+    for path in sorted(HERE.glob("*.safetensors")):
+        print(f"{path.stat().st_size:>9,} {path.name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,92 @@
+"""Write the folders hf_*: tiny random models as transformers saves them, and hf_outputs.npz with what they compute.
+
+    python tests/goldens/make_folders.py        (needs the extra `peers`)
+"""
+
+import pathlib
+import shutil
+
+import numpy as np
+import torch
+import transformers
+
+HERE = pathlib.Path(__file__).parent
+WORDS = ["the", "a", "cloze", "is", "test", "in", "which", "words", "are", "left", "out", "of", "text", "reader", "gaps", "."]
+BERT = dict(vocab_size=48, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, max_position_embeddings=24)
+T5 = dict(vocab_size=150, d_model=8, d_kv=3, d_ff=12, num_layers=2, num_decoder_layers=3, num_heads=2, decoder_start_token_id=0)
+
+
+def models():
+    """{folder: model}. transformers 5 ties every T5 that it makes; one with tables of its own comes from a checkpoint."""
+    untied = transformers.T5ForConditionalGeneration(
+        transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
+    )
+    untied.lm_head.weight = torch.nn.Parameter(torch.zeros_like(untied.shared.weight))
+    return {
+        "hf_bert": transformers.BertForPreTraining(transformers.BertConfig(**BERT, attn_implementation="eager")),
+        "hf_t5": transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),
+        "hf_t5_v1_1": untied,
+    }
+
+
+def shake(model, seed):
+    """Random values everywhere, in biases and norms too, so that no two tensors could be taken for each other."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
+            if "norm" in name.lower() and name.endswith("weight"):
+                parameter.add_(1.0)
+    return model.eval()
+
+
+def rows(size):
+    """Ids [3, 9] with rows of different lengths, and the mask of what is there."""
+    ids = np.random.default_rng(0).integers(5, size, (3, 9))
+    valid = np.arange(9) < np.array([[9], [6], [3]])
+    return np.where(valid, ids, 0), valid
+
+
+def compute(name, model):
+    ids, valid = rows(model.config.vocab_size)
+    inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(valid.astype(np.int64))}
+    with torch.no_grad():
+        if name == "hf_bert":
+            segments = (np.arange(9) >= 4).astype(np.int64)[None].repeat(3, 0) * valid
+            out = model(**inputs, token_type_ids=torch.tensor(segments))
+            return {"segments": segments, "words": out.prediction_logits.numpy(), "next": out.seq_relationship_logits.numpy()}
+        targets, _ = rows(model.config.vocab_size)
+        targets = np.roll(targets, 2, axis=1)[:, :7]
+        out = model(**inputs, labels=torch.tensor(targets))
+        written = model.generate(**inputs, max_new_tokens=6, do_sample=False, use_cache=False)
+        return {"targets": targets, "words": out.logits.numpy(), "loss": out.loss.numpy(), "written": written.numpy()[:, 1:]}
+
+
+def tokenizer(name):
+    if name == "hf_bert":
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz", "##s"]
+        return transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
+    pieces += [(f"▁{word}", -2.0 - i / 8) for i, word in enumerate(WORDS)]
+    pieces += [(letter, -6.0 - i / 8) for i, letter in enumerate("abcdefghijklmnopqrstuvwxyz.")]
+    pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
+    return transformers.T5Tokenizer(vocab=pieces)
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    outputs = {}
+    for seed, (name, model) in enumerate(models().items()):
+        shake(model, seed)
+        folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
+        model.save_pretrained(folder)
+        tokenizer(name).save_pretrained(folder)
+        ids, valid = rows(model.config.vocab_size)
+        outputs |= {f"{name}/{key}": value for key, value in {"ids": ids, "valid": valid, **compute(name, model)}.items()}
+    np.savez_compressed(HERE / "hf_outputs.npz", **outputs)
+
+
+if __name__ == "__main__":
+    main()
