@@ -10,7 +10,8 @@ def add_arguments(parser):
 
 def run(args):
     from pretrain.convert import card
-    from pretrain.convert.write import check_output, write_model
+    from pretrain.convert.folder import check_output
+    from pretrain.convert.huggingface import write_model
     from pretrain.trained import open_trained
 
     check_output(args.output, args.overwrite)  # before minutes of reading

@@ -162,8 +162,7 @@ def replacing(output, overwrite=False):
     Raises FileExistsError for an `output` that is not empty, unless `overwrite`; and even then for one that holds
     anything that an export does not consist of.
     """
-    output = pathlib.Path(os.path.abspath(output))
-    _may_replace(output, overwrite)
+    output = check_output(output, overwrite)
     output.parent.mkdir(parents=True, exist_ok=True)
     part, old = (output.with_name(f".{output.name}.{suffix}") for suffix in ("part", "old"))
     for rest in (part, old):
@@ -184,7 +183,11 @@ def replacing(output, overwrite=False):
         shutil.rmtree(old)
 
 
-def _may_replace(output, overwrite):
+def check_output(output, overwrite=False):
+    """The absolute path of `output`, if `replacing` would write there; what it would raise, if not."""
+    if "://" in str(output):
+        raise FolderError(f"{output}: an export is written to a folder on this machine; copy it from there")
+    output = pathlib.Path(os.path.abspath(output))
     if output.is_symlink() or (output.exists() and not output.is_dir()):
         raise FileExistsError(f"{output}: exists and is not a folder")
     present = sorted(path.name for path in output.iterdir()) if output.exists() else []
@@ -193,6 +196,7 @@ def _may_replace(output, overwrite):
     foreign = [name for name in present if name not in OURS and not SHARD.fullmatch(name)]
     if foreign:
         raise FileExistsError(f"{output}: holds {foreign[0]}, which no export writes: not replaced; name another folder")
+    return output
 
 
 def write_tensors(folder, tensors, limit=SHARD_BYTES):
