@@ -41,11 +41,12 @@ def main(words=None):
         return 2
     # TensorFlow only feeds; silence what its runtime says at import. What the user set stays.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("NO_GCE_CHECK", "true")
     module = importlib.import_module(VERBS[verb][0])
     parser = argparse.ArgumentParser(prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False)
     module.add_arguments(parser)
-    args = parser.parse_args(rest)
+    args = parser.parse_intermixed_args(rest)  # path=value words may stand behind options
     try:
         return module.run(args) or 0
     except (ValueError, OSError) as error:

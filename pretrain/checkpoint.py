@@ -236,6 +236,14 @@ def _damage():
 # ---- for the other verbs -----------------------------------------------------
 
 
+def read_run(workdir):
+    """The configuration of a workdir. Raises FileNotFoundError where `workdir` is none."""
+    path = epath.Path(workdir) / "config.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{workdir}: not a workdir (it has no config.json); `train --workdir` and `import --workdir` make one")
+    return from_json(path.read_text(), where=str(path))
+
+
 def restore_params(workdir, step=None, place=None, report=print):
     """(run, step, parameters) of the newest good checkpoint of a workdir, or of `step`; float32 arrays in a nested dict.
 

@@ -175,7 +175,10 @@ def _execute(path):
     spec.loader.exec_module(module)
     if not callable(getattr(module, "config", None)):
         raise ConfigError(f"{path}: a configuration file defines config() -> Run")
-    run = module.config()
+    try:
+        run = module.config()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"{path}: {error}") from error
     if not isinstance(run, Run):
         raise ConfigError(f"{path}: config() returned {type(run).__name__}, not a Run")
     check(run, "")

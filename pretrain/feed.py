@@ -37,9 +37,9 @@ def place(parts, intervals, batch_size, mesh):
 
 def feed(stream, mesh, start, stop, ahead=2):
     """Yield (step, batch on the mesh) for steps start ... stop - 1, with `ahead` batches already on their way to the devices."""
-    size = stream.batch_size
+    size = stream.data.batch_size
     intervals = local_rows(mesh, size)
-    sources = [iter(stream.dataset(start, lo, hi)) for lo, hi in intervals]
+    sources = [stream.batches(start, lo, hi) for lo, hi in intervals]
     queue = collections.deque()
     for step in range(start, stop):
         queue.append((step, place([next(source) for source in sources], intervals, size, mesh)))
@@ -50,7 +50,7 @@ def feed(stream, mesh, start, stop, ahead=2):
 
 def feed_evaluation(stream, mesh):
     """Yield every row of the split once, in batches on the mesh."""
-    size = stream.batch_size
+    size = stream.data.batch_size
     intervals = local_rows(mesh, size)
     for parts in zip(*(stream.evaluation_batches(lo, hi) for lo, hi in intervals), strict=True):
         yield place(parts, intervals, size, mesh)

@@ -3,11 +3,20 @@
 XLA's own cost analysis counts a scanned layer once; the jaxpr knows how often it runs.
 """
 
+import dataclasses
 import math
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
+
+from data import batches
+from models import build
+from pretrain.losses import LOSSES
+from pretrain.optim import make_optimizer, schedule
+from pretrain.state import init_state
+from pretrain.step import make_step
 
 # Dense bf16 FLOP/s of one device as JAX counts devices (a core on v2 and v3), by jax's device_kind.
 # Sources: Google Cloud's TPU system architecture pages and NVIDIA's data sheets (without sparsity), read 2026-11.
@@ -47,6 +56,17 @@ def _of_equation(equation):
             return max(count(branch) for branch in params["branches"])
     inner = [part for value in params.values() for part in (value if isinstance(value, (tuple, list)) else (value,))]
     return sum(count(part) for part in inner if hasattr(part, "eqns") or hasattr(getattr(part, "jaxpr", None), "eqns"))
+
+
+def of_step(run):
+    """The matmul FLOPs that one training step of a run needs; what is only computed again (remat) is not counted."""
+    model = build(dataclasses.replace(run.model, remat=False))
+    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
+    shapes = batches.shapes(run.data.objective, run.data.batch_size)
+    batch = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in shapes.items()}
+    state = jax.eval_shape(partial(init_state, model, run.data.objective, optimizer, run.train.seed))
+    step = make_step(model, LOSSES[run.data.objective.name], optimizer, rate, seed=run.train.seed)
+    return count(jax.make_jaxpr(step)(state, batch))
 
 
 def peak(device, compute):

@@ -99,6 +99,11 @@ def spec(path, shape, mesh):
     return P(*(axis if axis and size % mesh.shape[axis] == 0 else None for axis, size in zip(axes, shape)))
 
 
+def parameter_sharding(path, shape, mesh):
+    """Where the parameter at `path` lies on the mesh."""
+    return NamedSharding(mesh, spec(path, shape, mesh))
+
+
 def kept_whole(params, mesh):
     """[(path, size, axis)] of the dimensions that the table would split but the mesh does not divide."""
     leaves = jax.tree_util.tree_leaves_with_path(params)

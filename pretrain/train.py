@@ -1,9 +1,7 @@
 """Training, top to bottom: mesh, data, model, optimizer, state, restore, then for each step and batch one update."""
 
 import contextlib
-import dataclasses
 import signal
-import time
 from functools import partial
 
 import jax
@@ -13,13 +11,12 @@ from etils import epath
 from data.pipeline import Stream
 from data.store import Store
 from models import build
-from pretrain import flops
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import from_json, to_json
 from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed
+from pretrain.log import Log
 from pretrain.losses import LOSSES
-from pretrain.metrics import MetricsLog, Progress
 from pretrain.optim import make_optimizer, schedule
 from pretrain.sharding import batch_sharding, constrain, kept_whole, make_mesh, replicated, shardings
 from pretrain.state import init_state
@@ -72,22 +69,21 @@ def train(run, workdir, allow_changes=False):
         if start >= run.train.steps:
             print(f"{workdir}: step {start} of {run.train.steps} is done already; train.steps=N goes on to N")
             return None
-        log = stack.enter_context(Log(run, model, loss, workdir, mesh, start))
+        log = stack.enter_context(Log(run, workdir, mesh, start))
         log.say(opening(run, store, stream, abstract.params, mesh, start))
 
         for step, batch in feed(stream, mesh, start, run.train.steps):
             state, metrics = update(state, batch)
             done = step + 1
-            last = done == run.train.steps or stop.requested(done)
-            scores = {}
-            if heldout and (done % run.evaluate.every == 0 or done == run.train.steps):
-                scores = {f"heldout_{name}": value for name, value in evaluate(state.params, heldout).items()}
-                log.say(f"step {done:,}: held-out " + ", ".join(f"{name[8:]} {value:.4g}" for name, value in scores.items()))
-            log.step(done, metrics, scores, now=last or bool(scores))
-            if last or done % run.checkpoint.every == 0:
+            finished = done == run.train.steps
+            stopping = stop.requested(done)
+            log.step(done, metrics)
+            if heldout and (done % run.evaluate.every == 0 or finished):
+                log.scores(evaluate, state.params, heldout)
+            if finished or stopping or done % run.checkpoint.every == 0:
                 log.sync()
                 checkpoints.save(state, run, store.vocabulary.fingerprint)
-            if last:
+            if stopping:
                 break
         checkpoints.wait()
         log.say(f"saved step {done:,} in {workdir}/checkpoints")
@@ -194,68 +190,3 @@ class Stop:
             self.signal = self.signal or signal.SIGTERM
             return True
         return False
-
-
-class Log:
-    """Metrics and progress of the first process, one step late, so that the devices never wait for the host."""
-
-    def __init__(self, run, model, loss, workdir, mesh, start):
-        self.first = jax.process_index() == 0
-        self.pending = None
-        self.clock = time.perf_counter()
-        if self.first:
-            counted = step_flops(run, model, loss)
-            peak = flops.peak(mesh.devices.flat[0], run.train.compute)
-            share = 1 if mesh.devices.flat[0].platform == "cpu" else mesh.size  # fake CPU devices share one host
-            self.file = MetricsLog(workdir, start)
-            self.progress = Progress(start, run.train.steps, counted, peak and peak * share)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.first:
-            self.progress.close()
-            self.file.close()
-
-    def say(self, text):
-        if self.first:
-            self.progress.say(text)
-
-    def step(self, step, metrics, scores, now=False):
-        """Write the row of the step before this one, and with `now` this one's too."""
-        self._flush()
-        self.pending = (step, metrics, scores)
-        if now:
-            self._flush()
-
-    def sync(self):
-        self._flush()
-        if self.first:
-            self.file.sync()
-
-    def _flush(self):
-        if self.pending is None:
-            return
-        step, metrics, scores = self.pending
-        self.pending = None
-        values = {name: float(value) for name, value in jax.device_get(metrics).items()}  # waits until that step is done
-        now = time.perf_counter()
-        seconds, self.clock = now - self.clock, now
-        if self.first:
-            row = {"step": step, **values, **scores, "seconds": seconds, "tokens_per_second": values["tokens"] / seconds}
-            self.file.write(row)
-            self.progress.show(row)
-
-
-def step_flops(run, model, loss):
-    """Matmul FLOPs that one step needs, recomputation (remat, micro-batches' seams) not counted."""
-    from data import batches
-
-    if hasattr(run.model, "remat"):
-        model = build(dataclasses.replace(run.model, remat=False))
-    shapes = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in batches.shapes(run.data.objective, run.data.batch_size).items()}
-    optimizer = make_optimizer(run.optimizer, run.train.steps)
-    abstract = jax.eval_shape(partial(init_state, model, run.data.objective, optimizer, run.train.seed))
-    update = make_step(model, loss, optimizer, schedule(run.optimizer, run.train.steps), seed=0)
-    return flops.count(jax.make_jaxpr(update)(abstract, shapes))

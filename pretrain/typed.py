@@ -109,7 +109,7 @@ def _spell(kind):
         if typing.get_origin(kind) is Literal:
             return "one of " + ", ".join(map(repr, typing.get_args(kind)))
         if typing.get_origin(kind) is tuple:
-            return f"a tuple of {typing.get_args(kind)[0].__name__}"
+            return f"a tuple of {one(typing.get_args(kind)[0]).removeprefix('a ')}s"
         return {int: "an int", float: "a number", bool: "true or false", str: "text", type(None): "none"}.get(
             kind, getattr(kind, "__name__", str(kind))
         )

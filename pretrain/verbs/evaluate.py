@@ -13,57 +13,51 @@ def add_arguments(parser):
 
 
 def run(args):
-    from data.pipeline import Stream
-    from data.store import Store
-    from data.tokenizers import load_vocabulary
-    from etils import epath
-
     from pretrain import cluster
 
     cluster.start()
-    import jax
-
-    from models import build
-    from pretrain.checkpoint import restore_params
-    from pretrain.evaluate import make_evaluator
-    from pretrain.losses import LOSSES
-    from pretrain.sharding import constrain, make_mesh, spec
-    from pretrain.typed import ConfigError
-
-    say = (lambda text: None) if args.json else print
-    mesh_holder = {}
-
-    def place(path, shape):
-        return jax.sharding.NamedSharding(mesh_holder["mesh"], spec(path, shape, mesh_holder["mesh"]))
-
-    config = _config(args.workdir)
-    mesh = mesh_holder["mesh"] = make_mesh(config.mesh)
-    config, step, params = restore_params(args.workdir, args.step, place, report=say)
-    store = Store.open(args.store or config.data.store)
-    trained = load_vocabulary(str(epath.Path(args.workdir) / "vocabulary"))
-    if store.vocabulary.fingerprint != trained.fingerprint:
-        raise ConfigError(f"{store.path} was prepared with another vocabulary than {args.workdir}; prepare it with --vocabulary {args.workdir}/vocabulary")
-    stream = Stream(store, dataclasses.replace(config.data, rates=()), split=args.split, seed=config.train.seed)
-    model = build(config.model, constrain=constrain(mesh))
-    evaluate = make_evaluator(model, LOSSES[config.data.objective.name], mesh, compute=config.train.compute)
-    with jax.set_mesh(mesh):
-        scores = evaluate(params, stream)
+    step, store, scores = evaluate(args.workdir, step=args.step, store=args.store, split=args.split)
     if args.json:
-        print(json.dumps({"step": step, "store": str(store.path), "split": args.split, **scores}))
-    else:
-        print(f"step {step:,} on the {args.split} part of {store.path}, {scores['rows']:,} rows, {scores['targets']:,.0f} targets")
-        for name, value in scores.items():
-            if name not in ("rows", "targets"):
-                print(f"  {name:<28}{value:.5g}")
+        print(json.dumps({"step": step, "store": str(store), "split": args.split, **scores}))
+        return 0
+    print(f"step {step:,} on the {args.split} part of {store}: {scores['rows']:,} rows, {scores['targets']:,.0f} targets")
+    for name, value in scores.items():
+        if name not in ("rows", "targets"):
+            print(f"  {name:<28}{value:.5g}")
     return 0
 
 
-def _config(workdir):
-    from etils import epath
+def evaluate(workdir, step=None, store=None, split="heldout"):
+    """(step, the store's path, {name: mean}) of a checkpoint on one part of a token store."""
+    import sys
 
-    from pretrain.config import from_json
+    import jax
 
-    path = epath.Path(workdir) / "config.json"
-    if not path.exists():
-        raise FileNotFoundError(f"{workdir}: not a workdir (it has no config.json); `train --workdir` and `import --workdir` make one")
-    return from_json(path.read_text(), where=str(path))
+    from data.pipeline import Stream
+    from data.store import Store
+    from data.tokenizers import load_vocabulary
+    from models import build
+    from pretrain.checkpoint import read_run, restore_params
+    from pretrain.evaluate import make_evaluator
+    from pretrain.losses import LOSSES
+    from pretrain.sharding import constrain, make_mesh, parameter_sharding
+    from pretrain.typed import ConfigError
+
+    run = read_run(workdir)
+    opened = Store.open(store or run.data.store)
+    trained = load_vocabulary(f"{workdir}/vocabulary")
+    if opened.vocabulary.fingerprint != trained.fingerprint:
+        raise ConfigError(
+            f"{opened.path} was prepared with another vocabulary than that of {workdir}; "
+            f"prepare it with --vocabulary {workdir}/vocabulary"
+        )
+    mesh = make_mesh(run.mesh)
+    run, step, params = restore_params(
+        workdir, step, lambda path, shape: parameter_sharding(path, shape, mesh), report=lambda text: print(text, file=sys.stderr)
+    )
+    data = dataclasses.replace(run.data, rates=()) if store else run.data
+    stream = Stream(opened, data, split=split, seed=run.train.seed)
+    model = build(run.model, constrain=constrain(mesh))
+    evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute)
+    with jax.set_mesh(mesh):
+        return step, opened.path, evaluator(params, stream)

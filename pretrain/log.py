@@ -1,0 +1,74 @@
+"""What the training loop tells of each step, without making the devices wait."""
+
+import time
+
+import jax
+
+from pretrain import flops
+from pretrain.metrics import MetricsLog, Progress
+
+
+class Log:
+    """Metrics and progress of the first process, one step late, so that the devices never wait for the host."""
+
+    def __init__(self, run, workdir, mesh, start):
+        self.first = jax.process_index() == 0
+        self.pending = self.row = None
+        if self.first:
+            device = mesh.devices.flat[0]
+            peak = flops.peak(device, run.train.compute)
+            many = 1 if device.platform == "cpu" else mesh.size  # CPU devices share the cores of one host
+            self.file = MetricsLog(workdir, start)
+            self.progress = Progress(start, run.train.steps, flops.of_step(run), peak and peak * many)
+        self.clock = time.perf_counter()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is None:
+            self.finish()
+        if self.first:
+            self.progress.close()
+            self.file.close()
+
+    def say(self, text):
+        if self.first:
+            self.progress.say(text)
+
+    def step(self, step, metrics):
+        """Note a step that has been started; the row of the one before it is written."""
+        self.finish()
+        self.pending = (step, metrics)
+
+    def scores(self, evaluate, *args):
+        """Evaluate, in the row of the step just started but not in its time."""
+        self.measure()
+        scores = evaluate(*args)
+        self.row |= {f"heldout_{name}": value for name, value in scores.items()}
+        self.say(f"step {self.row['step']:,}, held out: " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+        self.finish()
+        self.clock = time.perf_counter()
+
+    def measure(self):
+        """Wait until the pending step is done, and make its row."""
+        if self.pending:
+            step, metrics = self.pending
+            values = {name: float(value) for name, value in jax.device_get(metrics).items()}
+            now = time.perf_counter()
+            seconds, self.clock, self.pending = now - self.clock, now, None
+            self.row = {"step": step, **values, "seconds": seconds, "tokens_per_second": values["tokens"] / seconds}
+
+    def finish(self):
+        """Write the row that is not written yet."""
+        self.measure()
+        if self.row and self.first:
+            self.file.write(self.row)
+            self.progress.show(self.row)
+        self.row = None
+
+    def sync(self):
+        """Make every row up to the step just started durable."""
+        self.finish()
+        if self.first:
+            self.file.sync()

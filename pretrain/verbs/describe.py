@@ -1,0 +1,63 @@
+"""describe CONFIG: what a configuration costs, without computing any of it."""
+
+import json
+
+from pretrain.config import load
+
+
+def add_arguments(parser):
+    parser.add_argument("config", help="bert_base, configs/bert_base.py, or a saved config.json")
+    parser.add_argument("overrides", nargs="*", metavar="path=value")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def run(args):
+    run = load(args.config, args.overrides)
+    facts = describe(run)
+    if args.json:
+        from pretrain.config import to_json
+
+        print(json.dumps(facts | {"run": json.loads(to_json(run))}))
+        return 0
+    print(f"{args.config}: {type(run.model).__name__}, {run.data.objective.name}")
+    print(f"  {'parameters':<28}{facts['parameters']:>20,}")
+    for part, size in facts["parameters_by_part"].items():
+        print(f"    {part:<26}{size:>20,}")
+    for name in ("tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"):
+        print(f"  {name.replace('_', ' '):<28}{facts[name]:>20,.4g}" if facts[name] >= 1e9 else f"  {name.replace('_', ' '):<28}{facts[name]:>20,}")
+    return 0
+
+
+def describe(run):
+    """{parameters, parameters_by_part, tokens_per_step, flops_per_token, ...}: counted from shapes and from the step's own program.
+
+    Tokens are positions of a full row; FLOPs are those of matmuls, forwards and backwards, without recomputation.
+    """
+    from functools import partial
+
+    import jax
+    import numpy as np
+
+    from models import build
+    from pretrain.state import init_params
+    from pretrain import flops as counted
+
+    params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
+    size = lambda tree: sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
+    parts = {}
+    for name, tree in params.items():
+        inner = tree.items() if isinstance(tree, dict) and any(isinstance(value, dict) and len(value) > 1 for value in tree.values()) else []
+        parts |= {f"{name}/{key}": size(value) for key, value in inner} or {name: size(tree)}
+    dims = run.data.objective.dims()
+    tokens = run.data.batch_size * (dims["L"] + dims.get("T", 0))
+    flops = counted.of_step(run)
+    return {
+        "parameters": size(params),
+        "parameters_by_part": parts,
+        "tokens_per_step": tokens,
+        "flops_per_token": round(flops / tokens),
+        "flops_per_step": flops,
+        "steps": run.train.steps,
+        "tokens": tokens * run.train.steps,
+        "flops": flops * run.train.steps,
+    }

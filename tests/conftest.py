@@ -1,0 +1,44 @@
+"""What all tests share: eight fake CPU devices, strict types, a compilation cache, and tiny runs."""
+
+import os
+
+# Before JAX is imported anywhere.
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+# Tests compile much and compute little: without optimisation XLA compiles in half the time.
+os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+os.environ["NO_GCE_CHECK"] = "true"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/cloze/jax"))
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
+
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """Types promote only where they are told to."""
+    import jax
+
+    with jax.numpy_dtype_promotion("strict"):
+        yield
+
+
+@pytest.fixture(scope="session")
+def root():
+    """The project's folder."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def corpora(root):
+    """The folder of real corpora that benchmarks use; a test that needs it is skipped where it is absent."""
+    path = root.parent / "shared" / "corpora"
+    if not path.is_dir():
+        pytest.skip(f"{path.name}/ is not beside the project: real corpora are only for measuring")
+    return path

@@ -1,0 +1,136 @@
+"""Configurations: words on the command line, errors that name the remedy, JSON that reads back equal."""
+
+import dataclasses
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from data.objectives import SpanCorruption
+from pretrain.config import CONFIGS, KINDS, Adafactor, AdamW, Mesh, Run, Train, from_json, load, override, to_json
+from pretrain.typed import ConfigError, difference
+
+NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_reads_back_equal(name):
+    run = load(name)
+    assert from_json(to_json(run)) == run
+    assert len(dataclasses.fields(run.model)) <= 16
+    docstring = (CONFIGS / f"{name}.py").read_text().split('"""')[1]
+    assert f"train {name}" in docstring or f"train configs/{name}.py" in docstring, "the docstring says the command"
+
+
+def test_words_override():
+    run = load("configs/bert_tiny.py", ["train.steps=1e3", "optimizer.learning_rate=1", "model.scan=false", "data.store=gs://b/1"])
+    assert run.train.steps == 1000 and type(run.train.steps) is int
+    assert run.optimizer.learning_rate == 1.0 and type(run.optimizer.learning_rate) is float
+    assert run.model.scan is False
+    assert run.data.store == "gs://b/1"
+    assert load("bert_tiny", ["data.rates=1,2.5"]).data.rates == (1.0, 2.5)
+    assert load("bert_tiny", ["data.store=5"]).data.store == "5"
+    assert override(run, ["optimizer=adafactor", "optimizer.decay=linear"]).optimizer == Adafactor(decay="linear")
+    assert override(run, ["data.objective=SpanCorruption"]).data.objective == SpanCorruption()
+    assert load("bert_tiny", ["train.steps=3", "train.steps=4"]).train.steps == 4
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("model.detph=3", "model.detph: BertConfig has no 'detph'; did you mean 'depth'?"),
+        ("modle.depth=3", "modle.depth: Run has no 'modle'; did you mean 'model'?"),
+        ("train.steps=many", "train.steps: 'many' is not an int"),
+        ("train.steps=1.5", "train.steps: 1.5 is not an int"),
+        ("train.steps=0", "Train.steps is 0; it must be at least 1"),
+        ("train.steps=nan", "train.steps: 'nan' is not an int"),
+        ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
+        ("model.scan=1", "model.scan: 1 is not true or false"),
+        ("train.compute=float16", "train.compute: 'float16' is not one of 'bfloat16', 'float32'"),
+        ("train.steps", "'train.steps' is not of the form path=value"),
+        ("=3", "'=3' is not of the form path=value"),
+        ("train.steps.more=3", "train.steps is a value and has no 'more'"),
+        ("model=bertconfg", "model: 'bertconfg' is not one of BertConfig, T5Config"),
+        ("mesh.fsdp=0", "each is at least 1"),
+        ("mesh.fsdp=-1", "one of them may be -1"),
+        ("data.rates=a,b", "data.rates: ('a,b',) is not a tuple of numbers"),
+    ],
+)
+def test_a_wrong_word_is_an_error_that_names_it(word, message):
+    with pytest.raises(ConfigError) as caught:
+        load("bert_tiny", [word])
+    assert message in str(caught.value)
+
+
+def test_an_unknown_configuration_names_the_nearest():
+    with pytest.raises(ConfigError, match="did you mean 'bert_tiny'"):
+        load("bert_tinny")
+
+
+def test_a_file_without_a_run_is_refused(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("x = 1\n")
+    with pytest.raises(ConfigError, match=r"defines config\(\) -> Run"):
+        load(path)
+    path.write_text("def config():\n    return 3\n")
+    with pytest.raises(ConfigError, match="returned int, not a Run"):
+        load(path)
+    path.write_text("from pretrain.config import *\ndef config():\n    return Run(BertConfig(), Data(store=6))\n")
+    with pytest.raises(ConfigError, match="data.store: 6 is not text"):
+        load(path)
+    path.write_text("from pretrain.config import *\ndef config():\n    return Run(BertConfig(dpeth=6), Data())\n")
+    with pytest.raises(ConfigError, match="mine.py: .*dpeth"):
+        load(path)
+
+
+def test_json_loads_only_what_the_table_names():
+    tree = json.loads(to_json(load("bert_tiny")))
+    for change, message in (
+        ({"type": "os:system"}, "unknown type 'os:system'"),
+        ({"type": "Train"}, "Train has no"),
+        ({"more": 1}, "Run has no more: written by another version"),
+        ({"train": {"type": "Train", "steps": "3"}}, "train.steps: '3' is not an int"),
+        ({"model": {"type": "AdamW"}}, "AdamW is not one of BertConfig or T5Config"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            from_json(json.dumps(tree | change), where="here")
+        assert message in str(caught.value)
+    del tree["model"]
+    with pytest.raises(ConfigError, match="missing 1 required"):
+        from_json(json.dumps(tree))
+    with pytest.raises(ConfigError, match="here: not JSON"):
+        from_json("{", where="here")
+
+
+def test_a_saved_configuration_is_a_configuration(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(to_json(load("bert_tiny")))
+    assert load(path, ["train.seed=7"]) == override(load("bert_tiny"), ["train.seed=7"])
+
+
+def test_difference_names_every_changed_leaf():
+    old = load("bert_tiny")
+    new = override(old, ["train.steps=5", "model.depth=3", "optimizer=adafactor"])
+    assert [row[0] for row in difference(old, new)] == ["model.depth", "optimizer", "train.steps"]
+    assert difference(old, old) == []
+
+
+def test_every_class_of_a_run_can_be_loaded():
+    assert {Run, Train, Mesh, AdamW, Adafactor} <= set(KINDS.values())
+
+
+def test_a_misspelt_word_ends_the_command_in_under_a_second(root):
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = subprocess.run(
+            [sys.executable, "-m", "pretrain", "train", "bert_tiny", "--workdir", "never", "model.detph=3"],
+            cwd=root, capture_output=True, text=True,
+        )  # fmt: skip
+        times.append(time.perf_counter() - start)
+        assert done.returncode == 2 and "did you mean 'depth'" in done.stderr and "Traceback" not in done.stderr
+    assert not pathlib.Path(root / "never").exists()
+    assert min(times) < 1.0

@@ -1,0 +1,73 @@
+"""metrics.jsonl has one row a step whatever happened, and TensorBoard has the same numbers."""
+
+import json
+
+import pytest
+
+from pretrain.metrics import MetricsLog, Progress, read
+
+
+def row(step, **more):
+    return {"step": step, "loss": 1.0 / step, "tokens_per_second": 10.0, **more}
+
+
+def test_rows_read_back(tmp_path):
+    log = MetricsLog(tmp_path, 0)
+    for step in (1, 2, 3):
+        log.write(row(step))
+    log.close()
+    assert read(tmp_path / "metrics.jsonl") == [row(1), row(2), row(3)]
+
+
+def test_a_restart_drops_what_is_done_again_and_a_line_cut_by_a_crash(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(row(step)) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo')
+    log = MetricsLog(tmp_path, 2)
+    log.write(row(3, heldout_loss=0.5))
+    log.close()
+    assert [one["step"] for one in read(path)] == [1, 2, 3]
+    assert read(path)[-1]["heldout_loss"] == 0.5
+
+
+def test_tensorboard_has_the_scalars(tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    log = MetricsLog(tmp_path, 0)
+    log.write(row(7))
+    log.close()
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    seen = {value.tag: (event.step, value.tensor.float_val[0]) for event in EventFileLoader(str(path)).Load() for value in event.summary.value}
+    assert seen["loss"] == (7, pytest.approx(1 / 7))
+    assert "step" not in seen
+
+
+def test_no_file_no_rows(tmp_path):
+    assert read(tmp_path / "metrics.jsonl") == []
+
+
+class Terminal:
+    def __init__(self, terminal):
+        self.terminal, self.text = terminal, ""
+
+    def isatty(self):
+        return self.terminal
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("terminal", (True, False))
+def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
+    out = Terminal(terminal)
+    progress = Progress(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
+    progress.seconds = 0.0
+    progress.show(row(500, learning_rate=1e-4, seconds=0.5))
+    progress.say("held out")
+    progress.show(row(1000, learning_rate=0.0, seconds=0.5))
+    progress.close()
+    assert "step 500/1,000  loss 0.0020  rate 1.00e-04  10 tokens/s  MFU 40.0%  0:" in out.text
+    assert ("\r" in out.text) == terminal
+    assert "held out\n" in out.text and out.text.endswith("\n")

@@ -1,0 +1,69 @@
+"""Optimizers: schedules against hand-made values, what decays, one AdamW step against its formula."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.config import Adafactor, AdamW
+from pretrain.optim import decayed, make_optimizer, schedule
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def test_linear_schedule():
+    rate = schedule(AdamW(learning_rate=2.0, warmup=4), 10)
+    np.testing.assert_allclose([rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6)
+
+
+def test_linear_schedule_may_end_above_zero():
+    rate = schedule(AdamW(learning_rate=1.0, warmup=0, final=0.5), 4)
+    np.testing.assert_allclose([rate(n) for n in range(5)], [1, 0.875, 0.75, 0.625, 0.5], rtol=1e-6)
+
+
+def test_warmup_longer_than_the_run_still_climbs():
+    rates = [float(schedule(AdamW(learning_rate=1.0, warmup=100), 5)(n)) for n in range(5)]
+    assert all(np.isfinite(rates)) and rates == sorted(rates) and rates[0] > 0
+
+
+def test_inverse_square_root_as_t5():
+    rate = schedule(Adafactor(), 1_000_000)
+    np.testing.assert_allclose([rate(0), rate(9_999), rate(40_000)], [0.01, 0.01, 0.005], rtol=1e-4)
+    linear = schedule(Adafactor(learning_rate=0.3, warmup=2, decay="linear"), 6)
+    np.testing.assert_allclose([linear(n) for n in range(6)], [0.15, 0.3, 0.3, 0.225, 0.15, 0.075], rtol=1e-6)
+
+
+def test_neither_biases_nor_norms_nor_relative_positions_decay():
+    params = {
+        "a": {"kernel": jnp.ones(1), "bias": jnp.ones(1)},
+        "norm": {"scale": jnp.ones(1), "bias": jnp.ones(1)},
+        "encoder_bias": {"table": jnp.ones(1)},
+        "words": {"embedding": jnp.ones(1)},
+    }
+    assert decayed(params) == {
+        "a": {"kernel": True, "bias": False},
+        "norm": {"scale": False, "bias": False},
+        "encoder_bias": {"table": False},
+        "words": {"embedding": True},
+    }
+
+
+def test_adamw_is_its_formula():
+    """Two updates by numpy, from Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm."""
+    config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=1.0)
+    optimizer = make_optimizer(config, 10)
+    params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([0.5])}
+    grads = {"kernel": jnp.array([3.0, 0.0]), "bias": jnp.array([4.0])}
+    state, w, b, m, v = optimizer.init(params), np.array([1.0, -2.0]), np.array([0.5]), np.zeros(3), np.zeros(3)
+    for n in range(2):
+        updates, state = optimizer.update(grads, state, params)
+        params = {name: params[name] + updates[name] for name in params}
+        g = np.array([3.0, 0.0, 4.0]) / 5.0
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        step = (m / (1 - 0.9 ** (n + 1))) / (np.sqrt(v / (1 - 0.999 ** (n + 1))) + 1e-6)
+        rate = 0.1 * (10 - n) / 10
+        w, b = w - rate * (step[:2] + 0.01 * w), b - rate * step[2:]
+    np.testing.assert_allclose(params["kernel"], w, rtol=1e-5)
+    np.testing.assert_allclose(params["bias"], b, rtol=1e-5)

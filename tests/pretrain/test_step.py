@@ -1,0 +1,165 @@
+"""One step is the same step on every mesh and in any number of micro-batches: parameters are compared, never only losses."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from models import build
+from pretrain.config import Adafactor, Mesh
+from pretrain.losses import LOSSES
+from pretrain.optim import make_optimizer, schedule
+from pretrain.sharding import batch_sharding, constrain, make_mesh, path_of, replicated, shardings
+from pretrain.state import init_state
+from pretrain.step import cast, make_evaluation, make_step
+
+MESHES = ((1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2))
+
+
+def lenient(optimizer):
+    """optax promotes types freely inside; everything around it here must not."""
+    update = jax.numpy_dtype_promotion("standard")(optimizer.update)
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+def three_steps(run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False):
+    """(state on the host, metrics of the last step) after three updates."""
+    mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
+    model = build(run.model, constrain=constrain(mesh))
+    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
+    init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
+    placed = shardings(jax.eval_shape(init), mesh)
+    step = make_step(
+        model, LOSSES[run.data.objective.name], lenient(optimizer), rate, seed=0, microbatches=microbatches, compute=compute
+    )
+    rows = batch_sharding(mesh)
+    step = jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0)
+    with jax.set_mesh(mesh):
+        state = jax.jit(init, out_shardings=placed)()
+        for seed in range(3):
+            state, metrics = step(state, jax.device_put(random_batch(run, 0 if same else seed), rows))
+        return jax.device_get(state), jax.device_get(metrics)
+
+
+def assert_same_parameters(one, other, tolerance):
+    for (keys, a), b in zip(jax.tree_util.tree_leaves_with_path(one.params), jax.tree.leaves(other.params), strict=True):
+        if path_of(keys).endswith("key/bias"):
+            continue  # softmax does not see it: its true gradient is 0, and Adam scales the noise that is there
+        np.testing.assert_allclose(a, b, atol=tolerance, err_msg=path_of(keys))
+
+
+@pytest.fixture(scope="module")
+def on_one_device():
+    return {}
+
+
+@pytest.mark.parametrize("microbatches", (1, 4))
+@pytest.mark.parametrize("sizes", MESHES, ids=str)
+def test_parameters_agree_on_every_mesh(run, random_batch, on_one_device, sizes, microbatches):
+    if run not in on_one_device:
+        on_one_device[run] = three_steps(run, random_batch)
+    expected, metrics = on_one_device[run]
+    state, seen = three_steps(run, random_batch, sizes, microbatches)
+    assert_same_parameters(expected, state, 5e-5)
+    np.testing.assert_allclose(seen["loss"], metrics["loss"], rtol=1e-5)
+    assert state.step == 3
+
+
+def test_adafactor_agrees_on_meshes(runs, random_batch):
+    run = dataclasses.replace(runs["t5"], optimizer=Adafactor(warmup=100))
+    expected, _ = three_steps(run, random_batch)
+    assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2), 4)[0], 5e-5)
+
+
+def test_dropout_is_the_same_on_every_mesh(runs, random_batch):
+    run = runs["bert"]
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.3, attention_dropout=0.3))
+    expected, _ = three_steps(run, random_batch)
+    without, _ = three_steps(runs["bert"], random_batch)
+    assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2))[0], 5e-5)
+    with pytest.raises(AssertionError):
+        assert_same_parameters(expected, without, 5e-5)
+
+
+def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
+    """What a mesh is for: no device holds a whole large parameter, and the moments lie as their parameters do."""
+    run = runs["bert"]
+    mesh = make_mesh(Mesh(1, 4, 2))
+    optimizer = make_optimizer(run.optimizer, 10)
+    abstract = jax.eval_shape(partial(init_state, build(run.model), run.data.objective, optimizer, 0))
+    placed = shardings(abstract, mesh)
+    whole = sum(leaf.size for leaf in jax.tree.leaves(abstract))
+    held = sum(
+        int(np.prod(sharding.shard_shape(leaf.shape)))
+        for leaf, sharding in zip(jax.tree.leaves(abstract), jax.tree.leaves(placed), strict=True)
+    )
+    assert held < whole / 5  # of 8: biases, norms and positions are repeated
+    moments = [leaf.spec for leaf in jax.tree.leaves(placed.optimizer)]
+    for sharding in jax.tree.leaves(placed.params):
+        assert moments.count(sharding.spec) >= 2
+
+
+def test_micro_batches_weigh_targets_not_rows(runs):
+    """The gradient is that of sum / weight over the whole batch, by an independent formula: jax.grad of one division."""
+    run = runs["bert_pairs"]
+    model, loss = build(run.model), LOSSES["sentence_pair"]
+    state = init_state(model, run.data.objective, optax.sgd(1.0), 0)
+    rng = np.random.default_rng(0)
+    B, L, P = 8, 32, 6
+    batch = {
+        "tokens": rng.integers(0, 128, (B, L)).astype(np.int32),
+        "valid": np.ones((B, L), bool),
+        "segments": np.zeros((B, L), np.int32),
+        "positions": np.tile(np.arange(P, dtype=np.int32), (B, 1)),
+        "targets": rng.integers(0, 128, (B, P)).astype(np.int32),
+        "weights": (np.arange(P) < np.arange(1, B + 1)[:, None]).astype(np.float32),
+        "next_sentence": rng.integers(0, 2, B).astype(np.int32),
+        "next_weights": np.array([1, 0, 0, 0, 1, 1, 0, 1], np.float32),
+    }
+
+    def whole(params):
+        logits, following = model.apply({"params": params}, batch["tokens"], batch["valid"], batch["segments"], batch["positions"])
+        words = -jnp.take_along_axis(jax.nn.log_softmax(logits), batch["targets"][..., None], -1)[..., 0]
+        pairs = -jnp.take_along_axis(jax.nn.log_softmax(following), batch["next_sentence"][..., None], -1)[..., 0]
+        weights, chosen = batch["weights"], batch["next_weights"]
+        return (words * weights).sum() / weights.sum() + (pairs * chosen).sum() / chosen.sum()
+
+    expected, grads = jax.value_and_grad(whole)(state.params)
+    for microbatches in (1, 4):
+        step = make_step(model, loss, lenient(optax.sgd(1.0)), lambda n: 1.0, seed=0, microbatches=microbatches, compute="float32")
+        after, metrics = jax.jit(step)(state, batch)
+        np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)
+        assert metrics["tokens"] == B * L
+        moved = jax.tree.map(lambda a, b: a - b, state.params, after.params)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), moved, grads)
+
+
+def test_bfloat16_learns_and_keeps_float32_state(runs, random_batch):
+    run = runs["t5"]
+    state, metrics = three_steps(run, random_batch, compute="bfloat16", same=True)
+    _, exact = three_steps(run, random_batch, same=True)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {np.dtype("float32")}
+    assert abs(metrics["loss"] - exact["loss"]) < 0.05
+    assert metrics["loss"] != exact["loss"]
+
+
+def test_evaluation_is_the_loss_without_dropout(runs, random_batch):
+    run = runs["bert_pairs"]
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.5))
+    model, loss, batch = build(run.model), LOSSES["sentence_pair"], random_batch(run)
+    params = init_state(model, run.data.objective, optax.sgd(0.0), 0).params
+    sums, weights = jax.jit(make_evaluation(model, loss))(params, batch)
+    again, _ = jax.jit(make_evaluation(model, loss))(params, batch)
+    assert sums.keys() == weights.keys() == loss.weights.keys()
+    assert sums["masked_lm"] == again["masked_lm"]
+    assert weights["masked_lm"] == batch["weights"].sum()
+    assert 0 <= sums["next_sentence_accuracy"] <= weights["next_sentence"]
+    np.testing.assert_allclose(sums["masked_lm"] / weights["masked_lm"], np.log(128), rtol=0.05)
+
+
+def test_cast_reaches_every_parameter():
+    assert cast({"a": jnp.ones(2)}, jnp.bfloat16)["a"].dtype == jnp.bfloat16
