@@ -70,23 +70,25 @@ class SentencePieceVocabulary(Vocabulary):
         parts = [[self.pieces[i] for i in run] if hidden else [self._processor.decode(list(run))] for hidden, run in runs]
         return " ".join(text for part in parts for text in part)
 
-    def encode_spans(self, text: bytes, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids of the sentences text[starts[i]:ends[i]], one after another, and the number of ids of each.
+    def encode_spans(
+        self, text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (int32) of the sentences text[starts[i]:ends[i]], one after another, and the number of ids of each.
 
-        The library encodes long texts faster than single sentences, and fewer results cross into Python. So sentences
-        are joined by a piece that only this method's copy of the model knows, and told apart again where it appears.
+        The library encodes long texts faster than single sentences, and fewer results cross into Python. So the
+        sentences of a document are joined by a piece that only this method's copy of the model knows, and told apart
+        again where it appears. The library adds scores up in single precision: of two segmentations that score the
+        same to six digits it may choose the other one when the text goes on (once in a million tokens).
         """
         if self._breaker is None:
             self._breaker = _with_breaks(self._model)
         if self._breaker is False or BREAK.encode() in text:
-            return super().encode_spans(text, starts, ends)
-        groups = _groups(text, starts, ends)
-        ids = self._breaker.encode(groups, return_type="numpy")
+            return super().encode_spans(text, starts, ends, first)
+        encoded = self._breaker.encode(_groups(text, starts, ends, first), return_type="numpy")
         mark = np.array([len(self.pieces) - self._appended], np.int32)
-        ids = np.concatenate([part for encoded in ids for part in (encoded, mark)])
-        stops = np.flatnonzero(ids == mark[0])
-        lengths = np.diff(stops, prepend=-1) - 1
-        return ids[ids != mark[0]], lengths
+        ids = np.concatenate([part for group in encoded for part in (group, mark)])
+        stops = np.flatnonzero(ids == mark)
+        return ids[ids != mark], np.diff(stops, prepend=-1) - 1
 
     def files(self) -> dict[str, bytes]:
         return {"spiece.model": self._model}
@@ -167,10 +169,12 @@ def _with_breaks(model: bytes):
     return breaker if breaker.encode(f"{BREAK} ".join(probes)) == expected else False
 
 
-def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray) -> list[bytes]:
-    """Consecutive sentences joined by BREAK and a blank, in groups of about GROUP bytes."""
+def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray) -> list[bytes]:
+    """The sentences of each document joined by BREAK and a blank, in groups of about GROUP bytes."""
     joint = f"{BREAK} ".encode()
     sentences = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist())]
-    group_of = np.cumsum(ends - starts) // GROUP
-    cuts = [0, *(np.flatnonzero(np.diff(group_of)) + 1).tolist(), len(sentences)]
+    begins = np.repeat(starts[first], np.diff(first, append=len(starts)))  # of each sentence's document
+    begins_group = np.diff((starts - begins) // GROUP, prepend=-1) != 0
+    begins_group[first] = True
+    cuts = np.append(np.flatnonzero(begins_group), len(sentences)).tolist()
     return [joint.join(sentences[a:b]) for a, b in zip(cuts, cuts[1:])]

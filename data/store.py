@@ -78,7 +78,7 @@ class Store:
             size = (folder / name).stat().st_size if (folder / name).exists() else None
             if size != entry["bytes"]:
                 seen = "is missing" if size is None else f"has {size:,} bytes"
-                raise ValueError(f"{folder / name} {seen}, the manifest says {entry['bytes']:,}: prepare the store again")
+                raise ValueError(f"{folder / name} {seen}, the manifest says {entry['bytes']:,}: prepare the store again (--overwrite)")
         return cls(folder, manifest)
 
     @property
@@ -140,14 +140,26 @@ class StoreWriter:
 
     def add(self, split: str, tokens: np.ndarray, documents: np.ndarray, sentences: np.ndarray) -> None:
         """Append whole documents: their ids, tokens in each document, tokens in each sentence."""
-        totals, files = self.totals[split], self._files
-        if not int(documents.sum()) == int(sentences.sum()) == len(tokens):
-            raise ValueError(f"{len(tokens)} tokens, but {documents.sum()} in documents and {sentences.sum()} in sentences")
-        files[split, "tokens"].write(tokens.astype(self.dtype, copy=False))
-        for file, lengths in (("documents", documents), ("sentences", sentences)):
-            starts = np.cumsum(lengths, dtype=OFFSETS) - lengths + totals["tokens"]
-            files[split, file].write(starts.astype(OFFSETS, copy=False))
-        for key, count in (("tokens", len(tokens)), ("documents", len(documents)), ("sentences", len(sentences))):
+        self._append(split, [tokens.astype(self.dtype, copy=False)], [documents], [sentences])
+
+    def add_files(self, split: str, tokens: pathlib.Path, documents: pathlib.Path, sentences: pathlib.Path) -> None:
+        """The same from files of ids (of the store's type) and of lengths (int64), a part at a time."""
+        self._append(split, _parts(tokens, self.dtype), _parts(documents, OFFSETS), _parts(sentences, OFFSETS))
+
+    def _append(self, split: str, tokens, documents, sentences) -> None:
+        totals, end = self.totals[split], self.totals[split]["tokens"]
+        added = {"tokens": 0, "documents": 0, "sentences": 0}
+        for ids in tokens:
+            self._files[split, "tokens"].write(ids)
+            added["tokens"] += len(ids)
+        for file, parts in (("documents", documents), ("sentences", sentences)):
+            at = end
+            for lengths in parts:
+                self._files[split, file].write((np.cumsum(lengths) - lengths + at).astype(OFFSETS, copy=False))
+                at, added[file] = at + int(lengths.sum()), added[file] + len(lengths)
+            if at != end + added["tokens"]:
+                raise ValueError(f"{added['tokens']} tokens, but {at - end} in {file}")
+        for key, count in added.items():
             totals[key] += count
             self.sources[-1][split][key][1] += count
 
@@ -257,6 +269,13 @@ class _ChecksumFile:
         return {"bytes": self._bytes, "crc32c": self._checksum.hexdigest().decode()}
 
 
+def _parts(path: pathlib.Path, dtype: np.dtype):
+    """The numbers in a file, a part at a time."""
+    with open(path, "rb") as file:
+        while len(part := np.fromfile(file, dtype, 1 << 18)):
+            yield part
+
+
 def _flatten(documents, size: int):
     """ids, tokens per document and tokens per sentence of nested lists."""
     sentences = [sentence for document in documents for sentence in document]
@@ -287,7 +306,7 @@ def _read_manifest(folder) -> dict:
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is broken: {error!r}") from error
     if version != VERSION:
-        raise ValueError(f"{path}: version {version} of the store, this program reads {VERSION}: prepare it again")
+        raise ValueError(f"{path}: version {version} of the store, this program reads {VERSION}: prepare it again (--overwrite)")
     return manifest
 
 

@@ -72,8 +72,13 @@ class Vocabulary:
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         raise NotImplementedError
 
-    def encode_spans(self, text: bytes, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids (int32) of the UTF-8 pieces text[starts[i]:ends[i]], one after another, and the number of ids of each."""
+    def encode_spans(
+        self, text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Ids (int32) of the sentences text[starts[i]:ends[i]], one after another, and the number of ids of each.
+
+        text: UTF-8. first: the index of each document's first sentence.
+        """
         parts = self.encode_batch([text[a:b].decode() for a, b in zip(starts.tolist(), ends.tolist())])
         lengths = np.array([len(part) for part in parts], np.int64)
         ids = np.fromiter((i for part in parts for i in part), np.int32, count=int(lengths.sum()))

@@ -1,0 +1,223 @@
+"""What each process of `prepare` does: read a job's documents, and either sample them or write their ids.
+
+A job is some pieces of one source. Its result depends on nothing but the job, so the number of processes changes
+nothing. Memory is bounded by a batch of documents; ids go to files at once, three for each split, lengths instead of
+offsets, which data/prepare.py joins in the order of the jobs.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import multiprocessing
+import os
+import pathlib
+import threading
+from typing import Iterator
+
+import numpy as np
+
+from data import sources
+from data.sentences import JOINT, WHITE, cut, sentence_spans
+from data.sentencepiece_vocabulary import BREAK
+from data.store import FILES, SPLITS, token_dtype
+from data.tokenizers import Vocabulary, load_vocabulary
+
+BATCH = 1 << 20  # bytes of text that are split and encoded at once
+SAMPLED = 2048  # bytes; the unit of text in which a vocabulary's sample is drawn
+HASHES = 1 << 64
+STOP = -1  # entry of the progress file by which the main process tells all others to give up
+
+EMPTY = "empty documents"
+NO_TOKEN = "documents of which the vocabulary makes no token"
+NUL = "documents with NUL bytes (replaced by blanks)"
+RESERVED = "documents with U+FDD0, which no text may hold (replaced by U+FFFD)"
+CUT = "sentences cut because they were longer than 8192 bytes"
+SILENT = "sentences of which the vocabulary makes no token"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """Consecutive pieces of one source, and where their process notes its progress (an int64 a slot)."""
+
+    index: int
+    source: int
+    pieces: tuple[sources.Piece, ...]
+    progress: pathlib.Path
+    slot: int
+
+    @property
+    def size(self) -> int:
+        return sum(piece.size for piece in self.pieces)
+
+
+@dataclasses.dataclass
+class Report:
+    """What a job found.
+
+    totals: documents, bytes, and when encoding sentences, tokens, unknown. noted: reason -> documents (or sentences).
+    first: reason -> (path, start, line) of the first such document. least, most: of the documents' hashes.
+    """
+
+    totals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    noted: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    first: dict[str, tuple[str, int, int]] = dataclasses.field(default_factory=dict)
+    least: int = HASHES
+    most: int = -1
+
+    def note(self, reason: str, piece: sources.Piece, line: int, count: int = 1) -> None:
+        self.noted[reason] += count
+        self.first.setdefault(reason, (piece.path, piece.start or 0, line))
+
+    def add(self, other: "Report") -> None:
+        self.totals += other.totals
+        self.noted += other.noted
+        self.first = other.first | self.first
+        self.least, self.most = min(self.least, other.least), max(self.most, other.most)
+
+
+def sample_job(job: Job, threshold: int) -> tuple[list[tuple[int, str]], Report]:
+    """Parts of the job's text whose hash is below `threshold`, with the hash; all parts if it is HASHES."""
+    report, chosen = Report(), []
+    for raw, _, _ in _documents(job, report):
+        for start, end in cut(raw, 0, len(raw), SAMPLED):
+            part = raw[start:end]
+            if (value := text_hash(part)) < threshold:
+                chosen.append((value, part.decode()))
+    return chosen, report
+
+
+def encode_job(job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathlib.Path) -> Report:
+    """Write the ids of the job's documents to `folder`; those whose hash is below `threshold` are held out."""
+    words, report = _vocabulary(vocabulary), Report()
+    with _PartFiles(folder, job.index, token_dtype(words.size)) as files:
+        batch, size = [], 0
+        for document in _documents(job, report):
+            batch.append(document)
+            size += len(document[0])
+            if size >= BATCH:
+                _encode(batch, words, threshold, files, report)
+                batch, size = [], 0
+        if batch:
+            _encode(batch, words, threshold, files, report)
+    return report
+
+
+def text_hash(raw: bytes) -> int:
+    """64 bits that depend on the text alone."""
+    return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
+
+
+def part_file(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.Path:
+    """Where a job's ids or lengths of one split are."""
+    return folder / f"{job}.{split}.{file}"
+
+
+def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece, int]]:
+    """The job's documents, cleaned and not empty, with piece and line; notes progress, and what was mended or left out."""
+    _settle()
+    progress, done = np.memmap(job.progress, np.int64, mode="r+"), 0
+    for piece in job.pieces:
+        for raw, line, consumed, mended in sources.read(piece):
+            if mended:
+                report.note(mended, piece, line)
+            raw = _clean(raw, piece, line, report)
+            report.totals["documents"] += 1
+            report.totals["bytes"] += len(raw)
+            progress[job.slot] = done + min(max(consumed - (piece.start or 0), 0), piece.size)
+            if progress[STOP]:
+                raise InterruptedError("stopped by the main process")
+            if raw:
+                yield raw, piece, line
+            else:
+                report.note(EMPTY, piece, line)
+        done += piece.size
+
+
+def _clean(raw: bytes, piece: sources.Piece, line: int, report: Report) -> bytes:
+    if b"\0" in raw:
+        report.note(NUL, piece, line)
+        raw = raw.replace(b"\0", b" ")
+    reserved = BREAK.encode()
+    if reserved[:1] in raw and reserved in raw:  # one byte is found much faster than three
+        report.note(RESERVED, piece, line)
+        raw = raw.replace(reserved, "\ufffd".encode())
+    return raw.strip(WHITE)
+
+
+def _encode(batch, vocabulary: Vocabulary, threshold: int, files: "_PartFiles", report: Report) -> None:
+    """Split, encode and write a batch of documents."""
+    raws = [raw for raw, _, _ in batch]
+    sizes = np.fromiter(map(len, raws), np.int64, len(raws))
+    text, begins = JOINT.join(raws), np.cumsum(sizes + len(JOINT)) - sizes - len(JOINT)
+    starts, ends, surplus = sentence_spans(text, begins)
+    first = np.searchsorted(starts, begins)
+    if vocabulary.keeps_spaces:  # the blanks between two sentences belong to the second one
+        inner = np.delete(np.arange(len(starts)), first)
+        starts[inner] = ends[inner - 1]
+    ids, lengths = vocabulary.encode_spans(text, starts, ends, first)
+    documents = np.add.reduceat(lengths, first)
+    hashes = np.array([text_hash(raw) for raw in raws], np.uint64)
+    for i in np.flatnonzero(documents == 0):
+        report.note(NO_TOKEN, *batch[i][1:])
+    if surplus:
+        report.note(CUT, *batch[0][1:], count=surplus)
+    _note_silent(batch, lengths, documents, first, report)
+    kept = documents > 0
+    report.totals += collections.Counter(
+        tokens=len(ids), sentences=int((lengths > 0).sum()), kept=int(kept.sum()), unknown=int((ids == vocabulary.unk).sum())
+    )
+    if kept.any():
+        report.least = min(report.least, int(hashes[kept].min()))
+        report.most = max(report.most, int(hashes[kept].max()))
+    held = hashes < np.uint64(threshold) if threshold < HASHES else np.ones(len(hashes), np.bool_)
+    owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(starts)))
+    for split, chosen in zip(SPLITS, (~held & kept, held & kept)):
+        if chosen.all():
+            files.write(split, ids, documents, lengths[lengths > 0])
+        elif chosen.any():
+            mask = chosen[owner]
+            files.write(split, ids[np.repeat(mask, lengths)], documents[chosen], lengths[mask & (lengths > 0)])
+
+
+def _note_silent(batch, lengths, documents, first, report: Report) -> None:
+    """Count sentences without a token in documents that have some."""
+    silent = np.flatnonzero(lengths == 0)
+    if len(silent):
+        owners = np.searchsorted(first, silent, "right") - 1
+        for owner in owners[documents[owners] > 0]:
+            report.note(SILENT, *batch[owner][1:])
+
+
+class _PartFiles:
+    """The files of a job, each opened when the first document arrives for it."""
+
+    def __init__(self, folder: pathlib.Path, job: int, dtype: np.dtype):
+        self._folder, self._job, self._dtype, self._open = folder, job, dtype, {}
+
+    def write(self, split: str, ids: np.ndarray, documents: np.ndarray, sentences: np.ndarray) -> None:
+        for file, array in zip(FILES, (ids.astype(self._dtype), documents.astype("<i8"), sentences.astype("<i8"))):
+            if (split, file) not in self._open:
+                self._open[split, file] = open(part_file(self._folder, self._job, split, file), "wb")
+            self._open[split, file].write(array.data)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for file in self._open.values():
+            file.close()
+
+
+@functools.lru_cache(maxsize=1)
+def _vocabulary(folder: pathlib.Path) -> Vocabulary:
+    """Loaded once in each process."""
+    return load_vocabulary(folder)
+
+
+@functools.cache
+def _settle() -> None:
+    """In a worker process: end when the main process is gone, even killed, and use one thread."""
+    if parent := multiprocessing.parent_process():
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

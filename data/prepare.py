@@ -1,0 +1,308 @@
+"""Text to a token store: sample, train a vocabulary, encode on all cores, put the store in its place, say what happened.
+
+The same request on the same text gives the same bytes, whatever the number of processes. The store appears whole or
+not at all: it is written beside its place (data/atomic.py) and renamed in the end. Memory does not grow with the text,
+but for two bounds: a document is held whole, and so is the sample that a vocabulary is trained on.
+
+A document is held out if its hash falls into the lowest `held_out` of all values: that depends on its text alone, so
+copies of a document are never on both sides. If so few documents leave one side empty, the one with the lowest (or
+highest) hash goes there.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import json
+import math
+import pathlib
+import shutil
+import time
+from typing import Callable, Iterator
+
+import numpy as np
+
+from data import atomic, builtin, encoding, sources
+from data.crew import Crew, cores
+from data.encoding import HASHES, Report
+from data.readers import line_number
+from data.store import FILES, MANIFEST, SPLITS, Store, StoreWriter
+from data.tokenizers import Vocabulary, read_vocabulary, train_vocabulary
+
+JOB = 4 << 20  # bytes of text in a job
+SMALL = 2 << 20  # bytes of text below which starting processes takes longer than the work
+OTHER_FILES = "files of other kinds in the folders"
+INFLATED = 4  # bytes of text that a byte of a gzipped file is taken for
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is asked of `prepare`; kept in the manifest, so that the same request is recognised.
+
+    sources, document, field    see data/sources.py
+    vocabulary                  a released or saved one to use; None trains one by the next five
+    vocab_size                  ids in all, special ones and sentinels included
+    sample_size                 bytes of text, at most, that the vocabulary is trained on
+    held_out                    share of the documents, 0 for none
+    rates                       of the mixture, one for each source; None: source i is drawn in proportion to
+    temperature                 its training tokens to this power: 1 as much as there is, 0 all alike; multilingual BERT
+                                took 0.7 (Devlin et al. 2018, release notes), and so smooths its vocabulary's sample
+    """
+
+    sources: tuple[str, ...]
+    vocabulary: str | None = None
+    vocab_size: int = 32768
+    layout: str = "bert"
+    algorithm: str = "unigram"
+    lowercase: bool = False
+    sample_size: int = 20_000_000
+    held_out: float = 0.01
+    document: str = "file"
+    field: str = "text"
+    rates: tuple[float, ...] | None = None
+    temperature: float = 1.0
+
+    def check(self) -> None:
+        """Raise ValueError for what cannot be meant."""
+        if not self.sources:
+            raise ValueError("no source given")
+        if len(set(self.sources)) < len(self.sources):
+            raise ValueError(f"a source is given twice: {' '.join(self.sources)}")
+        if not 0 <= self.held_out < 1:
+            raise ValueError(f"--held-out {self.held_out}: a share of the documents, from 0 up to but not 1")
+        if self.rates is not None and len(self.rates) != len(self.sources):
+            raise ValueError(f"{len(self.rates)} rates for {len(self.sources)} sources: one for each")
+        if self.rates is not None and not all(rate > 0 and math.isfinite(rate) for rate in self.rates):
+            raise ValueError(f"--rates {self.rates}: positive numbers")
+        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
+            raise ValueError(f"--temperature {self.temperature}: 0 or more")
+        if self.sample_size < 1:
+            raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A store, whether it was there before, and the seconds that encoding took."""
+
+    store: Store
+    existed: bool
+    seconds: float = 0.0
+
+
+def prepare(
+    request: Request,
+    output: str | pathlib.Path,
+    *,
+    workers: int | None = None,
+    overwrite: bool = False,
+    job: int = JOB,
+    say: Callable[[str], None] = lambda line: None,
+    console=None,
+) -> Prepared:
+    """Write the store `output`, unless it is there; ValueError and OSError say what is wrong with request or text.
+
+    workers: processes, default all cores, or one for little text. job: bytes of a job. say: hears of each step.
+    A script that calls this with more than one worker needs the `if __name__ == "__main__"` that spawned processes do.
+    """
+    request.check()
+    output = pathlib.Path(output).absolute()
+    found = [sources.resolve(name, request.document, request.field) for name in request.sources]
+    inputs = [source.identity() for source in found]
+    if request.vocabulary is not None:
+        inputs.append({"name": "--vocabulary", "fingerprint": read_vocabulary(request.vocabulary).fingerprint})
+    asked = json.loads(json.dumps({"request": dataclasses.asdict(request), "inputs": inputs}))
+    if (there := _existing(output, asked, overwrite)) is not None:
+        return Prepared(there, existed=True)
+    total = sum(source.size for source in found)
+    if workers is None:
+        workers = cores() if total > SMALL else 1
+    if workers < 1:
+        raise ValueError(f"--workers {workers}: at least one")
+    with atomic.workshop(output) as folder, Crew(workers, folder, console) as crew:
+        for name in ("scratch", "parts"):
+            (folder / name).mkdir()
+        noted = collections.Counter({OTHER_FILES: sum(len(source.ignored) for source in found)})
+        if any(source.name == "builtin" for source in found):
+            say("collecting the built-in corpus from this Python's standard library")
+            noted.update(builtin.write_builtin(folder / "scratch" / "builtin.jsonl"))
+            total += (folder / "scratch" / "builtin.jsonl").stat().st_size
+        work = _Work(request, found, folder, crew, job, total, say)
+        vocabulary, sampled = work.vocabulary()
+        began = time.monotonic()
+        writer, report, threshold = work.encode(vocabulary)
+        seconds = time.monotonic() - began
+        rates = _rates(request, [high - low for low, high in (source["train"]["tokens"] for source in writer.sources)])
+        writer.finish(
+            rates,
+            **asked,
+            sampled_bytes=sampled,
+            held_out={"below": threshold, "of": HASHES},
+            totals=dict(report.totals),
+            noted=_described(report, noted),
+        )
+        atomic.move_into_place(folder / "store", output, folder)
+    return Prepared(Store.open(output), existed=False, seconds=seconds)
+
+
+@dataclasses.dataclass
+class _Work:
+    """One run of prepare: what its passes over the text share."""
+
+    request: Request
+    found: list[sources.Found]
+    folder: pathlib.Path
+    crew: Crew
+    job: int
+    total: int
+    say: Callable[[str], None]
+
+    def vocabulary(self) -> tuple[Vocabulary, int]:
+        """The vocabulary, saved where the processes find it, and the bytes it was trained on."""
+        request = self.request
+        if request.vocabulary is not None:
+            vocabulary, size = read_vocabulary(request.vocabulary), 0
+        else:
+            texts = self._sample()
+            size = sum(len(text.encode()) for text in texts)
+            self.say(f"training a {request.algorithm} vocabulary of {request.vocab_size:,} ids on {size:,} bytes")
+            vocabulary = train_vocabulary(texts, request.vocab_size, request.layout, request.algorithm, request.lowercase)
+        vocabulary.save(self.folder / "scratch" / "vocabulary")
+        return vocabulary, size
+
+    def encode(self, vocabulary: Vocabulary) -> tuple[StoreWriter, Report, int]:
+        """Write the store's files. Goes over the text again if the first time left one side empty."""
+        threshold = round(self.request.held_out * HASHES)
+        while True:
+            writer, report = self._encode(vocabulary, threshold)
+            kept = report.totals["kept"]
+            if not kept:
+                raise ValueError(f"no text in {' '.join(self.request.sources)}: all {report.totals['documents']} documents are empty")
+            held = writer.totals["heldout"]["documents"]
+            if (held or not threshold) and held < kept:
+                return writer, report, threshold
+            writer.close()
+            if report.least == report.most:
+                raise ValueError(
+                    f"the text is a single document ({kept} of the same contents), so that no part of it can be held out: "
+                    "cut it into more documents (--document block or record), or ask for --held-out 0"
+                )
+            threshold = report.least + 1 if not held else report.most
+            self.say("too few documents for the held-out share: taking one by its hash")
+
+    def _sample(self) -> list[str]:
+        """Parts of the text up to the sample's size, evenly from all of it, in an order that depends on them alone."""
+        size = self.request.sample_size
+        guesses = [max(self._guess(source), 1) for source in self.found]
+        shares = _rates(self.request, guesses)
+        thresholds = [min(HASHES, int(1.5 * size * share / guess * HASHES)) for share, guess in zip(shares, guesses)]
+        chosen, sizes = [[] for _ in self.found], [0] * len(self.found)
+        jobs = self._jobs("reading", encoding.sample_job, lambda source: (thresholds[source],))
+        for job, (parts, report) in jobs:
+            chosen[job.source] += parts
+            sizes[job.source] += report.totals["bytes"]
+        shares = _rates(self.request, sizes)
+        within = [_smallest(parts, size * share) for parts, share in zip(chosen, shares)]
+        return [text for _, text in sorted(part for parts in within for part in parts)]
+
+    def _guess(self, source: sources.Found) -> int:
+        if source.name == "builtin":
+            return (self.folder / "scratch" / "builtin.jsonl").stat().st_size
+        return sum(size * (INFLATED if path.endswith(".gz") else 1) for path, size, _ in source.files)
+
+    def _encode(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, Report]:
+        folder, parts, saved = self.folder / "store", self.folder / "parts", self.folder / "scratch" / "vocabulary"
+        shutil.rmtree(folder, ignore_errors=True)
+        report = Report()
+        with contextlib.ExitStack() as stack:
+            writer = StoreWriter(folder, vocabulary)
+            stack.callback(writer.close)
+            for job, done in self._jobs("encoding", encoding.encode_job, lambda _: (saved, threshold, parts)):
+                if job.source == len(writer.sources):
+                    writer.begin_source(self.found[job.source].name)
+                for split in SPLITS:
+                    files = [encoding.part_file(parts, job.index, split, file) for file in FILES]
+                    if files[0].exists():
+                        writer.add_files(split, *files)
+                        [file.unlink() for file in files]
+                report.add(done)
+            stack.pop_all()
+        return writer, report
+
+    def _jobs(self, title: str, function: Callable, arguments: Callable[[int], tuple]):
+        """Run function(job, *arguments(source)) on all pieces of all sources; results in order."""
+        bound = _Bound(function, tuple(arguments(i) for i in range(len(self.found))))
+        return self.crew.run(bound, self._pieces(), title, self.total)
+
+    def _pieces(self) -> Iterator[tuple[int, tuple[sources.Piece, ...]]]:
+        for index, source in enumerate(self.found):
+            group, size = [], 0
+            for piece in sources.pieces(source, self.job, self.folder / "scratch"):
+                if group and size + piece.size > self.job:
+                    yield index, tuple(group)
+                    group, size = [], 0
+                group.append(piece)
+                size += piece.size
+            yield index, tuple(group)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bound:
+    """A job's function with the arguments of the job's source."""
+
+    function: Callable
+    arguments: tuple[tuple, ...]
+
+    def __call__(self, job):
+        return self.function(job, *self.arguments[job.source])
+
+
+def _existing(output: pathlib.Path, asked: dict, overwrite: bool) -> Store | None:
+    """The store at `output` if it is what is asked for; None if there is none, or one to overwrite."""
+    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+        return None
+    if not (output / MANIFEST).exists():
+        raise FileExistsError(f"{output} exists and is not a token store; it will not be overwritten")
+    if overwrite:
+        return None
+    store = Store.open(output)
+    differ = [
+        f"{key}: {there.get(key)!r} in the store, {here.get(key)!r} asked for"
+        for there, here in _pairs(store.manifest, asked)
+        for key in here
+        if there.get(key) != here[key]
+    ]
+    if differ:
+        raise FileExistsError(f"{output} is a store of something else ({'; '.join(differ)}); --overwrite replaces it")
+    return store
+
+
+def _pairs(manifest: dict, asked: dict) -> Iterator[tuple[dict, dict]]:
+    yield manifest.get("request", {}), asked["request"]
+    there = {entry["name"]: entry for entry in manifest.get("inputs", ())}
+    yield from ((there.get(entry["name"], {}), entry) for entry in asked["inputs"])
+
+
+def _rates(request: Request, sizes: list[int]) -> list[float]:
+    """The share of each source in the mixture; they sum to 1."""
+    weights = request.rates or [size**request.temperature if size else 0.0 for size in sizes]
+    return [weight / (sum(weights) or 1) for weight in weights]
+
+
+def _smallest(parts: list[tuple[int, str]], size: float) -> list[tuple[int, str]]:
+    """The parts with the lowest hashes that fit into `size` bytes, at least one."""
+    parts = sorted(parts)
+    ends = np.cumsum([len(text.encode()) for _, text in parts])
+    return parts[: max(1, int(np.searchsorted(ends, size, "right")))]
+
+
+def _described(report: Report, noted: collections.Counter) -> dict[str, dict]:
+    """What was left out or mended: reason -> how many, and where the first one is."""
+    places = {reason: _place(*first) for reason, first in report.first.items()}
+    counts = {reason: count for reason, count in (noted + report.noted).items() if count}
+    return {reason: {"count": count} | places.get(reason, {}) for reason, count in sorted(counts.items())}
+
+
+def _place(path: str, start: int, line: int) -> dict[str, str]:
+    if path.endswith("builtin.jsonl"):
+        return {}
+    number = line if pathlib.Path(path).is_dir() else line_number(path, start, line)
+    return {"first": f"{path}, {number}"}

@@ -1,0 +1,72 @@
+"""Documents from a TensorFlow dataset; the only part of reading that imports TensorFlow.
+
+A dataset that is not on the disk ($TFDS_DATA_DIR, else ~/tensorflow_datasets) is downloaded and prepared by TFDS first.
+"""
+
+import os
+from typing import Iterator
+
+from data.readers import NOT_UTF8, Record
+
+
+def shards(name: str, split: str, field: str) -> list[tuple[str, str, int, int, int]]:
+    """(folder, split, first, last + 1, bytes) of a dataset's parts, one for each stored file, in order."""
+    tfds, builder = _tfds(), _builder(name)
+    if field not in (builder.info.features or {}):
+        raise ValueError(f"tfds:{name}: no field {field!r}, it has {', '.join(builder.info.features)}; --field names the text")
+    try:
+        wanted = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
+    except (ValueError, KeyError, AssertionError) as error:
+        raise ValueError(f"tfds:{name}: no split {split!r}; it has {', '.join(builder.info.splits)} ({error})") from error
+    found = []
+    for part in wanted:
+        info = builder.info.splits[part.splitname]
+        each = max(info.num_bytes, 1) / max(info.num_examples, 1)
+        start = 0
+        for length in info.shard_lengths:
+            low, high = max(start, part.from_ or 0), min(start + length, info.num_examples if part.to is None else part.to)
+            if low < high:
+                found.append((str(builder.data_dir), part.splitname, low, high, int(each * (high - low)) + 1))
+            start += length
+    return found
+
+
+def read(folder: str, split: str, start: int, stop: int, field: str) -> Iterator[Record]:
+    """Examples [start, stop) of a split, in stored order; `line` is the number of the example."""
+    tfds = _tfds()
+    builder = tfds.builder_from_directory(folder)
+    part = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
+    decoders = tfds.decode.PartialDecoding({field: True})
+    info = builder.info.splits[split]
+    each = max(info.num_bytes, 1) / max(info.num_examples, 1)
+    if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
+        examples = builder.as_data_source(split=part, decoders=decoders)
+    else:
+        once = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+        examples = builder.as_dataset(split=part, decoders=decoders, read_config=once, shuffle_files=False).as_numpy_iterator()
+    for i, example in enumerate(examples, start=1):
+        text = example[field]
+        if not isinstance(text, (bytes, str)):
+            raise ValueError(f"{folder}, {split}[{start + i - 1}]: field {field!r} is {type(text).__name__}, not a text")
+        raw = text.encode() if isinstance(text, str) else text
+        valid = raw.decode("utf-8", "replace").encode()
+        yield Record(valid, start + i, int(i * each), None if valid == raw else NOT_UTF8)
+
+
+def _tfds():
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported: it greets on stderr
+    import tensorflow_datasets
+
+    return tensorflow_datasets
+
+
+def _builder(name: str):
+    tfds = _tfds()
+    try:
+        builder = tfds.builder(name)
+    except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
+        message = str(error).strip().split("\n")[0]
+        raise ValueError(f"tfds:{name}: TFDS knows no such dataset, and has none of that name on the disk ({message})") from error
+    if not builder.is_prepared():
+        builder.download_and_prepare()
+    return builder
