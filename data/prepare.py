@@ -54,7 +54,7 @@ class Request:
     layout: str = "bert"
     algorithm: str = "unigram"
     lowercase: bool = False
-    sample_size: int = 20_000_000
+    sample_size: int = 10_000_000
     held_out: float = 0.01
     document: str = "file"
     field: str = "text"

@@ -33,13 +33,12 @@ class ReleasedVocabulary(Vocabulary):
         pieces = [""] * (max(ids.values()) + 1)
         for piece, i in ids.items():
             pieces[i] = piece
-        begins = WORD_BEGINNINGS[style]
         self.keeps_spaces = style == "byte"
         super().__init__(
             kind=kind,
             pieces=pieces,
             special=[not p or p in special_pieces or is_unused(p) for p in pieces],
-            starts_word=[p in special_pieces or begins(p) for p in pieces],
+            starts_word=list(map(WORD_BEGINNINGS[style], pieces)),
             options=options or {},
             normalize=encoder.normalizer.normalize_str if encoder.normalizer else lambda text: text,
             roles=roles,

@@ -19,7 +19,8 @@ from data.vocabulary import SENTINELS, Vocabulary, is_unused
 
 SPACE = "▁"  # SentencePiece's mark of a word's beginning
 BREAK = "\ufdd0"  # a Unicode noncharacter: it cannot occur in text, so it may separate sentences (encode_spans)
-GROUP = 1 << 14  # bytes that one call of the library's encoder sees at most: its time and memory grow with it
+GROUP = 1 << 12  # bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision
+SMALLEST = 16  # ids without sentinels
 SEED_PIECES = 300_000  # candidates that unigram training starts from; enough for a million sentences, and quick
 
 LAYOUTS = {
@@ -51,7 +52,7 @@ class SentencePieceVocabulary(Vocabulary):
             pieces=pieces,
             scores=processor.get_score(ids),
             special=[h or is_unused(p) for h, p in zip(hidden, pieces)] + [True] * appended,
-            starts_word=[p.startswith(SPACE) or processor.is_control(i) for i, p in zip(ids, pieces)] + [True] * appended,
+            starts_word=[p.startswith(SPACE) for p in pieces],
             options={"appended": appended},
             normalize=processor.normalize,
         )
@@ -116,9 +117,8 @@ def train_sentencepiece(
     if algorithm not in ("unigram", "bpe"):
         raise ValueError(f"algorithm {algorithm!r}: unigram or bpe")
     appended = SENTINELS if layout == "t5" else 0
-    smallest = 16 + appended
-    if size < smallest:
-        raise ValueError(f"a {layout} vocabulary needs at least {smallest} ids, not {size}")
+    if size < SMALLEST + appended:
+        raise ValueError(f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}")
     longest = 4192  # the library leaves out longer lines without a word; they are cut instead
     lines = (line for text in texts for line in _cut(text, longest))
     out = io.BytesIO()
@@ -137,11 +137,13 @@ def _training_error(message: str, size: int, appended: int) -> str:
     """SentencePiece's reason in the words of our options."""
     if found := re.search(r"value <= (\d+)", message):
         most = int(found[1]) + appended
+        if most < SMALLEST + appended:
+            return "the text is too small to train a vocabulary on"
         return f"the text is too small for a vocabulary of {size} ids; it allows at most {most}: --vocab-size {most}"
     if found := re.search(r"smaller than required_chars.*?(\d+) vs (\d+)", message):
         least = int(found[2]) + appended
         return f"a vocabulary of {size} ids cannot hold the characters of the text; it takes at least {least}"
-    if "sentences_.empty" in message or "empty" in message:
+    if "sentences_.empty" in message or "all_chars_count" in message:
         return "there is no text to train a vocabulary on"
     return f"SentencePiece could not train a vocabulary of {size} ids: {message}"
 

@@ -3,8 +3,8 @@
 A sentence ends
 1. at a blank line, and at every line break, unless the document is hard-wrapped: unless fewer than one in ten of its
    lines is longer than 100 characters;
-2. at white space behind `.` `!` `?` `…` `؟` `۔` `।` `॥` and any closing quotes or brackets, if the next letter, behind
-   opening quotes or brackets, is not a lower-case one; but not behind the full stop of an abbreviation (Mr. Prof. vs.),
+2. at white space behind `.` `!` `?` `…` and their like in other scripts, and any closing quotes or brackets, if the next
+   letter, behind opening marks, is not a lower-case one; but not behind the full stop of an abbreviation (Mr. Prof. vs.),
    of a single letter other than I (J. S. Mill, e.g. U.S.), or of No. pp. and the like before a digit;
 3. behind `。` `！` `？` `｡` and closing brackets, white space or not;
 4. after LONGEST bytes at the latest, at white space where there is some: what is longer is no sentence.
@@ -28,7 +28,7 @@ ALWAYS = (
     "Inc Ltd Co Corp Bros Esq approx dept Dept Univ Jan Feb Apr Aug Sept Oct Nov Dec"
 ).split()
 BEFORE_DIGITS = "No no Nos nos pp Vol vol Fig fig Figs Eq eq Ch ch Sec sec Art art Pt Bk ver Mar Jun Jul Sep".split()
-TERMINATORS = ".!?…؟۔।॥"
+TERMINATORS = ".!?…؟۔।॥。！？｡"
 CLOSERS = "\"')]}*_”’»›）」』"
 OPENERS = "\"'([{*_“‘«‹„¿¡（「『—–"
 WIDE = re.compile("(?:。|！|？|｡)+(?:”|’|」|』|）)*".encode())

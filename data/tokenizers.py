@@ -70,7 +70,7 @@ def read_vocabulary(path) -> Vocabulary:
     """A released vocabulary: one of the files above (GPT-2's encoder.json and vocab.bpe too), or a folder of them.
 
     Where a folder has a tokenizer.json and another form beside it, the other form is taken if the two agree on every
-    piece and on a probe text, else tokenizer.json, because that is what `transformers` reads.
+    piece and on a text of many of them, else tokenizer.json, because that is what `transformers` reads.
     """
     path = as_path(path)
     if not path.exists():
@@ -97,9 +97,16 @@ def _read_folder(folder) -> Vocabulary:
     whole = _read_file(json_file)
     for model in models:
         plain = _read_file(model)
-        if plain.pieces == whole.pieces and plain.encode(PROBE) == whole.encode(PROBE):
+        if plain.pieces == whole.pieces and plain.encode(probe := _probe(plain)) == whole.encode(probe):
             return plain
     return whole
+
+
+def _probe(vocabulary: Vocabulary) -> str:
+    """A text that tells two ways of normalising apart: odd characters, and pieces in lower and upper case."""
+    plain = [piece.strip("▁Ġ#") for piece, hidden in zip(vocabulary.pieces, vocabulary.special) if not hidden]
+    some = plain[:: len(plain) // 1000 + 1]
+    return " ".join([PROBE, *some, *(piece.upper() for piece in some)])
 
 
 def _read_file(path) -> Vocabulary:

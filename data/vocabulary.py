@@ -32,7 +32,7 @@ class Vocabulary:
     pieces          tuple of size strings; an id that no piece has is ""
     pad unk cls sep mask bos eos    ids, or None where the vocabulary has no such piece
     sentinels       ids of <extra_id_0>, <extra_id_1>, ...; () where there are none
-    starts_word     np.bool_[size], True where a piece begins a word. A first piece of a text also begins a word
+    starts_word     np.bool_[size], True where a piece begins a word, or is special. The first piece of a text begins one too
     special         np.bool_[size], True for control, unknown, unused and sentinel ids: never masked, never drawn
     keeps_spaces    True if the blank before a word belongs to its piece (byte BPE): then " word" and "word" differ
     fingerprint     hash over kind, pieces, scores, specials and normalisation; the same for the same vocabulary in any file
@@ -58,6 +58,8 @@ class Vocabulary:
         self.pad, self.unk, self.cls, self.sep, self.mask, self.bos, self.eos = found
         self.special, self.starts_word = np.array(special, np.bool_), np.array(starts_word, np.bool_)
         self.special[[i for i in found if i is not None]] = True
+        known = np.arange(self.size) != self.unk
+        self.starts_word |= self.special & known  # an unknown piece may be a word or go on with one: as its kind says
         self.special.flags.writeable = self.starts_word.flags.writeable = False
         numbered = {int(match[1]): i for piece, i in ids.items() if (match := SENTINEL.match(piece))}
         self.sentinels = tuple(numbered[n] for n in range(len(numbered))) if _dense(numbered) else ()
@@ -131,6 +133,8 @@ def _roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
         elif role in ("cls", "sep") and "<mask>" not in ids:
             names = names[:2]
         found.append(next((ids[name] for name in names if name in ids), None))
+    if found[1] in found[5:]:  # GPT-2's settings call <|endoftext|> unknown too, but bytes are never unknown
+        found[1] = None
     return found
 
 

@@ -21,7 +21,7 @@ def add_arguments(parser):
     words.add_argument("--layout", choices=("bert", "t5"), help="special pieces: [PAD] [UNK] [CLS] [SEP] [MASK] (default), or <pad> </s> <unk> and 100 sentinels")  # fmt: skip
     words.add_argument("--algorithm", choices=("unigram", "bpe"), help="default: unigram")
     words.add_argument("--lowercase", action="store_true", default=None, help="fold case (nmt_nfkc_cf instead of nmt_nfkc)")
-    words.add_argument("--sample-size", type=int, metavar="BYTES", help="train on at most so much text, drawn evenly (default: 20000000)")  # fmt: skip
+    words.add_argument("--sample-size", type=int, metavar="BYTES", help="train on at most so much text, drawn evenly (default: 10000000)")  # fmt: skip
     parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores; the result is the same)")
     parser.add_argument("--overwrite", action="store_true", help="replace the store that is there")
 

@@ -30,15 +30,21 @@ def corpora() -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def vocabulary():
-    """SentencePiece, BERT's layout, 96 ids."""
-    return train_vocabulary(sentences(400), 96)
+def texts() -> list[str]:
+    """400 sentences, enough for a vocabulary of some 100 pieces."""
+    return sentences(400)
 
 
 @pytest.fixture(scope="session")
-def t5_vocabulary():
+def vocabulary(texts):
+    """SentencePiece, BERT's layout, 96 ids."""
+    return train_vocabulary(texts, 96)
+
+
+@pytest.fixture(scope="session")
+def t5_vocabulary(texts):
     """SentencePiece, T5's layout, 64 pieces and 100 sentinels."""
-    return train_vocabulary(sentences(400), 164, layout="t5")
+    return train_vocabulary(texts, 164, layout="t5")
 
 
 @pytest.fixture(scope="session")
@@ -55,8 +61,8 @@ def store(tmp_path_factory, vocabulary, documents):
 
 
 @pytest.fixture(scope="session")
-def t5_store(tmp_path_factory, t5_vocabulary):
+def t5_store(tmp_path_factory, t5_vocabulary, texts):
     """The same for T5's layout, with longer documents."""
-    encoded = iter(t5_vocabulary.encode_batch(sentences(400)))
+    encoded = iter(t5_vocabulary.encode_batch(texts))
     long = [[next(encoded) for _ in range(20)] for _ in range(20)]
     return write_store(tmp_path_factory.mktemp("store") / "t5", t5_vocabulary, long[:18], heldout=long[18:])
