@@ -23,7 +23,7 @@ def run(args):
         raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
     opened = open_model(args.folder)
     config = override(starting_run(opened.config), args.overrides)
-    params, missing, unused = opened.params(config.model, _fresh(config))
+    params, missing, unused = opened.params(config.model, initialiser(config))
     origin = {
         "folder": os.path.basename(os.path.abspath(args.folder)),
         "architectures": opened.architectures,
@@ -49,16 +49,14 @@ def starting_run(model):
     return Run(model=model, data=Data(objective=SpanCorruption()))
 
 
-def _fresh(run):
-    """Newly initialised parameters, for what a folder lacks."""
+def initialiser(run):
+    """A traceable function without arguments that gives the parameters with which `run` would begin."""
     from functools import partial
-
-    import jax
 
     from models import build
     from pretrain.state import init_params
 
-    return jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))()
+    return partial(init_params, build(run.model), run.data.objective, run.train.seed)
 
 
 def summary(args, opened, run, missing, unused):

@@ -209,15 +209,22 @@ def write_tensors(folder, tensors, limit=SHARD_BYTES):
         shards[-1][name] = np.ascontiguousarray(array)
         room -= array.nbytes
     if len(shards) == 1:
-        save_file(shards[0], folder / WEIGHTS, metadata={"format": "pt"})
+        _save(shards[0], folder / WEIGHTS)
         return
     places = {}
     for number, shard in enumerate(shards, 1):
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
-        save_file(shard, folder / file, metadata={"format": "pt"})
+        _save(shard, folder / file)
         places |= dict.fromkeys(shard, file)
     total = sum(array.nbytes for array in tensors.values())
     write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))})
+
+
+def _save(tensors, path):
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path, metadata={"format": "pt"})
+    path.chmod(mode)  # the library leaves a file that only its owner can read
 
 
 def write_json(path, content):

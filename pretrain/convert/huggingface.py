@@ -3,6 +3,9 @@
 import dataclasses
 import pathlib
 
+import jax
+import numpy as np
+
 from data.tokenizers import Vocabulary, read_vocabulary
 from pretrain.convert import FAMILIES, family_of, tokenizer
 from pretrain.convert.folder import CONFIG, FolderError, Tensors, read_config, replacing, write_json, write_tensors
@@ -55,19 +58,26 @@ class Opened:
     tensors: Tensors
     vocabulary: Vocabulary
 
-    def params(self, config, fresh):
+    def params(self, config, init):
         """(parameters, names of missing tensors, names of unused ones) for `config`, which may differ in how it is computed.
 
-        fresh: newly initialised parameters, from which heads are taken that the folder lacks. Raises FolderError, which
-        names the tensor, where one is missing that is no head, or has another shape.
+        init: a traceable function that initialises such parameters; it is computed only if a head is missing, which is
+        then taken from it. Raises FolderError, which names the tensor, where one is missing that is no head, or has
+        another shape.
         """
+        hollow = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init))
+        params, report = self._fill(config, hollow)
+        if report.missing:
+            params, report = self._fill(config, jax.device_get(jax.jit(init)()))
+        return params, tuple(report.missing), tuple(report.unused)
+
+    def _fill(self, config, params):
         try:
-            params, report = self.module.from_hf(config, self.tensors, fresh)
+            return self.module.from_hf(config, self.tensors, params)
         except FolderError:
             raise
-        except (KeyError, ValueError) as error:
+        except ValueError as error:
             raise FolderError(f"{self.folder}: {error}") from error
-        return params, tuple(report.missing), tuple(report.unused)
 
 
 def open_model(folder, report=print):

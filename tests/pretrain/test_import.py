@@ -18,7 +18,7 @@ from pretrain.__main__ import main
 from pretrain.convert import folder as folders
 from pretrain.convert.folder import FolderError
 from pretrain.convert.huggingface import open_model, write_model
-from pretrain.import_ import _fresh, starting_run
+from pretrain.import_ import initialiser, starting_run
 
 GOLDENS = pathlib.Path(__file__).parent.parent / "goldens"
 NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1")
@@ -33,7 +33,7 @@ def outputs(name):
 def read(folder):
     opened = open_model(folder)
     run = starting_run(opened.config)
-    return opened, run, *opened.params(run.model, _fresh(run))
+    return opened, run, *opened.params(run.model, initialiser(run))
 
 
 @pytest.fixture(params=NAMES)
@@ -154,7 +154,7 @@ def test_berts_with_and_without_heads(folder, change, missing, unused):
     assert {".".join(key.split(".")[:2]) for key in lost} == set(missing)
     assert left == unused
     _, _, whole, *_ = read(GOLDENS / "hf_bert")
-    fresh = _fresh(run)
+    fresh = jax.jit(initialiser(run))()
     parts = {"bert.pooler": ("bert", "pooler"), "cls.predictions": ("word",), "cls.seq_relationship": ("next",)}
     for part, path in parts.items():
         ours, expected = params, (fresh if part in missing else whole)

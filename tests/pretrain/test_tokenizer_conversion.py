@@ -22,7 +22,7 @@ NASTY = [
     *("東京は日本の首都です。", "ｶﾞｷﾞ ﾊﾟ", "각 가", "ＦＵＬＬwidth ～", "\u3000wide\u3000 blank"),
     *("Привет мир  с   пробелами", "क्षत्रिय देवनागरी", "ไทย ภาษา", "ﷺ العربية", "ß ǅ İstanbul ſ", "\u01f3\u0334 \u33a1\u0301"),
     *("emoji 🙂👍🏽 test", "👨‍👩‍👧‍👦 family 🇫🇷🇩🇪", "zero\u200bwidth\u00a0nbsp\u00adsoft", "\u200d\u200djoiner", "sep\u2028\u2029"),
-    *("▁ written out", "▁", "▁▁ a ▁", "a ▁", "don't we'll 1,000.5%", "x" * 300, "UPPER lower MiXeD"),
+    *("▁ written out", "▁", "▁▁ a ▁", "a ▁", "don't we'll 1,000.5%", "a \nb ▁\n c \n", "x" * 300, "UPPER lower MiXeD"),
 ]  # fmt: skip
 # Several segmentations of "-----" have the same score; float32 sums (SentencePiece) and float64 sums (tokenizers) then
 # break the tie by their rounding. It happens in runs of one character, and nowhere else in these texts.

@@ -1,0 +1,282 @@
+"""What `export` writes is what transformers opens: every key, the same logits, the same loss, the same text."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from data.tokenizers import train_vocabulary
+from models import BertConfig, T5Config, build
+from pretrain.__main__ import main
+from pretrain.checkpoint import start_workdir
+from pretrain.convert import huggingface
+from pretrain.convert.folder import write_tensors
+from pretrain.convert.huggingface import write_model
+from pretrain.import_ import initialiser, starting_run
+
+BERT = BertConfig(vocab=256, length=40, width=16, depth=3, heads=2, mlp=24)
+T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
+# scanned or not, and for T5 every kind of MLP and of output table: v1.0 is plain and tied, v1.1 gated and not
+CONFIGS = {
+    "bert": BERT,
+    "bert_unrolled": dataclasses.replace(BERT, scan=False),
+    "t5": T5,
+    "t5_unrolled": dataclasses.replace(T5, scan=False),
+    "t5_v1_1": dataclasses.replace(T5, gated=True, tied=False),
+    "t5_v1_1_unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False, decoder_depth=3),
+    "t5_gated_tied": dataclasses.replace(T5, gated=True),
+    "t5_untied": dataclasses.replace(T5, tied=False),
+}
+TEXT = [
+    "The quick brown fox jumps over the lazy dog.",
+    "A cloze is a test in which words are left out of a text, and the reader fills the gaps.",
+    "Whoever reads the words before a gap and behind it can often tell what stood there.",
+    "the reader, the writer, the text and the words: 1, 2, 3, 10, 100, 1000",
+] * 5
+
+
+@pytest.fixture(scope="module")
+def vocabularies():
+    return {"bert": train_vocabulary(TEXT, 72), "t5": train_vocabulary(TEXT, 170, layout="t5")}
+
+
+def shaken(config, seed=0):
+    """Parameters with values everywhere: biases and norms too, so that none could be mistaken for another."""
+    rng = np.random.default_rng(seed)
+    shapes = jax.eval_shape(initialiser(starting_run(config)))
+
+    def draw(path, leaf):
+        return rng.normal(path[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)
+
+    return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def exported(request, vocabularies, tmp_path_factory):
+    """(config, params, vocabulary, folder)"""
+    config = CONFIGS[request.param]
+    vocabulary = vocabularies["bert" if isinstance(config, BertConfig) else "t5"]
+    folder = tmp_path_factory.mktemp("exported") / request.param
+    with jax.numpy_dtype_promotion("strict"):
+        params = shaken(config)
+        write_model(folder, config, params, vocabulary, card="# card\n")
+    return config, params, vocabulary, folder
+
+
+def rows(size, B=3, L=12):
+    """Ids, of which row b has L - 3 b."""
+    valid = np.arange(L) < L - 3 * np.arange(B)[:, None]
+    ids = np.random.default_rng(1).integers(5, size, (B, L))
+    return np.where(valid, ids, 0).astype(np.int32), valid
+
+
+# ---- always ------------------------------------------------------------------
+
+
+def test_files(exported):
+    config, params, vocabulary, folder = exported
+    common = {"README.md", "config.json", "model.safetensors", "special_tokens_map.json", "spiece.model", "tokenizer.json"}
+    common |= {"tokenizer_config.json"} | ({"generation_config.json"} if isinstance(config, T5Config) else set())
+    assert {path.name for path in folder.iterdir()} == common
+    with safe_open(folder / "model.safetensors", framework="np") as file:
+        assert file.metadata() == {"format": "pt"}
+    tensors = load_file(folder / "model.safetensors")
+    assert all(array.dtype == np.float32 for array in tensors.values())
+    assert sum(array.size for array in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params))
+    mode = os.stat(folder / "model.safetensors").st_mode & 0o777
+    assert mode == os.stat(folder / "config.json").st_mode & 0o777  # others may read the one if they may read the other
+    if isinstance(config, T5Config):
+        generation = json.loads((folder / "generation_config.json").read_text())
+        assert generation == {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+
+
+def test_the_order_of_layers_does_not_depend_on_scan(vocabularies, tmp_path):
+    for name in ("bert", "t5"):
+        params = shaken(CONFIGS[name])
+        write_model(tmp_path / name, CONFIGS[name], params, vocabularies[name])
+        rolled = load_file(tmp_path / name / "model.safetensors")
+        opened = huggingface.open_model(tmp_path / name)
+        flat = CONFIGS[f"{name}_unrolled"]
+        again, *_ = opened.params(flat, initialiser(starting_run(flat)))
+        write_model(tmp_path / f"{name}_unrolled", flat, again, vocabularies[name])
+        unrolled = load_file(tmp_path / f"{name}_unrolled" / "model.safetensors")
+        assert rolled.keys() == unrolled.keys() and all(rolled[key].tobytes() == unrolled[key].tobytes() for key in rolled)
+
+
+def test_a_model_smaller_than_its_vocabulary_is_refused(vocabularies, tmp_path):
+    config = dataclasses.replace(BERT, vocab=71)
+    with pytest.raises(ValueError, match="vocabulary has 72 ids, the model only 71 rows"):
+        write_model(tmp_path / "x", config, shaken(config), vocabularies["bert"])
+    with pytest.raises(ValueError, match="cls_token"):
+        write_model(tmp_path / "x", BERT, shaken(BERT), vocabularies["t5"])
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- the verb ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def workdir(vocabularies, tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "w"
+    start_workdir(path, starting_run(BERT), shaken(BERT), vocabularies["bert"])
+    row = {"step": 0, "loss": 5.0, "heldout_loss": 4.25, "heldout_masked_lm_accuracy": 0.125}
+    (path / "metrics.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"step": 9, "heldout_loss": 1.0}) + "\n")
+    return path
+
+
+def test_the_verb_says_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsys):
+    assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    for path in (tmp_path / "out").iterdir():
+        assert re.search(rf"{re.escape(path.name)} +{path.stat().st_size:,} bytes", said), path
+    assert f'AutoModelForPreTraining.from_pretrained("{tmp_path / "out"}")' in said
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
+    size = sum(leaf.size for leaf in jax.tree.leaves(shaken(BERT)))
+    assert f"| parameters | {size:,} |" in card
+    assert "| loss | 4.25 |" in card and "| masked lm accuracy | 0.125 |" in card  # and not step 9's, which is not this checkpoint
+    assert "72 pieces" in card and "at step 0:" in card
+
+    assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 2
+    assert "--overwrite" in capsys.readouterr().err
+    assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out"), "--overwrite"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_the_verb_refuses(workdir, vocabularies, tmp_path, capsys):
+    out = ["--output", str(tmp_path / "out")]
+    for words, message in (
+        (["--workdir", str(tmp_path / "absent"), *out], "not a workdir"),
+        (["--workdir", str(workdir), "--step", "7", *out], "no checkpoint of step 7"),
+        (["--workdir", str(workdir), "--output", "gs://bucket/out"], "a folder on this machine"),
+    ):
+        assert main(["export", *words]) == 2
+        assert message in capsys.readouterr().err
+    shutil.copytree(workdir, tmp_path / "other")
+    shutil.rmtree(tmp_path / "other" / "vocabulary")
+    train_vocabulary(TEXT, 71).save(tmp_path / "other" / "vocabulary")
+    assert main(["export", "--workdir", str(tmp_path / "other"), *out]) == 2
+    assert "is not the vocabulary that checkpoint 0 was trained with" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+# ---- live --------------------------------------------------------------------
+
+
+@pytest.fixture
+def transformers():
+    pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    module = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    module.utils.logging.disable_progress_bar()
+    return module
+
+
+def load(kind, folder):
+    """A model of transformers, from which nothing is missing and to which nothing is left over."""
+    model, info = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return model.eval()
+
+
+def tensors(**arrays):
+    import torch
+
+    return {name: torch.tensor(np.asarray(array).astype(np.int64)) for name, array in arrays.items()}
+
+
+def test_logits_and_loss_are_those_of_transformers(exported, transformers):
+    import torch
+
+    config, params, vocabulary, folder = exported
+    ids, valid = rows(config.vocab)
+    targets = np.roll(ids, 3, axis=1)
+    if isinstance(config, T5Config):
+        model = load(transformers.T5ForConditionalGeneration, folder)
+        with torch.no_grad():
+            theirs = model(**tensors(input_ids=ids, attention_mask=valid, labels=np.where(targets, targets, -100)))
+        ours = build(config).apply({"params": params}, ids, valid, targets)
+        np.testing.assert_allclose(ours, theirs.logits, atol=1e-4)
+        nats = -jnp.take_along_axis(jax.nn.log_softmax(ours), targets[..., None], -1)[..., 0]
+        np.testing.assert_allclose(np.asarray(nats)[targets > 0].mean(), theirs.loss, atol=1e-5)
+        assert model.config.scale_decoder_outputs == config.tied
+        return
+    model = load(transformers.BertForPreTraining, folder)
+    segments, masked, follows = (np.arange(12) > 5) * valid, (np.arange(12) % 3 == 1) & valid, np.array([0, 1, 0])
+    with torch.no_grad():
+        theirs = model(
+            **tensors(input_ids=ids, attention_mask=valid, token_type_ids=segments, labels=np.where(masked, targets, -100)),
+            **tensors(next_sentence_label=follows),
+        )
+    words, following = build(config).apply({"params": params}, ids, valid, segments.astype(np.int32))
+    np.testing.assert_allclose(np.where(valid[..., None], words - theirs.prediction_logits.numpy(), 0), 0, atol=1e-4)
+    np.testing.assert_allclose(following, theirs.seq_relationship_logits, atol=1e-4)
+    nats = -jnp.take_along_axis(jax.nn.log_softmax(words), targets[..., None], -1)[..., 0]
+    loss = np.asarray(nats)[masked].mean() - np.asarray(jax.nn.log_softmax(following))[np.arange(3), follows].mean()
+    np.testing.assert_allclose(loss, theirs.loss, atol=1e-5)
+
+
+def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
+    """A class that has fewer parts takes its own; what it leaves are whole heads, and nothing is missing."""
+    write_model(tmp_path / "x", BERT, shaken(BERT), vocabularies["bert"])
+    for kind, left in (
+        (transformers.BertForMaskedLM, ("bert.pooler.", "cls.seq_relationship.")),
+        (transformers.BertModel, ("cls.",)),
+    ):
+        model, info = kind.from_pretrained(tmp_path / "x", output_loading_info=True)
+        assert not info["missing_keys"] and not info["mismatched_keys"] and not info["error_msgs"]
+        assert all(key.startswith(left) for key in info["unexpected_keys"]), info
+    assert type(transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "x")).__name__ == "BertForPreTraining"
+
+
+def test_what_transformers_saves_again_is_imported_again(exported, transformers, tmp_path):
+    config, params, vocabulary, folder = exported
+    kind = transformers.BertForPreTraining if isinstance(config, BertConfig) else transformers.T5ForConditionalGeneration
+    load(kind, folder).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    opened = huggingface.open_model(tmp_path)
+    expected = dataclasses.asdict(config) | {"scan": True}
+    assert dataclasses.asdict(opened.config) == expected
+    again, missing, unused = opened.params(config, initialiser(starting_run(config)))
+    assert (missing, unused) == ((), ())
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+    assert opened.vocabulary.pieces == vocabulary.pieces
+
+
+def test_in_parts(vocabularies, transformers, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface, "write_tensors", partial(write_tensors, limit=9000))
+    write_model(tmp_path / "x", BERT, shaken(BERT), vocabularies["bert"])
+    assert len(list((tmp_path / "x").glob("model-*.safetensors"))) > 2
+    load(transformers.BertForPreTraining, tmp_path / "x")
+
+
+def test_fill_mask(vocabularies, transformers, tmp_path):
+    write_model(tmp_path / "x", BERT, shaken(BERT), vocabularies["bert"])
+    fill = transformers.pipeline("fill-mask", model=str(tmp_path / "x"), device="cpu", top_k=3)
+    answers = fill("The quick [MASK] fox.")
+    assert len(answers) == 3 and all(answer["token"] < 256 for answer in answers)
+
+
+def test_generate(vocabularies, transformers, tmp_path):
+    from models.decoding import generate
+
+    for name in ("t5", "t5_v1_1"):
+        config, vocabulary = CONFIGS[name], vocabularies["t5"]
+        params = shaken(config, seed=3)
+        write_model(tmp_path / name, config, params, vocabulary)
+        model = load(transformers.T5ForConditionalGeneration, tmp_path / name)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        batch = tokenizer(["The <extra_id_0> fox jumps.", "a text"], padding=True, return_tensors="pt")
+        theirs = model.generate(**batch, max_new_tokens=8, do_sample=False)[:, 1:].numpy()
+        ids, valid = batch["input_ids"].numpy().astype(np.int32), batch["attention_mask"].numpy().astype(bool)
+        ours = np.asarray(generate(build(config), params, ids, valid, length=8))
+        np.testing.assert_array_equal(ours[:, : theirs.shape[1]], theirs)
+        assert (ours[:, theirs.shape[1] :] == 0).all()
