@@ -7,6 +7,7 @@ and each host builds its own rows only. `Stream.batch` is the definition, in Num
 B rows of the batch   S sources
 """
 
+import atexit
 import functools
 
 import numpy as np
@@ -69,12 +70,15 @@ class Stream:
     def batch(self, step, lo=0, hi=None):
         """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batches.py says."""
         lo, hi = self.share(lo, hi)
-        if step < 0:
-            raise ValueError(f"step {step}: steps are counted from 0")
-        source_B, epoch_B, row_B = self.examples(step * self.data.batch_size + np.arange(lo, hi))
+        check_step(step)
+        return self.build(*self.draws(step * self.data.batch_size + np.arange(lo, hi)))
+
+    def draws(self, place_B):
+        """(row of the table, key of its masks, spans or pair) of places of the order."""
+        source_B, epoch_B, row_B = self.examples(place_B)
         duplicates = getattr(self.objective, "duplicates", 0)
         version_B = epoch_B % duplicates if duplicates else epoch_B
-        return self.build(row_B, hashing.key(self.seed, DRAWS, source_B, version_B, row_B))
+        return row_B, hashing.key(self.seed, DRAWS, source_B, version_B, row_B)
 
     @property
     def evaluation_steps(self):
@@ -104,15 +108,17 @@ class Stream:
 
     def dataset(self, start_step=0, lo=0, hi=None):
         """tf.data.Dataset of `batch(step, lo, hi)` for step = start_step, start_step + 1, ... without end."""
-        if start_step < 0:
-            raise ValueError(f"step {start_step}: steps are counted from 0")
-        self.mixture  # its refusals come now, not out of a thread
-        return self.mapped(self.batch, start_step, np.iinfo(np.int64).max, *self.share(lo, hi))[0]
+        return self.training(start_step, lo, hi)[0]
 
     def batches(self, start_step=0, lo=0, hi=None):
         """Iterator over `dataset`, as {key: NumPy array}; an error in a batch is raised as it was."""
-        self.mixture
-        return drain(*self.mapped(self.batch, start_step, np.iinfo(np.int64).max, *self.share(lo, hi)))
+        return drain(*self.training(start_step, lo, hi))
+
+    def training(self, start_step, lo, hi):
+        """(dataset, errors) of training; what can be refused is refused now, not out of a thread."""
+        check_step(start_step)
+        _ = self.mixture
+        return self.mapped(self.batch, start_step, np.iinfo(np.int64).max, *self.share(lo, hi))
 
     def evaluation_batches(self, lo=0, hi=None):
         """Iterator over `evaluation_batch(index, lo, hi)`, as {key: NumPy array}: each row of the split exactly once."""
@@ -149,19 +155,32 @@ class Stream:
 
 
 def drain(dataset, errors):
-    """Iterate over a dataset as NumPy; re-raise the exception behind TensorFlow's report of it."""
+    """Iterate over a dataset as NumPy; re-raise the exception behind TensorFlow's report of it.
+
+    The threads that build batches run Python. If they still did so while the interpreter ends, neither would end (seen
+    in one of two exits); so the iterator, which waits for them, goes before that, at exit at the latest.
+    """
     tf = import_tensorflow()
-    iterator = dataset.as_numpy_iterator()
-    while True:
-        try:
-            batch = next(iterator, None)
-        except tf.errors.OpError:
-            if errors:
-                raise errors[0] from None
-            raise
-        if batch is None:
-            return
-        yield batch
+    alive = [dataset.as_numpy_iterator()]
+
+    def close():
+        alive.clear()
+
+    atexit.register(close)
+    try:
+        while True:
+            try:
+                batch = next(alive[0], None)
+            except tf.errors.OpError:
+                if errors:
+                    raise errors[0] from None
+                raise
+            if batch is None:
+                return
+            yield batch
+    finally:
+        close()
+        atexit.unregister(close)
 
 
 def import_tensorflow():
@@ -172,6 +191,12 @@ def import_tensorflow():
         if tf.config.get_visible_devices(kind):
             tf.config.set_visible_devices([], kind)
     return tf
+
+
+def check_step(step):
+    """Raise a ValueError for a step before the first."""
+    if step < 0:
+        raise ValueError(f"step {step}: steps are counted from 0")
 
 
 def check_data(data, seed):

@@ -1,0 +1,250 @@
+"""batch(step) is a pure function of seed and step, and an epoch is every row once: through seeks, hosts and mixtures."""
+
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from data import batches
+from data.config import Data
+from data.objectives import MaskedLm, SentencePair, SpanCorruption
+from data.pipeline import Stream
+from data.store import write_store
+
+OBJECTIVES = {
+    "pieces": MaskedLm(length=22, predictions=4),
+    "joined": MaskedLm(length=22, predictions=4, join_documents=True),
+    "words": MaskedLm(length=22, predictions=4, whole_words=True, duplicates=3),
+    "pairs": SentencePair(length=30, predictions=5),
+    "spans": SpanCorruption(inputs=40),
+}
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory, vocabulary):
+    """Three sources of different sizes, and rates that are not those of their sizes. Every row of 6 tokens is unique."""
+    rng = np.random.default_rng(0)
+
+    def source(documents):
+        return [[rng.integers(5, vocabulary.size, 6).tolist() for _ in range(1 + d % 4)] for d in range(documents)]
+
+    documents = {"large": source(40), "small": source(7), "middle": source(20)}
+    heldout = {"large": source(6), "small": [], "middle": source(3)}
+    rates = {"large": 0.5, "small": 0.2, "middle": 0.3}
+    path = tmp_path_factory.mktemp("mixed") / "store"
+    return write_store(path, vocabulary, documents, heldout=heldout, rates=rates)
+
+
+@pytest.fixture
+def make(store, t5_store):
+    """make(name of an objective, seed=..., **fields of Data) -> Stream."""
+
+    def build(name, seed=3, batch_size=8, **fields):
+        data = Data(objective=OBJECTIVES[name], batch_size=batch_size, **fields)
+        return Stream(t5_store if name == "spans" else store, data, seed=seed)
+
+    return build
+
+
+def equal(one, other):
+    return one.keys() == other.keys() and all(
+        one[key].dtype == other[key].dtype and np.array_equal(one[key], other[key]) for key in one
+    )
+
+
+def joined(parts):
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
+    stream, again, other = make(name), make(name), make(name, seed=4)
+    for step in (0, 1, stream.rows // 8, 10**9):  # the third holds an epoch's edge
+        whole = stream.batch(step)
+        batches.check(whole, stream.objective, 8)
+        assert equal(whole, again.batch(step)) and not equal(whole, other.batch(step))
+        for hosts in (2, 4, 8):
+            size = 8 // hosts
+            assert equal(whole, joined([stream.batch(step, h * size, (h + 1) * size) for h in range(hosts)]))
+    assert not equal(stream.batch(0), stream.batch(1))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_batch_size_does_not_change_the_examples(make, name):
+    small, large = make(name, batch_size=4), make(name, batch_size=12)
+    assert equal(joined([small.batch(step) for step in range(6)]), joined([large.batch(step) for step in range(2)]))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
+    stream = make(name)
+    for start, lo, hi in ((0, 0, 8), (7, 2, 4), (10**12, 0, 8)):
+        iterator = stream.batches(start, lo, hi)
+        for step in range(start, start + 5):
+            assert equal(next(iterator), stream.batch(step, lo, hi))
+        iterator.close()
+    spec = stream.dataset(5, 0, 4).element_spec
+    treaty = batches.shapes(stream.objective, 4)
+    assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
+        key: (dtype.type, shape) for key, (dtype, shape) in treaty.items()
+    }
+
+
+def unmasked(batch):
+    """Rows of masked_lm as they were."""
+    tokens = batch["tokens"].copy()
+    for i, j in zip(*np.nonzero(batch["weights"])):
+        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    return [tuple(row) for row in tokens.tolist()]
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_ledger(mixed, hosts):
+    """Log every row, by content, as hosts read them, stopping and seeking on the way, over epochs that end at different steps.
+
+    The small source has 7 documents of 17 rows and a fifth of a batch: its epochs end often, and never with a batch.
+    """
+    data = Data(objective=MaskedLm(length=8, predictions=2), batch_size=12)
+    size, steps = 12 // hosts, 60
+    ledger = [None] * (12 * steps)
+    for begin, end in ((0, 13), (13, 14), (40, steps), (14, 40)):  # a new process each time, out of order
+        for host in range(hosts):
+            iterator = Stream(mixed, data, seed=9).batches(begin, host * size, (host + 1) * size)
+            for step in range(begin, end):
+                at = step * 12 + host * size
+                ledger[at : at + size] = unmasked(next(iterator))
+            iterator.close()
+    vocabulary, split = mixed.vocabulary, mixed.split("train")
+    rows = [(vocabulary.cls, *split.tokens[i : i + 6].tolist(), vocabulary.sep) for i in range(0, len(split.tokens), 6)]
+    epochs_ended, used = 0, 0
+    for source in split.sources:
+        lo, hi = (int(split.document_starts[d]) // 6 for d in source.documents)
+        own = Counter(rows[lo:hi])
+        assert max(own.values()) == 1
+        logged = [row for row in ledger if row in own]
+        used += len(logged)
+        assert abs(len(logged) / len(ledger) - source.rate) < 0.02
+        for begin in range(0, len(logged), len(own)):
+            epoch = Counter(logged[begin : begin + len(own)])
+            assert max(epoch.values()) == 1  # none repeated
+            if sum(epoch.values()) == len(own):
+                assert epoch == own  # none missing
+                epochs_ended += 1
+        assert logged[: len(own)] != logged[len(own) : 2 * len(own)]  # another order in the next epoch
+    assert used == len(ledger) and epochs_ended >= 10
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("split", ["train", "heldout"])
+def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
+    data = Data(objective=MaskedLm(length=8, predictions=2), batch_size=8)
+    stream, other = (Stream(mixed, data, split=split, seed=seed) for seed in (1, 2))
+    parts = [list(stream.evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts)) for h in range(hosts)]
+    whole = [joined(part) for part in zip(*parts)]
+    assert len(whole) == stream.evaluation_steps
+    assert all(equal(batch, other.evaluation_batch(i)) for i, batch in enumerate(whole))
+    tokens = mixed.split(split).tokens
+    expected = Counter(tuple(tokens[i : i + 6].tolist()) for i in range(0, len(tokens), 6))
+    seen = Counter()
+    for batch in whole:
+        batches.check(batch, data.objective, 8)
+        real = batch["weights"].any(axis=1)
+        seen.update(row[1:7] for row, keep in zip(unmasked(batch), real) if keep)
+        assert batch["valid"].any(axis=1).all()  # filling rows too: attention over nothing would be NaN
+    assert seen == expected and stream.rows % 8 != 0
+
+
+@pytest.mark.parametrize("name", ["pairs", "spans"])
+def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name):
+    stream = make(name, batch_size=7)
+    filling = stream.evaluation_steps * 7 - stream.rows
+    last = stream.evaluation_batch(stream.evaluation_steps - 1)
+    assert 0 < filling < 7
+    for key in last.keys() & {"weights", "next_weights"}:
+        rows = last[key].reshape(7, -1).any(axis=1)
+        assert rows.tolist() == [True] * (7 - filling) + [False] * filling
+
+
+def test_rates_come_from_the_store_or_from_the_run(mixed):
+    data = Data(objective=MaskedLm(length=8, predictions=2), batch_size=10, rates=(0.0, 1.0, 3.0))
+    source, _, _ = Stream(mixed, data).examples(np.arange(4000))
+    assert np.bincount(source, minlength=3).tolist() == pytest.approx([0, 1000, 3000], abs=2)
+    for rates, message in (
+        ((1.0,), "data.rates has 1 values, but the store has 3 sources: large, small, middle"),
+        ((0.0, 0.0, 0.0), "rates are 0 or more, and one of them above 0"),
+        ((1.0, -1.0, 1.0), "rates are 0 or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Stream(mixed, Data(objective=data.objective, rates=rates)).batch(0)
+
+
+def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mixed):
+    stream = Stream(mixed, Data(objective=MaskedLm(length=8, predictions=2)), split="heldout")
+    with pytest.raises(ValueError, match="the source 'small' holds less text than one row"):
+        stream.batches()
+    assert stream.evaluation_batch(0)["tokens"].shape == (32, 8)
+
+
+def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
+    good = Data(objective=OBJECTIVES["pieces"])
+    for data, seed, message in (
+        (Data(objective=good.objective, batch_size=0), 0, "data.batch_size=0"),
+        (Data(objective=good.objective, threads=0), 0, "data.threads=0"),
+        (Data(objective=good.objective, prefetch=-1), 0, "data.prefetch=-1"),
+        (good, -1, "seed -1"),
+        (Data(objective=SpanCorruption()), 0, "span_corruption needs the special token"),
+        (Data(objective=MaskedLm(8000, 2000, join_documents=True)), 0, "the train split of .* fewer than the 7998 of one row"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Stream(store, data, seed=seed)
+    stream = Stream(store, good)
+    for call in (lambda: stream.batch(-1), lambda: stream.dataset(-1), lambda: stream.batches(-1)):
+        with pytest.raises(ValueError, match="step -1: steps are counted from 0"):
+            call()
+    for lo, hi in ((0, 33), (5, 5), (-1, 4)):
+        with pytest.raises(ValueError, match=f"rows {lo} to {hi} of a batch of 32"):
+            stream.batch(0, lo, hi)
+    empty = write_store(tmp_path / "empty", vocabulary, [[[7, 8]]])
+    with pytest.raises(ValueError, match="the heldout split of .* is empty"):
+        Stream(empty, good, split="heldout")
+
+
+def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_path):
+    damaged = write_store(tmp_path / "damaged", vocabulary, [[[7] * 200]])
+    with open(damaged.path / "train" / "tokens.bin", "r+b") as file:
+        file.seek(100)
+        file.write(np.uint16(vocabulary.size).tobytes())
+    stream = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10))
+    with pytest.raises(ValueError, match=f"the id {vocabulary.size}, but its vocabulary has {vocabulary.size} ids"):
+        stream.batch(0)
+    with pytest.raises(ValueError, match="run prepare again"):
+        next(stream.batches())
+
+
+def test_the_definition_needs_neither_tensorflow_nor_jax():
+    code = "import sys, data.pipeline, data.store; print({'tensorflow', 'jax'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+
+
+EXIT = """
+import sys, time
+from data.config import Data
+from data.objectives import MaskedLm
+from data.pipeline import Stream
+from data.store import Store
+
+stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, predictions=4)))
+batch = stream.batch
+stream.batch = lambda *args: time.sleep(0.3) or batch(*args)
+iterator = stream.batches()
+next(iterator)
+print("read")
+"""
+
+
+def test_a_program_ends_while_batches_are_being_built(store):
+    result = subprocess.run([sys.executable, "-c", EXIT, store.path], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (0, "read\n"), result.stderr
