@@ -87,13 +87,13 @@ class T5(nn.Module):
             c.heads,
             c.head_width,
             use_bias=False,
-            init=FAN_IN,
+            kernel_init=FAN_IN,
             query_init=nn.initializers.variance_scaling(1 / c.head_width, "fan_in", "normal"),
             dropout=dropout,
             core=partial(attend, scale=1.0),
         )
         mlp = partial(GatedMlp, act=gelu_tanh) if c.gated else partial(Mlp, act=nn.relu)
-        mlp = partial(mlp, c.mlp, use_bias=False, init=FAN_IN, dropout=dropout)
+        mlp = partial(mlp, c.mlp, use_bias=False, kernel_init=FAN_IN, dropout=dropout)
         layer = partial(PreNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
         stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
 
@@ -106,7 +106,7 @@ class T5(nn.Module):
         self.decoder_norm = norm()
         self.drop = dropout()
         if not c.tied:
-            self.head = Dense(c.vocab, use_bias=False, init=FAN_IN, result=jnp.float32)
+            self.head = Dense(c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32)
 
     def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
         memory_BMD = self.encode(inputs_BM, inputs_valid_BM, train)

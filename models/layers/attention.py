@@ -47,8 +47,8 @@ class Attention(nn.Module):
     heads: int
     head_width: int | None = None  # D / H unless given
     use_bias: bool = True
-    init: Init = TRUNCATED
-    query_init: Init | None = None  # `init` unless given
+    kernel_init: Init = TRUNCATED
+    query_init: Init | None = None  # `kernel_init` unless given
     dropout: Part = partial(nn.Dropout, 0.0)  # on the attention weights
     core: Callable = attend
 
@@ -58,10 +58,10 @@ class Attention(nn.Module):
         if self.head_width is None and D % self.heads:
             raise ValueError(f"a width of {D} does not divide into {self.heads} heads")
         shape_HK = (self.heads, self.head_width or D // self.heads)
-        project = partial(Dense, use_bias=self.use_bias, init=self.init)
+        project = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         memory_BMD = x_BLD if memory_BMD is None else memory_BMD
 
-        q_BLHK = project(shape_HK, init=self.query_init or self.init, name="query")(x_BLD)
+        q_BLHK = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")(x_BLD)
         k_BMHK = project(shape_HK, name="key")(memory_BMD)
         v_BMHK = project(shape_HK, name="value")(memory_BMD)
         drop = self.dropout(deterministic=not train)

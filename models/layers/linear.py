@@ -19,7 +19,7 @@ TRUNCATED = nn.initializers.truncated_normal(0.02)
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
 
-def Dense(features, *, contract=1, use_bias=True, init: Init = TRUNCATED, result=None, name=None):
+def Dense(features, *, contract=1, use_bias=True, kernel_init: Init = TRUNCATED, result=None, name=None):
     """`x @ kernel + bias` over the last `contract` dimensions of x; `features` may be several dimensions, e.g. (H, K).
 
     result: the type of the product where it is not to be rounded to that of x (logits, in float32).
@@ -28,7 +28,7 @@ def Dense(features, *, contract=1, use_bias=True, init: Init = TRUNCATED, result
         features,
         axis=tuple(range(-contract, 0)),
         use_bias=use_bias,
-        kernel_init=init,
+        kernel_init=kernel_init,
         dot_general=partial(jax.lax.dot_general, preferred_element_type=result),
         name=name,
     )
@@ -39,10 +39,10 @@ class Embed(nn.Module):
 
     size: int
     width: int
-    init: Init = TRUNCATED
+    embedding_init: Init = TRUNCATED  # not `init`, which is every module's method
 
     def setup(self):
-        self.embedding = self.param("embedding", self.init, (self.size, self.width))
+        self.embedding = self.param("embedding", self.embedding_init, (self.size, self.width))
 
     def __call__(self, ids):
         """ids [...] int32 -> vectors [..., D]. An id outside of the table gives NaN, never its neighbour's vector."""

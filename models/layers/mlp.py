@@ -20,12 +20,12 @@ class Mlp(nn.Module):
     width: int
     act: Callable = gelu
     use_bias: bool = True
-    init: Init = TRUNCATED
+    kernel_init: Init = TRUNCATED
     dropout: Part = partial(nn.Dropout, 0.0)  # on the widened activations
 
     @nn.compact
     def __call__(self, x_BLD, train=False):
-        dense = partial(Dense, use_bias=self.use_bias, init=self.init)
+        dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         h_BLF = self.act(dense(self.width, name="up")(x_BLD))
         h_BLF = self.dropout(deterministic=not train)(h_BLF)
         return dense(x_BLD.shape[-1], name="down")(h_BLF)
@@ -37,12 +37,12 @@ class GatedMlp(nn.Module):
     width: int
     act: Callable = gelu_tanh
     use_bias: bool = True
-    init: Init = TRUNCATED
+    kernel_init: Init = TRUNCATED
     dropout: Part = partial(nn.Dropout, 0.0)
 
     @nn.compact
     def __call__(self, x_BLD, train=False):
-        dense = partial(Dense, use_bias=self.use_bias, init=self.init)
+        dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         h_BLF = self.act(dense(self.width, name="gate")(x_BLD)) * dense(self.width, name="up")(x_BLD)
         h_BLF = self.dropout(deterministic=not train)(h_BLF)
         return dense(x_BLD.shape[-1], name="down")(h_BLF)

@@ -91,7 +91,7 @@ def from_hf(config, tensors, init_params):
     place, or has the wrong shape or type.
     """
     tensors = table.merge_copies(tensors, COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}))
-    if not config.tied and "lm_head.weight" not in tensors:
+    if not config.tied and "lm_head.weight" not in set(tensors):
         tensors = table.Renamed(tensors, {name: name for name in tensors} | {"lm_head.weight": "shared.weight"})
     body = ("shared.", "encoder.", "decoder.", "lm_head.")
     return table.fill(tensors, rules(config), depths(config), init_params, heads=(), body=body, known=KNOWN)

@@ -100,6 +100,7 @@ def unrolled(params, depths):
     """{our unrolled path: leaf}; a scanned leaf is cut along its axis of layers. Raises ValueError if that is not the depth."""
     leaves = {}
     for path, leaf in flatten(params).items():
+        leaf = np.asarray(leaf)  # at once, not layer by layer, from a device
         stack, layers, rest = path.partition("/layers/")
         if layers and leaf.shape[0] != depths.get(stack):
             raise ValueError(f"{path} has {leaf.shape[0]} layers; the configuration says {depths.get(stack)}")
@@ -130,7 +131,7 @@ def export(params, rules, depths):
             f"{some(expanded.keys() - leaves.keys())} missing, {some(leaves.keys() - expanded.keys())} without a rule"
         )
     return {
-        theirs: np.ascontiguousarray(layout.theirs(np.asarray(leaves[ours]).astype(np.float32)))
+        theirs: np.ascontiguousarray(layout.theirs(leaves[ours].astype(np.float32)))
         for ours, (theirs, layout) in expanded.items()
     }
 
@@ -145,8 +146,8 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     expanded, leaves = expand(rules, depths), unrolled(init_params, depths)
     if leaves.keys() != expanded.keys():
         raise ValueError(f"the initial parameters are not those of the configuration: {some(leaves.keys() ^ expanded.keys())}")
-    names = {theirs for theirs, _ in expanded.values()}
-    missing, unused = names - tensors.keys(), tensors.keys() - names
+    names, there = {theirs for theirs, _ in expanded.values()}, set(tensors)  # `in` a mapping may load a tensor
+    missing, unused = names - there, there - names
     absent = tuple(head for head in heads if all(name in missing for name in names if name.startswith(head)))
     if lost := {name for name in missing if not name.startswith(absent)}:
         raise ValueError(f"missing {some(lost)}, which the model cannot do without")
@@ -154,7 +155,7 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
         raise ValueError(f"no place in the model for {some(homeless)}; does config.json belong to these weights?")
     for ours, (theirs, layout) in expanded.items():
         if theirs in missing:
-            leaves[ours] = np.asarray(leaves[ours]).astype(np.float32)
+            leaves[ours] = leaves[ours].astype(np.float32)
         else:
             leaves[ours] = _ours(tensors[theirs], theirs, layout, leaves[ours].shape)
     return rolled(leaves, init_params), Report(tuple(sorted(missing)), tuple(sorted(unused)))

@@ -1,0 +1,96 @@
+"""Tiny models whose parameters are all different from 0 and 1, and what `transformers` computes."""
+
+import functools
+import importlib.util
+import json
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import BertConfig, T5Config, build
+from pretrain.convert import table
+
+BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+T5 = T5Config(
+    vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20
+)
+
+
+@functools.cache
+def made(config):
+    """(module, random parameters), of which no bias is 0 and no scale 1; by numpy, since nothing has to be compiled so."""
+    model, ids = build(config), jnp.ones((1, 4), jnp.int32)
+    extra = (ids,) if type(config) is T5Config else ()
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), ids, ids > 0, *extra))["params"]
+    rng = np.random.default_rng(0)
+
+    def draw(path, leaf):
+        name = path[-1].key
+        noise = rng.standard_normal(leaf.shape, np.float32) * np.float32(0.5 if name == "embedding" else 0.2)
+        return jnp.asarray(noise + np.float32(name == "scale"))
+
+    return model, jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+@pytest.fixture(scope="session")
+def make():
+    """make(config) -> (module, noisy parameters)."""
+    return made
+
+
+@pytest.fixture(scope="session")
+def bert_config():
+    return BERT
+
+
+@pytest.fixture(scope="session")
+def t5_config():
+    return T5
+
+
+@pytest.fixture(scope="session")
+def unroll():
+    """unroll(params, depths): the same parameters in layer_0, layer_1, ..."""
+    return lambda params, depths: table.unflatten(table.unrolled(params, depths))
+
+
+@pytest.fixture(scope="session")
+def random_bits():
+    """random_bits(f): how often the program of f() draws random numbers, its inner programs included."""
+
+    def count(jaxpr):
+        inner = (part for equation in jaxpr.eqns for part in jax.tree.leaves(equation.params))
+        own = sum(equation.primitive.name == "random_bits" for equation in jaxpr.eqns)
+        return own + sum(count(part.jaxpr) for part in inner if hasattr(part, "jaxpr"))
+
+    return lambda f: count(jax.make_jaxpr(f)().jaxpr)
+
+
+@pytest.fixture(scope="session")
+def golden(root):
+    """golden(name): the file that tests/goldens/make.py wrote, as config, weights, inputs, outputs."""
+    from safetensors import safe_open
+
+    @functools.cache
+    def read(name):
+        parts = {"weights": {}, "inputs": {}, "outputs": {}}
+        with safe_open(root / "tests" / "goldens" / f"{name}.safetensors", "np") as file:
+            for key in file.keys():
+                part, _, rest = key.partition(".")
+                parts[part][rest] = file.get_tensor(key)
+            return types.SimpleNamespace(config=json.loads(file.metadata()["config"]), **parts)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def goldens(root):
+    """tests/goldens/make.py itself."""
+    path = root / "tests" / "goldens" / "make.py"
+    spec = importlib.util.spec_from_file_location("goldens_make", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

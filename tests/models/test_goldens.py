@@ -1,0 +1,83 @@
+"""Both models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import build
+from models.decoding import generate
+from pretrain.convert import FAMILIES
+from pretrain.losses import LOSSES
+
+OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption"}
+T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
+CASES = [("bert", True), ("bert", False), *T5]  # the golden, and whether ours is scanned
+
+
+@pytest.fixture(scope="module", params=CASES, ids=str)
+def case(request, golden):
+    """(golden, its objective's loss, our module, our parameters)."""
+    name, scan = request.param
+    found = golden(name)
+    kind = found.config["model_type"]
+    config = dataclasses.replace(FAMILIES[kind].our_config(found.config), scan=scan)
+    model, loss = build(config), LOSSES[OBJECTIVES[kind]]
+    init = partial(model.init, jax.random.key(0), *loss.arguments(found.inputs))
+    # Fresh parameters are only a shape here: whatever is not filled in stays NaN and is seen.
+    fresh = jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), jax.eval_shape(init)["params"])
+    params, report = FAMILIES[kind].from_hf(config, found.weights, fresh)
+    assert report.missing == report.unused == ()
+    return found, loss, model, params
+
+
+def test_logits_and_hidden_states(case):
+    found, _, model, params = case
+    batch, expected = found.inputs, found.outputs
+    if found.config["model_type"] == "bert":
+        read = batch["tokens"], batch["valid"], batch["segments"]
+        run, encode = partial(model.apply, {"params": params}), partial(model.apply, {"params": params}, method="encode")
+        words, following = jax.jit(run)(*read)
+        hidden, _ = jax.jit(encode)(*read)
+        np.testing.assert_allclose(following, expected["next"], atol=1e-5)
+        there = batch["valid"][..., None]
+    else:
+        read = batch["inputs"], batch["inputs_valid"]
+        words = jax.jit(partial(model.apply, {"params": params}))(*read, batch["targets"])
+        hidden = jax.jit(partial(model.apply, {"params": params}, method="encode"))(*read)
+        there = batch["inputs_valid"][..., None]
+    np.testing.assert_allclose(words, expected["words"], atol=2e-5)
+    np.testing.assert_allclose(np.where(there, hidden, 0), np.where(there, expected["hidden"], 0), atol=1e-5)
+
+
+def test_loss(case):
+    """The masked-word loss on gathered positions, plus the next-sentence loss; or the mean over all target words."""
+    found, loss, model, params = case
+
+    @jax.jit
+    def compute(batch):
+        sums, totals = loss.score(model.apply({"params": params}, *loss.arguments(batch)), batch), loss.totals(batch)
+        return sum(sums[name] / totals[name] for name in loss.terms)
+
+    assert abs(compute(found.inputs) - found.outputs["loss"].item()) < 1e-5
+
+
+@pytest.mark.parametrize("case", T5, indirect=True, ids=str)
+def test_greedy_decoding(case):
+    """Word for word, up to the end of each row, and padding behind it."""
+    found, _, model, params = case
+    written, end = found.outputs["written"], found.outputs["end"].item()
+    read = jnp.asarray(found.inputs["inputs"]), jnp.asarray(found.inputs["inputs_valid"])
+    assert end in written
+    np.testing.assert_array_equal(generate(model, params, *read, length=written.shape[1], end=end), written)
+
+
+def test_export_gives_the_same_tensors_back(case):
+    found, _, model, params = case
+    tensors = FAMILIES[found.config["model_type"]].to_hf(model.config, params)
+    assert tensors.keys() == found.weights.keys()
+    for name, tensor in tensors.items():
+        np.testing.assert_array_equal(tensor, found.weights[name], err_msg=name)

@@ -1,0 +1,298 @@
+"""The shared parts against their formulas, in both float types, and their edges."""
+
+import math
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.layers.attention import Attention, attend, causal_mask, padding_mask
+from models.layers.linear import FAN_IN, TRUNCATED, Dense, Embed
+from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
+from models.layers.norms import LayerNorm, RMSNorm
+from models.layers.stack import Stack
+from models.layers.wiring import PostNormLayer, PreNormLayer
+
+KEY = jax.random.key(0)
+
+
+def normal(*shape, seed=0, dtype=jnp.float32):
+    return jax.random.normal(jax.random.key(seed), shape).astype(dtype)
+
+
+def attend_slowly(q, k, v, mask, bias, scale):
+    """The formula of section 3.2.1, in float64, one query at a time."""
+    q, k, v, bias = (np.asarray(x, np.float64) for x in (q, k, v, bias))
+    B, L, H, K = q.shape
+    mask, bias = np.broadcast_to(mask, (B, H, L, k.shape[1])), np.broadcast_to(bias, (B, H, L, k.shape[1]))
+    o = np.zeros((B, L, H, K))
+    for b, length, h in np.ndindex(B, L, H):
+        scores = scale * k[b, :, h] @ q[b, length, h] + bias[b, h, length]
+        weights = np.where(mask[b, h, length], np.exp(scores - scores.max()), 0)
+        o[b, length, h] = weights / weights.sum() @ v[b, :, h]
+    return o
+
+
+# ---- attention -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_attend_is_the_formula(scale):
+    q, k, v, bias = normal(2, 5, 3, 4), normal(2, 7, 3, 4, seed=1), normal(2, 7, 3, 4, seed=2), normal(1, 3, 5, 7, seed=3)
+    mask = padding_mask(jnp.arange(7)[None] < jnp.array([[7], [4]]))
+    expected = attend_slowly(q, k, v, mask, bias, 4**-0.5 if scale is None else scale)
+    np.testing.assert_allclose(attend(q, k, v, mask=mask, bias=bias, scale=scale), expected, atol=2e-6)
+
+
+def test_attend_softmax_is_float32_under_bfloat16():
+    """Scores of a few tens: rounded to bfloat16 they would be off by up to 0.1 each."""
+    q, k, v = (6 * normal(1, 4, 2, 16, seed=i, dtype=jnp.bfloat16) for i in range(3))
+    o = attend(q, k, v)
+    exact = attend_slowly(*(x.astype(jnp.float32) for x in (q, k, v)), True, 0.0, 0.25)
+    assert o.dtype == jnp.bfloat16
+    np.testing.assert_allclose(o.astype(jnp.float32), exact, atol=0.06)  # of values up to 20, half a unit of 1/8
+
+
+def test_attend_nothing_to_read_is_finite():
+    """A row of padding alone: its loss has weight 0, and 0 times NaN would still be NaN."""
+    q, k, v = normal(2, 3, 1, 4), normal(2, 3, 1, 4, seed=1), normal(2, 3, 1, 4, seed=2)
+    mask = padding_mask(jnp.array([[True, True, False], [False, False, False]]))
+
+    def first_row(q, k, v):
+        return (attend(q, k, v, mask=mask, bias=-1e9 * jnp.ones((1, 1, 3, 3)))[0] ** 2).sum()
+
+    assert np.isfinite(attend(q, k, v, mask=mask)).all()
+    for grad in jax.grad(first_row, argnums=(0, 1, 2))(q, k, v):
+        assert np.isfinite(grad).all() and not grad[1].any()
+
+
+def test_causal_mask():
+    assert causal_mask(3)[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+def test_attention_reads_memory_and_keeps_its_types():
+    attention = Attention(2, head_width=3)
+    x, memory = normal(1, 4, 8), normal(1, 6, 8, seed=1)
+    params = attention.init(KEY, x, memory)
+    assert jax.tree.map(jnp.shape, params["params"]) == {
+        "query": {"kernel": (8, 2, 3), "bias": (2, 3)},
+        "key": {"kernel": (8, 2, 3), "bias": (2, 3)},
+        "value": {"kernel": (8, 2, 3), "bias": (2, 3)},
+        "out": {"kernel": (2, 3, 8), "bias": (8,)},
+    }
+    one, other = attention.apply(params, x, memory), attention.apply(params, x, -memory)
+    assert one.shape == x.shape and not np.allclose(one, other)
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    assert attention.apply(low, x.astype(jnp.bfloat16), memory.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+
+
+def test_attention_refuses_a_width_that_heads_do_not_divide():
+    with pytest.raises(ValueError, match="width of 8 does not divide into 3 heads"):
+        Attention(3).init(KEY, normal(1, 2, 8))
+
+
+def test_attention_dropout_drops_weights_and_keeps_their_mean():
+    """Values are all 1, so a head's output is the sum of its weights: 1 without dropout."""
+    seen = []
+
+    def core(q, k, v, *, drop=None):
+        seen.append(drop)
+        return attend(q, k, jnp.ones_like(v), drop=drop)
+
+    attention = Attention(2, dropout=partial(nn.Dropout, 0.25), core=core)
+    x = normal(8, 64, 8)
+    params = attention.init(KEY, x)
+    params["params"]["out"] = {"kernel": jnp.full((2, 4, 8), 0.125), "bias": jnp.zeros(8)}
+    calm = attention.apply(params, x)
+    wild = attention.apply(params, x, train=True, rngs={"dropout": KEY})
+    np.testing.assert_allclose(calm, 1.0, rtol=1e-5)
+    assert seen[-2] is None and seen[-1] is not None
+    assert wild.std() > 0.01 and abs(wild.mean() - 1) < 0.01
+    assert not np.array_equal(wild, attention.apply(params, x, train=True, rngs={"dropout": jax.random.key(1)}))
+
+
+# ---- linear, norms, mlp ----------------------------------------------------------
+
+
+def test_dense_over_two_dimensions():
+    x = normal(2, 5, 3, 4)
+    dense = Dense(6, contract=2, kernel_init=FAN_IN)
+    params = dense.init(KEY, x)
+    kernel = params["params"]["kernel"]
+    np.testing.assert_allclose(dense.apply(params, x), np.einsum("blhk,hkd->bld", x, kernel), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("init", "deviation", "largest"), [(TRUNCATED, 0.02 * 0.87963, 0.04), (FAN_IN, 300**-0.5, 1.0)]
+)
+def test_initialisers(init, deviation, largest):
+    """A normal cut at two deviations has 0.8796 of its deviation left; the fan-in of [30, 10, 400] over two is 300."""
+    kernel = Dense(400, contract=2, kernel_init=init).init(KEY, normal(1, 30, 10))["params"]["kernel"]
+    assert kernel.shape == (30, 10, 400)
+    assert abs(kernel.std() / deviation - 1) < 0.02 and abs(kernel).max() <= largest
+
+
+def test_embed_unknown_id_is_nan_and_scores_are_float32():
+    embed = Embed(5, 4)
+    params = embed.init(KEY, jnp.array([0]))
+    assert np.isnan(embed.apply(params, jnp.array([5]))).all()
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    x = normal(2, 4, dtype=jnp.bfloat16)
+    scores = embed.apply(low, x, method="attend")
+    exact = np.asarray(x, np.float64) @ np.asarray(low["params"]["embedding"], np.float64).T
+    assert embed.apply(low, jnp.array([1])).dtype == jnp.bfloat16 and scores.dtype == jnp.float32
+    np.testing.assert_allclose(scores, exact, atol=1e-7)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3])
+def test_layer_norm_is_the_formula(offset):
+    """Also far from zero, where the difference of two squares would have lost the variance."""
+    x, norm = normal(3, 64) + offset, LayerNorm(1e-12)
+    params = {"params": {"scale": normal(64, seed=1), "bias": normal(64, seed=2)}}
+    wide = np.asarray(x, np.float64)
+    expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
+    expected = expected * np.asarray(params["params"]["scale"]) + np.asarray(params["params"]["bias"])
+    np.testing.assert_allclose(norm.apply(params, x), expected, atol=1e-5 if offset == 0 else 2e-3)
+
+
+def test_rms_norm_takes_no_mean_away():
+    x, norm = normal(3, 64) + 2.0, RMSNorm(1e-6)
+    params = {"params": {"scale": normal(64, seed=1)}}
+    expected = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + 1e-6) * params["params"]["scale"]
+    np.testing.assert_allclose(norm.apply(params, x), expected, atol=1e-5)
+    assert jax.tree.map(jnp.shape, norm.init(KEY, x)) == {"params": {"scale": (64,)}}
+
+
+@pytest.mark.parametrize("norm", [LayerNorm(), RMSNorm()])
+def test_norms_compute_in_float32_and_answer_in_the_inputs_type(norm):
+    x = (normal(4, 512) * 300).astype(jnp.bfloat16)  # the sum of squares needs more than 8 bits
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), norm.init(KEY, x))
+    y = norm.apply(params, x)
+    assert y.dtype == jnp.bfloat16
+    exact = norm.apply(norm.init(KEY, x), x.astype(jnp.float32))
+    np.testing.assert_allclose(y.astype(jnp.float32), exact, rtol=2**-8)
+
+
+def test_gelu_and_its_approximation():
+    assert math.isclose(gelu(jnp.float32(1.0)), 0.5 * (1 + math.erf(2**-0.5)), rel_tol=1e-6)
+    tanh = 0.5 * (1 + math.tanh((2 / math.pi) ** 0.5 * (1 + 0.044715)))
+    assert math.isclose(gelu_tanh(jnp.float32(1.0)), tanh, rel_tol=1e-6)
+    assert abs(gelu(jnp.float32(1.0)) - tanh) > 1e-4
+
+
+def test_mlps_are_their_formulas():
+    x = normal(2, 3, 4)
+    params = Mlp(6, act=nn.relu).init(KEY, x)["params"]
+    up, down = params["up"]["kernel"], params["down"]["kernel"]
+    np.testing.assert_allclose(Mlp(6, act=nn.relu).apply({"params": params}, x), nn.relu(x @ up) @ down, atol=1e-6)
+    gated = GatedMlp(6, act=nn.relu, use_bias=False, kernel_init=FAN_IN)
+    params = gated.init(KEY, x)["params"]
+    gate, up, down = (params[name]["kernel"] for name in ("gate", "up", "down"))
+    np.testing.assert_allclose(gated.apply({"params": params}, x), (nn.relu(x @ gate) * (x @ up)) @ down, atol=1e-5)
+
+
+# ---- wiring and depth ------------------------------------------------------------
+
+
+class Add(nn.Module):
+    """A part that adds what it is told to, to see the wiring alone."""
+
+    value: float
+
+    @nn.compact
+    def __call__(self, x, *args, **kw):
+        return jnp.full_like(x, self.value)
+
+
+class Double(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return 2 * x
+
+
+def test_post_and_pre_norm_are_their_equations():
+    x = jnp.ones((1, 2, 4))
+    parts = dict(attention=partial(Add, 3.0), mlp=partial(Add, 5.0), norm=Double)
+    post = PostNormLayer(**parts).apply({}, x, False)
+    pre = PreNormLayer(**parts, cross=partial(Add, 7.0)).apply({}, x, False)
+    assert (post == 2 * (2 * (1 + 3) + 5)).all() and (pre == 1 + 3 + 7 + 5).all()
+
+
+class Layer(nn.Module):
+    """x + drop(dense(x) + bias): enough of a layer to test depth with."""
+
+    @nn.compact
+    def __call__(self, x, train, bias=0.0):
+        y = nn.tanh(Dense(x.shape[-1], kernel_init=FAN_IN, name="dense")(x)) + bias
+        return x + nn.Dropout(0.5)(y, deterministic=not train)
+
+
+def outputs_and_gradients(params, x, bias, **kw):
+    stack = Stack(Layer, 3, **kw)
+
+    def score(params, x, bias):
+        return (stack.apply({"params": params}, x, False, bias=bias) ** 2).sum()
+
+    return jax.value_and_grad(score, argnums=(0, 1, 2))(params, x, bias)
+
+
+def test_stack_is_the_same_scanned_unrolled_and_rematerialised(unroll):
+    x, bias = normal(2, 3, 4), normal(1, 3, 4, seed=5)
+    params = Stack(Layer, 3).init(KEY, x, False)["params"]
+    assert jax.tree.map(jnp.shape, params) == {"layers": {"dense": {"kernel": (3, 4, 4), "bias": (3, 4)}}}
+    flat = unroll({"stack": params}, {"stack": 3})["stack"]
+    assert set(flat) == {"layer_0", "layer_1", "layer_2"}
+    value, (of_params, of_x, of_bias) = outputs_and_gradients(params, x, bias)
+    for scan, remat in ((True, True), (False, False), (False, True)):
+        found, (by_params, by_x, by_bias) = outputs_and_gradients(params if scan else flat, x, bias, scan=scan, remat=remat)
+        np.testing.assert_allclose(found, value, rtol=1e-6)
+        np.testing.assert_allclose(by_x, of_x, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(by_bias, of_bias, rtol=1e-5, atol=1e-6)
+        expected = of_params if scan else unroll({"stack": of_params}, {"stack": 3})["stack"]
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-5), by_params, expected)
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_stack_layers_begin_different_and_drop_differently(scan):
+    x = jnp.zeros((1, 64, 4))
+    stack = Stack(Layer, 2, scan=scan)
+    params = stack.init(KEY, x, False)["params"]
+    leaves = [leaf for leaf in jax.tree.leaves(params) if leaf.any()]
+    first, second = leaves[0] if scan else leaves
+    assert not np.allclose(first, second)
+    zero = jax.tree.map(jnp.zeros_like, params)
+    y = stack.apply({"params": zero}, x, True, bias=1.0, rngs={"dropout": KEY})
+    assert set(np.unique(y)) == {0.0, 2.0, 4.0}  # with one mask for both layers, never 2
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_stack_constrains_the_top_of_each_layer(scan):
+    x = normal(1, 2, 4)
+    stack = Stack(partial(Add, 1.0), 3, scan=scan, constrain=lambda x: x + 1)
+    seen = []
+    jax.eval_shape(lambda: Stack(partial(Add, 1.0), 3, scan=scan, constrain=lambda x: seen.append(x.shape) or x).apply({}, x, False))
+    assert (stack.apply({}, x, False) == 1).all() and seen and set(seen) == {(1, 2, 4)}
+    assert len(seen) == 3 or scan
+    plus = Stack(Double2, 3, scan=scan, constrain=lambda x: x + 1).apply({}, jnp.ones((1, 1, 1)), False)
+    assert plus == 2 * (2 * (2 * (1 + 1) + 1) + 1)
+
+
+class Double2(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        return 2 * x
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_remat_computes_layers_again(scan):
+    x = normal(1, 2, 4)
+
+    def text(remat):
+        stack = Stack(Layer, 2, scan=scan, remat=remat)
+        params = stack.init(KEY, x, False)
+        return str(jax.make_jaxpr(jax.grad(lambda params: stack.apply(params, x, False).sum()))(params))
+
+    assert "remat" in text(True) and "remat" not in text(False)

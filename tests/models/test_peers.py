@@ -1,0 +1,120 @@
+"""Both models against `transformers` itself, on random shapes, there and back. Needs the extra `peers`."""
+
+import dataclasses
+import json
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from models import build
+from pretrain.convert import FAMILIES
+from pretrain.losses import LOSSES
+
+pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
+pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")
+
+OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption"}
+
+
+def settings(kind, seed):
+    """A random small shape of a family, in the words of transformers."""
+    rng = np.random.default_rng(seed)
+    heads, width = int(rng.integers(1, 5)), int(rng.integers(1, 5)) * 4
+    if kind == "bert":
+        return dict(
+            vocab_size=int(rng.integers(30, 90)),
+            hidden_size=heads * width,
+            num_hidden_layers=int(rng.integers(1, 4)),
+            num_attention_heads=heads,
+            intermediate_size=int(rng.integers(8, 40)),
+            max_position_embeddings=int(rng.integers(13, 40)),
+            type_vocab_size=int(rng.integers(2, 4)),
+            layer_norm_eps=float(rng.choice([1e-12, 1e-5])),
+        )
+    return dict(
+        vocab_size=int(rng.integers(30, 90)),
+        d_model=int(rng.integers(8, 30)),
+        d_kv=width,
+        d_ff=int(rng.integers(8, 40)),
+        num_layers=int(rng.integers(1, 4)),
+        num_decoder_layers=int(rng.integers(1, 4)),
+        num_heads=heads,
+        relative_attention_num_buckets=int(rng.choice([8, 16, 32])),
+        relative_attention_max_distance=int(rng.choice([20, 64, 128])),
+        feed_forward_proj=str(rng.choice(["relu", "gated-gelu"])),
+        tie_word_embeddings=bool(rng.integers(2)),
+        decoder_start_token_id=0,
+    )
+
+
+def compute(model, params, loss, batch):
+    """(logits of words, loss) of ours."""
+
+    def run(batch):
+        arguments = list(loss.arguments(batch))
+        outputs = model.apply({"params": params}, *arguments)
+        sums, totals = loss.score(outputs, batch), loss.totals(batch)
+        if "positions" in batch:
+            outputs, _ = model.apply({"params": params}, *arguments[:3])
+        return outputs, sum(sums[name] / totals[name] for name in loss.terms)
+
+    return jax.jit(run)(batch)
+
+
+def fresh(model, loss, batch):
+    """Parameters of the right shapes, of which whatever is not filled in stays NaN and is seen."""
+    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), *loss.arguments(batch)))["params"]
+    return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("bert", 0), ("bert", 1), ("t5", 0), ("t5", 1), ("t5", 2)])
+def test_theirs_to_ours(goldens, kind, seed):
+    config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
+    ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)
+    model, loss = build(ours), LOSSES[OBJECTIVES[kind]]
+    params, report = FAMILIES[kind].from_hf(ours, weights, fresh(model, loss, batch))
+    assert report.missing == report.unused == ()
+    words, value = compute(model, params, loss, batch)
+    np.testing.assert_allclose(words, expected["words"], atol=1e-4)
+    assert abs(value - expected["loss"]) < 1e-5 * max(1.0, expected["loss"])
+
+
+@pytest.mark.parametrize("kind", ["bert", "t5", "t5_v1_1"])
+@pytest.mark.parametrize("scan", [True, False])
+def test_ours_to_theirs(goldens, tmp_path, make, bert_config, t5_config, kind, scan):
+    """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the same."""
+    import transformers
+    from safetensors.numpy import save_file
+
+    family, config = ("bert", bert_config) if kind == "bert" else ("t5", t5_config)
+    changes = dict(gated=True, tied=False) if kind == "t5_v1_1" else {}
+    config = dataclasses.replace(config, scan=scan, **changes)
+    model, params = make(config)
+    vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
+    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].hf_config(config, vocabulary)))
+    save_file(FAMILIES[family].to_hf(config, params), tmp_path / "model.safetensors", metadata={"format": "pt"})
+
+    kinds = {"bert": transformers.BertForPreTraining, "t5": transformers.T5ForConditionalGeneration}
+    theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    inputs, outputs = {"bert": (goldens.bert_inputs, goldens.bert_outputs), "t5": (goldens.t5_inputs, goldens.t5_outputs)}[family]
+    batch = inputs(config.vocab)
+    expected = outputs(theirs.eval(), batch)
+    words, value = compute(model, params, LOSSES[OBJECTIVES[family]], batch)
+    np.testing.assert_allclose(words, expected["words"], atol=1e-4)
+    assert abs(value - expected["loss"]) < 1e-5
+
+
+def test_goldens_are_what_the_script_writes(goldens, golden):
+    """So the committed files can be made again, by this or a later transformers."""
+    for name, (kind, shape) in goldens.CASES.items():
+        config, weights, batch, outputs = goldens.case(kind, shape)
+        found = golden(name)
+        shared = config.keys() & found.config.keys() - {"transformers_version"}
+        assert {key: config[key] for key in shared} == {key: found.config[key] for key in shared}
+        for part, expected in (("weights", weights), ("inputs", batch), ("outputs", outputs)):
+            assert getattr(found, part).keys() == expected.keys()
+            for key, value in expected.items():
+                np.testing.assert_allclose(getattr(found, part)[key].squeeze(), np.squeeze(value), atol=1e-5, err_msg=f"{name} {key}")

@@ -1,0 +1,267 @@
+"""T5 is what its paper and its code say: sizes, distances, causality, initialisation, and where it drops."""
+
+import dataclasses
+from functools import partial
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import T5Config, build
+from models.t5 import RelativeBias, bucket, shift_right
+
+LENGTHS = np.array([11, 6, 3])
+VALID = np.arange(11) < LENGTHS[:, None]
+INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 11)), 0).astype(np.int32)
+TARGETS = np.random.default_rng(1).integers(1, 50, (3, 6)).astype(np.int32)
+
+
+def init(config):
+    ids = jnp.ones((1, 2), jnp.int32)
+    return build(config).init(jax.random.key(0), ids, ids > 0, ids)["params"]
+
+
+@pytest.mark.parametrize(
+    ("config", "published"),
+    [
+        (T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048, scan=False), 60_506_624),
+        (T5Config(), 222_903_552),
+        (T5Config(gated=True, tied=False, mlp=2048), 247_577_856),
+    ],
+    ids=["small", "base", "v1.1 base"],
+)
+def test_published_sizes(config, published):
+    """Encoder, decoder, one relative table a stack, and the words: once when tied, as input and as output when not."""
+    params = jax.eval_shape(lambda: init(config))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == published
+    tables = [path for path in flax.traverse_util.flatten_dict(params, sep="/") if path.endswith("table")]
+    assert sorted(tables) == ["decoder_bias/table", "encoder_bias/table"]
+
+
+def test_initialisation():
+    """Of the paper's code: 1 over the root of what is summed; a query's also over the root of K, in place of the score's."""
+    config = T5Config(vocab=400, width=64, depth=2, decoder_depth=2, heads=4, head_width=24, mlp=160, gated=True, tied=False)
+    deviations = {
+        "words/embedding": 1.0,
+        "query/kernel": (64 * 24) ** -0.5,
+        "key/kernel": 64**-0.5,
+        "value/kernel": 64**-0.5,
+        "out/kernel": (4 * 24) ** -0.5,
+        "gate/kernel": 64**-0.5,
+        "up/kernel": 64**-0.5,
+        "down/kernel": 160**-0.5,
+        "head/kernel": 64**-0.5,
+        "bias/table": 64**-0.5,
+    }
+    for path, leaf in flax.traverse_util.flatten_dict(jax.jit(lambda: init(config))(), sep="/").items():
+        if path.endswith("scale"):
+            assert (leaf == 1).all(), path
+            continue
+        deviation = deviations.pop(path) if path in deviations else next(v for k, v in deviations.items() if path.endswith(k))
+        assert abs(leaf.std() / deviation - 1) < (0.03 if leaf.size > 5000 else 0.25), path
+
+
+# ---- distances -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["both_32_128", "past_32_128", "both_8_20"])
+def test_buckets_equal_the_goldens(golden, root, name):
+    from safetensors.numpy import load_file
+
+    tables = load_file(root / "tests" / "goldens" / "t5_buckets.safetensors")
+    direction, buckets, farthest = name.split("_")
+    found = bucket(
+        tables["distances"].astype(int),
+        bidirectional=direction == "both",
+        buckets=int(buckets),
+        max_distance=int(farthest),
+    )
+    np.testing.assert_array_equal(found, tables[name])
+
+
+def test_buckets_near_are_exact_and_far_are_shared():
+    """Section 2.1: 32 buckets, logarithmically wider up to an offset of 128, beyond which all are one."""
+    distances = np.arange(0, 1000)
+    ahead = bucket(distances, bidirectional=True)
+    assert ahead[1:8].tolist() == [16 + i for i in range(1, 8)] and (np.diff(ahead[1:]) >= 0).all()
+    assert (ahead[128:] == 31).all() and ahead[90] == 30
+    behind = bucket(-distances, bidirectional=True)
+    assert (behind[1:] == ahead[1:] - 16).all()
+    alone = bucket(-distances, bidirectional=False)
+    assert alone[:16].tolist() == list(range(16)) and (alone[128:] == 31).all() and len(set(alone)) == 32
+    assert not bucket(distances, bidirectional=False).any()
+
+
+@pytest.mark.parametrize("setting", [dict(buckets=2), dict(buckets=32, max_distance=8)])
+def test_buckets_that_cannot_be_are_refused(setting):
+    with pytest.raises(ValueError, match="buckets"):
+        bucket(np.arange(4), bidirectional=True, **setting)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(("L", "M"), [(9, 9), (4, 9), (9, 4), (1, 1)])
+def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
+    """Each entry is looked up by its distance alone, so one bias serves every place: and so does its gradient."""
+    module = RelativeBias(t5_config, bidirectional)
+    params = module.init(jax.random.key(0), L, M)
+    table = params["params"]["table"]
+    distance = np.arange(M)[None] - np.arange(L)[:, None]
+    which = bucket(distance, bidirectional=bidirectional, buckets=8, max_distance=20)
+    weight = jax.random.normal(jax.random.key(1), (1, 3, L, M))
+    np.testing.assert_array_equal(module.apply(params, L, M), table[which].transpose(2, 0, 1)[None])
+    found = jax.grad(lambda params: (weight * module.apply(params, L, M)).sum())(params)["params"]["table"]
+    expected = np.zeros(table.shape)
+    np.add.at(expected, which, np.asarray(weight[0].transpose(1, 2, 0)))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+# ---- what reads what -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def logits(make, t5_config):
+    model, params = make(t5_config)
+    return jax.jit(partial(model.apply, {"params": params}))
+
+
+@pytest.fixture(scope="module")
+def encode(make, t5_config):
+    model, params = make(t5_config)
+    return jax.jit(partial(model.apply, {"params": params}, method="encode"))
+
+
+def test_encoder_does_not_know_where_it_is(encode):
+    """Words moved along, behind places that nobody reads, come to the same states: only distances count."""
+    states = encode(INPUTS[1:2, :6], VALID[1:2, :6])
+    moved, there = np.full((1, 11), 7, np.int32), np.zeros((1, 11), bool)
+    moved[:, 4:10], there[:, 4:10] = INPUTS[1:2, :6], True
+    np.testing.assert_allclose(encode(moved, there)[:, 4:10], states, atol=5e-6)
+    turned = encode(INPUTS[1:2, 5::-1], VALID[1:2, :6])[:, ::-1]
+    assert not np.allclose(turned, states, atol=1e-2)
+
+
+def test_padding_is_never_read(logits):
+    noise = np.where(VALID, INPUTS, 17).astype(np.int32)
+    np.testing.assert_array_equal(logits(noise, VALID, TARGETS), logits(INPUTS, VALID, TARGETS))
+    short = logits(INPUTS[2:, :3], VALID[2:, :3], TARGETS[2:])
+    np.testing.assert_allclose(short, logits(INPUTS, VALID, TARGETS)[2:], atol=1e-5)
+
+
+def test_decoder_reads_all_inputs_and_only_earlier_targets(logits):
+    scores = logits(INPUTS, VALID, TARGETS)
+    for position in (0, 2, 5):
+        other = TARGETS.copy()
+        other[0, position] = (TARGETS[0, position] + 3) % 50
+        changed = np.abs(logits(INPUTS, VALID, other) - scores).max(-1) > 1e-5
+        assert changed[0].tolist() == [later > position for later in range(6)] and not changed[1:].any()
+    for position in (0, 10):
+        other = INPUTS.copy()
+        other[0, position] = (INPUTS[0, position] + 3) % 50
+        changed = np.abs(logits(other, VALID, TARGETS) - scores).max(-1) > 1e-5
+        assert changed[0].all() and not changed[1:].any()
+
+
+def test_shift_right():
+    assert shift_right(jnp.array([[5, 6, 7]])).tolist() == [[0, 5, 6]]
+
+
+@pytest.mark.parametrize(("tied", "gated"), [(True, False), (False, True)])
+def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
+    """Tied, the table is scaled by 1/sqrt(D) on its way out, as the paper's code has it."""
+    model, params = make(dataclasses.replace(t5_config, tied=tied, gated=gated))
+    y = jax.random.normal(jax.random.key(0), (2, 3, 16))
+    table = params["words"]["embedding"].T / 4 if tied else params["head"]["kernel"]
+    np.testing.assert_allclose(model.apply({"params": params}, y, method="logits"), y @ table, atol=1e-5)
+    assert ("head" in params) != tied and ("gate" in params["encoder"]["layers"]["mlp"]) == gated
+
+
+# ---- computed in whatever way ----------------------------------------------------
+
+
+def score(model, params, **kw):
+    def f(params):
+        logits = model.apply({"params": params}, INPUTS, VALID, TARGETS, **kw)
+        return jnp.square(jax.nn.log_softmax(logits)[..., :7]).mean()
+
+    return jax.jit(jax.value_and_grad(f))(params)
+
+
+@pytest.fixture(scope="module")
+def gated(t5_config):
+    return dataclasses.replace(t5_config, gated=True, tied=False)
+
+
+@pytest.fixture(scope="module")
+def scored(make, gated):
+    return score(*make(gated))
+
+
+@pytest.mark.parametrize(("scan", "remat"), [(True, True), (False, False)])
+def test_scan_and_remat_change_nothing(make, gated, scored, unroll, scan, remat):
+    """Also the gradients that reach one table, and the encoder, from every layer."""
+    (_, params), (value, grads) = make(gated), scored
+    other = build(dataclasses.replace(gated, scan=scan, remat=remat))
+    depths = {"encoder": gated.depth, "decoder": gated.decoder_depth}
+    arrange = (lambda tree: tree) if scan else partial(unroll, depths=depths)
+    found, by_params = score(other, arrange(params))
+    np.testing.assert_allclose(found, value, rtol=1e-6)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads))
+    smallest = min(float(abs(leaf).max()) for leaf in jax.tree.leaves(grads))
+    assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
+
+
+def test_dropout_falls_where_the_papers_code_drops(t5_config, random_bits):
+    """On the embeddings, the attention weights, what each part adds, inside of the MLP, and behind the last norm."""
+    c = dataclasses.replace(t5_config, scan=False)
+    run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)})
+    run = partial(run, INPUTS, VALID, TARGETS)
+    drawn = random_bits(partial(run, train=True)) - random_bits(run)
+    assert drawn == (1 + 4 * c.depth + 1) + (1 + 6 * c.decoder_depth + 1)
+
+
+def test_dropout_drops_a_feature_of_a_row_everywhere(make, t5_config):
+    """The paper's code draws one mask for all positions."""
+    model, params = make(dataclasses.replace(t5_config, dropout=0.3))
+    run = partial(model.apply, {"params": params}, INPUTS, VALID, train=True, method="encode")
+    states = jax.jit(run)(rngs={"dropout": jax.random.key(0)})
+    dropped = np.asarray(states == 0)
+    assert (dropped == dropped[:, :1]).all() and 0.1 < dropped.mean() < 0.5
+    assert not (dropped[0] == dropped[1]).all()
+
+
+def test_randomness_only_when_training(make, t5_config):
+    model, params = make(t5_config)
+    run = jax.jit(partial(model.apply, {"params": params}, INPUTS, VALID, TARGETS), static_argnames="train")
+    calm = run()
+    one, again, other = (run(train=True, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert not np.allclose(one, other, atol=1e-2) and not np.allclose(one, calm, atol=1e-2)
+    with pytest.raises(flax.errors.InvalidRngError, match="dropout"):
+        run(train=True)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_activations_follow_the_parameters_type(make, t5_config, tied):
+    """With bfloat16 parameters, hidden states and gradients are bfloat16; logits are float32, and more than 8 bits of it."""
+    model, params = make(dataclasses.replace(t5_config, tied=tied, gated=not tied))
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    states = jax.eval_shape(partial(model.apply, method="encode"), {"params": low}, INPUTS, VALID)
+    written = jax.eval_shape(partial(model.apply, method="decode"), {"params": low}, states, VALID, TARGETS)
+    assert states.dtype == written.dtype == jnp.bfloat16
+    _, grads = jax.eval_shape(partial(score, model, train=True, rngs={"dropout": jax.random.key(0)}), low)
+    assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype(jnp.bfloat16)}
+    run = jax.jit(lambda params: model.apply({"params": params}, INPUTS, VALID, TARGETS))
+    logits, exact = run(low), run(params)
+    assert logits.dtype == jnp.float32 and np.square(logits - exact).mean() ** 0.5 < 0.03 * exact.std()
+    assert not np.array_equal(logits, logits.astype(jnp.bfloat16).astype(jnp.float32))
+
+
+def test_constrain_reaches_every_layer(make, t5_config):
+    config = dataclasses.replace(t5_config, scan=False)
+    _, params = make(config)
+    seen = []
+    model = build(config, lambda x: seen.append(x.shape) or x)
+    jax.eval_shape(model.apply, {"params": params}, INPUTS, VALID, TARGETS)
+    assert seen == [(3, 11, 16)] * config.depth + [(3, 6, 16)] * config.decoder_depth

@@ -1,0 +1,323 @@
+"""The tables map every parameter, both ways, and refuse with a name whatever does not fit."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from models import BertConfig, T5Config, build
+from pretrain.convert import CONFIGS, FAMILIES, bert, family_of, t5, table
+from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
+
+BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
+T5 = T5Config(vocab=19, width=6, depth=2, decoder_depth=3, heads=2, head_width=4, mlp=5, buckets=8, max_distance=20)
+CASES = {
+    "bert": BERT,
+    "bert unrolled": dataclasses.replace(BERT, scan=False),
+    "t5": T5,
+    "t5 unrolled": dataclasses.replace(T5, scan=False),
+    "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
+    "t5 v1.1 unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False),
+}
+VOCABULARY = types.SimpleNamespace(pad=0, eos=1)
+
+
+def random_params(config, seed=0):
+    ids = jnp.ones((1, 3), jnp.int32)
+    extra = (ids,) if type(config) is T5Config else ()
+    shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0, *extra))["params"]
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
+
+
+def same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def config(request):
+    return request.param
+
+
+# ---- there and back --------------------------------------------------------------
+
+
+def test_a_round_trip_is_the_identity(config):
+    module, params = family_of(config), random_params(config)
+    tensors = module.to_hf(config, params)
+    back, report = module.from_hf(config, tensors, random_params(config, seed=1))
+    assert same(back, params) and report == table.Report((), ())
+    assert all(tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values())
+    assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1"])
+def test_scanned_and_unrolled_have_the_same_tensors(name):
+    scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
+    module, params = family_of(scanned), random_params(scanned)
+    tensors = module.to_hf(scanned, params)
+    other, _ = module.from_hf(unrolled, tensors, random_params(unrolled))
+    assert "layers" not in str(other.keys() | other.get("bert", other)["encoder"].keys())
+    again = module.to_hf(unrolled, other)
+    assert tensors.keys() == again.keys() and all(np.array_equal(tensors[name], again[name]) for name in tensors)
+
+
+def test_a_configuration_comes_back(config):
+    module = family_of(config)
+    described = module.hf_config(config, VOCABULARY)
+    assert FAMILIES[described["model_type"]] is module and len(described["architectures"]) == 1
+    assert module.our_config(described) == dataclasses.replace(config, scan=True)
+
+
+def test_families_are_explicit():
+    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5}
+    with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
+        family_of(VOCABULARY)
+
+
+def test_layouts():
+    """A kernel [in, out] is their matrix [out, in]; heads are the slow part of a joined dimension."""
+    x = np.arange(24.0).reshape(2, 3, 4)
+    theirs = KERNEL.theirs(x)  # [D = 2, H = 3, K = 4]
+    assert theirs.shape == (12, 2) and theirs[1 * 4 + 2, 1] == x[1, 1, 2]
+    theirs = KERNEL_OUT.theirs(x)  # [H = 2, K = 3, D = 4]
+    assert theirs.shape == (4, 6) and theirs[3, 1 * 3 + 2] == x[1, 2, 3]
+    assert JOINED.theirs(x[0]).tolist() == x[0].ravel().tolist()
+    for layout in (SAME, KERNEL, KERNEL_OUT):
+        np.testing.assert_array_equal(layout.ours(layout.theirs(x), x.shape), x)
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16, np.float64, np.float32])
+def test_float_types_are_read_as_float32(kind):
+    tensors = {name: tensor.astype(kind) for name, tensor in bert.to_hf(BERT, random_params(BERT)).items()}
+    params, _ = bert.from_hf(BERT, tensors, random_params(BERT, seed=1))
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
+    words = tensors["bert.embeddings.word_embeddings.weight"].astype(np.float32)
+    np.testing.assert_array_equal(params["bert"]["embeddings"]["words"]["embedding"], words)
+
+
+def test_low_precision_parameters_are_exported_as_float32():
+    low = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), random_params(BERT))
+    tensors = bert.to_hf(BERT, low)
+    assert {tensor.dtype for tensor in tensors.values()} == {np.dtype(np.float32)}
+
+
+def test_tensors_are_read_only_when_they_are_wanted():
+    """A folder's mapping loads from disk; a head that has no place here must not be."""
+    tensors = bert.to_hf(BERT, random_params(BERT)) | {"classifier.weight": np.zeros(3, np.float32)}
+    read = []
+
+    class Lazy(Mapping):
+        def __getitem__(self, name):
+            read.append(name)
+            return tensors[name]
+
+        def __iter__(self):
+            return iter(tensors)
+
+        def __len__(self):
+            return len(tensors)
+
+    _, report = bert.from_hf(BERT, Lazy(), random_params(BERT))
+    assert report.unused == ("classifier.weight",) and sorted(read) == sorted(tensors.keys() - {"classifier.weight"})
+
+
+# ---- what others have named otherwise --------------------------------------------
+
+
+@pytest.fixture
+def tensors():
+    return bert.to_hf(BERT, random_params(BERT))
+
+
+def imported(tensors):
+    return bert.from_hf(BERT, tensors, random_params(BERT, seed=1))
+
+
+def test_encoders_without_heads(tensors):
+    """Pooler and heads stay as they were initialised, and are listed."""
+    body = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.") and "pooler" not in name}
+    params, report = imported(body)
+    initial, whole = random_params(BERT, seed=1), random_params(BERT)
+    assert set(report.missing) == tensors.keys() - body.keys() and report.unused == ()
+    assert same(params["bert"]["encoder"], whole["bert"]["encoder"])
+    assert same(params["bert"]["pooler"], initial["bert"]["pooler"])
+    assert same(params["word"], initial["word"]) and same(params["next"], initial["next"])
+    bare = {name.removeprefix("bert."): tensor for name, tensor in body.items()}
+    without_prefix, again = imported(bare)
+    assert same(without_prefix, params) and again == report
+
+
+def test_old_names_copies_and_buffers(tensors):
+    """As the first released files have them: gamma and beta, the output's table once more, and the position ids."""
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor for name, tensor in tensors.items()}
+    old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in old.items()}
+    assert old.keys() != tensors.keys()
+    old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].copy()
+    old["cls.predictions.decoder.bias"] = old.pop("cls.predictions.bias")
+    old["bert.embeddings.position_ids"] = np.arange(7)[None]
+    params, report = imported(old)
+    assert same(params, random_params(BERT)) and report == table.Report((), ("bert.embeddings.position_ids",))
+
+
+def test_t5_copies_of_its_words():
+    params = random_params(T5)
+    tensors = t5.to_hf(T5, params)
+    words = tensors.pop("shared.weight")
+    tensors |= {"encoder.embed_tokens.weight": words, "decoder.embed_tokens.weight": words, "lm_head.weight": words}
+    tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = np.zeros((8, 2), np.float32)
+    found, report = t5.from_hf(T5, tensors, random_params(T5, seed=1))
+    assert same(found, params) and len(report.unused) == 1 and not report.missing
+
+
+def test_untied_t5_without_a_head_scores_by_its_words():
+    """As transformers 5 computes such a folder."""
+    config = CASES["t5 v1.1"]
+    tensors = t5.to_hf(config, random_params(config))
+    del tensors["lm_head.weight"]
+    params, _ = t5.from_hf(config, tensors, random_params(config, seed=1))
+    np.testing.assert_array_equal(params["head"]["kernel"], params["words"]["embedding"].T)
+
+
+# ---- refusals --------------------------------------------------------------------
+
+
+def test_a_missing_tensor_is_named(tensors):
+    del tensors["bert.encoder.layer.1.output.dense.weight"]
+    with pytest.raises(ValueError, match=r"missing bert\.encoder\.layer\.1\.output\.dense\.weight, which"):
+        imported(tensors)
+
+
+def test_half_a_head_is_no_head(tensors):
+    """A head is there or it is not: a part that went missing is a damaged file."""
+    del tensors["cls.predictions.transform.dense.bias"]
+    with pytest.raises(ValueError, match=r"missing cls\.predictions\.transform\.dense\.bias"):
+        imported(tensors)
+
+
+def test_t5_without_a_decoder_is_refused():
+    tensors = {name: tensor for name, tensor in t5.to_hf(T5, random_params(T5)).items() if not name.startswith("decoder")}
+    with pytest.raises(ValueError, match=r"missing decoder\.block\.0.* and \d+ more"):
+        t5.from_hf(T5, tensors, random_params(T5))
+
+
+def test_a_layer_too_many_is_named(tensors):
+    tensors["bert.encoder.layer.2.output.dense.bias"] = np.zeros(6, np.float32)
+    with pytest.raises(ValueError, match=r"no place in the model for bert\.encoder\.layer\.2\.output\.dense\.bias"):
+        imported(tensors)
+
+
+def test_a_wrong_shape_is_named(tensors):
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    tensors[name] = np.zeros((6, 4), np.float32)
+    with pytest.raises(ValueError, match=rf"{name} has shape \[6, 4\]; config.json makes it \[6, 6\]"):
+        imported(tensors)
+
+
+@pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn])
+def test_quantised_weights_are_refused(tensors, kind):
+    tensors["bert.pooler.dense.bias"] = np.zeros(6, kind)
+    with pytest.raises(ValueError, match=r"bert\.pooler\.dense\.bias is (int8|float8_e4m3fn); expected one of float16"):
+        imported(tensors)
+
+
+def test_two_tensors_for_one_place_are_named(tensors):
+    tensors["bert.embeddings.LayerNorm.gamma"] = tensors["bert.embeddings.LayerNorm.weight"]
+    with pytest.raises(ValueError, match=r"bert\.embeddings\.LayerNorm\.weight and bert\.embeddings\.LayerNorm\.gamma are two"):
+        imported(tensors)
+
+
+def test_a_tied_weight_that_differs_from_its_copy_is_named(tensors):
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"] + 1
+    with pytest.raises(ValueError, match=r"cls\.predictions\.decoder\.weight differs from bert\.embeddings\.word"):
+        imported(tensors)
+    tied = t5.to_hf(T5, random_params(T5))
+    with pytest.raises(ValueError, match=r"lm_head\.weight differs from shared\.weight"):
+        t5.from_hf(T5, tied | {"lm_head.weight": -tied["shared.weight"]}, random_params(T5))
+
+
+def test_parameters_of_another_configuration_are_named():
+    params = random_params(BERT)
+    with pytest.raises(ValueError, match=r"bert/encoder/layers/\S+ has 2 layers; the configuration says 3"):
+        bert.to_hf(dataclasses.replace(BERT, depth=3), params)
+    del params["next"]
+    params["odd"] = {"kernel": np.zeros(1)}
+    with pytest.raises(ValueError, match=r"next/bias, next/kernel missing, odd/kernel without a rule"):
+        bert.to_hf(BERT, params)
+    with pytest.raises(ValueError, match=r"head/kernel"):
+        t5.to_hf(dataclasses.replace(T5, tied=False), random_params(T5))
+    with pytest.raises(ValueError, match=r"initial parameters are not those .*: head/kernel"):
+        t5.from_hf(T5, {}, random_params(dataclasses.replace(T5, tied=False)))
+
+
+def test_two_rules_for_one_parameter_are_named():
+    with pytest.raises(ValueError, match="two rules for our a: A and B"):
+        table.expand((("a", "A", SAME), ("a", "B", SAME)), {})
+    with pytest.raises(ValueError, match="two rules for their A: a and b"):
+        table.expand((("a", "A", SAME), ("b", "A", SAME)), {})
+    with pytest.raises(ValueError, match="two rules for their w: s/layer_0/w and s/layer_1/w"):
+        table.expand((("s/layers/w", "w", SAME),), {"s": 2})
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("bert", "hidden_act", "relu"),
+        ("bert", "hidden_act", "gelu_new"),
+        ("bert", "position_embedding_type", "relative_key"),
+        ("bert", "is_decoder", True),
+        ("bert", "add_cross_attention", True),
+        ("bert", "tie_word_embeddings", False),
+        ("bert", "model_type", "roberta"),
+        ("bert", "hidden_size", "768"),
+        ("bert", "num_hidden_layers", 2.5),
+        ("bert", "vocab_size", 0),
+        ("bert", "hidden_dropout_prob", 1.5),
+        ("bert", "quantization_config", {"bits": 4}),
+        ("t5", "feed_forward_proj", "gated-silu"),
+        ("t5", "is_encoder_decoder", False),
+        ("t5", "decoder_start_token_id", 3),
+        ("t5", "pad_token_id", 5),
+        ("t5", "num_layers", True),
+        ("t5", "model_type", "umt5"),
+    ],
+)
+def test_settings_that_are_not_supported_are_named(family, key, value):
+    config = {"bert": BERT, "t5": T5}[family]
+    described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
+    spoken = {"vocab_size": "vocab", "hidden_dropout_prob": "dropout"}.get(key, key)
+    with pytest.raises(ValueError, match=spoken):
+        FAMILIES[family].our_config(described)
+
+
+def test_absent_and_null_settings_are_the_families_defaults():
+    assert bert.our_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
+    small = t5.our_config({"model_type": "t5", "num_decoder_layers": None})
+    assert small == T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048)
+    assert t5.our_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
+    assert bert.our_config({"hidden_dropout_prob": 0}).dropout == 0.0
+
+
+@pytest.mark.parametrize(
+    ("described", "tied"),
+    [
+        ({}, True),
+        ({"tie_word_embeddings": True}, True),
+        ({"tie_word_embeddings": False}, False),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, False),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": True}, True),
+    ],
+)
+def test_t5_tied_in_the_words_of_transformers_4_and_5(described, tied):
+    assert t5.our_config({"model_type": "t5"} | described).tied == tied
+
+
+def test_t5_needs_padding_to_be_id_0():
+    with pytest.raises(ValueError, match="this vocabulary's is 3"):
+        t5.hf_config(T5, types.SimpleNamespace(pad=3, eos=1))
