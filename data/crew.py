@@ -9,14 +9,13 @@ import contextlib
 import multiprocessing
 import os
 import pathlib
-import signal
 import time
 from typing import Callable, Iterable, Iterator
 
 import numpy as np
 from rich import progress
 
-from data.encoding import STOP, Job
+from data.encoding import STOP, Job, settle
 
 TICK = 0.1  # seconds between two looks at the progress
 
@@ -36,12 +35,8 @@ class Crew(contextlib.AbstractContextManager):
         if workers == 1:
             self._executor = concurrent.futures.ThreadPoolExecutor(1)
         else:
-            self._executor = concurrent.futures.ProcessPoolExecutor(
-                workers,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=signal.signal,
-                initargs=(signal.SIGINT, signal.SIG_IGN),  # Ctrl-C is for the main process, which then stops all
-            )
+            spawn = multiprocessing.get_context("spawn")
+            self._executor = concurrent.futures.ProcessPoolExecutor(workers, mp_context=spawn, initializer=settle)
 
     def run(self, function: Callable, jobs: Iterable, title: str, total: int) -> Iterator[tuple[Job, object]]:
         """(job, function(job)) for each (source, pieces) of `jobs`, in order. total: bytes of all, for the bar."""
@@ -75,7 +70,7 @@ class Crew(contextlib.AbstractContextManager):
                 break
             except concurrent.futures.TimeoutError:
                 self._show(bar, task, began, done + int(self._progress[:STOP].sum()))
-            except concurrent.futures.process.BrokenProcessPool as error:
+            except concurrent.futures.BrokenExecutor as error:
                 raise ChildProcessError("a worker process was killed, perhaps for want of memory: fewer --workers?") from error
         self._progress[job.slot] = 0
         self._show(bar, task, began, done + job.size)

@@ -12,6 +12,7 @@ import hashlib
 import multiprocessing
 import os
 import pathlib
+import signal
 import threading
 from typing import Iterator
 
@@ -65,8 +66,8 @@ class Report:
     least: int = HASHES
     most: int = -1
 
-    def note(self, reason: str, piece: sources.Piece, line: int, count: int = 1) -> None:
-        self.noted[reason] += count
+    def note(self, reason: str, piece: sources.Piece, line: int) -> None:
+        self.noted[reason] += 1
         self.first.setdefault(reason, (piece.path, piece.start or 0, line))
 
     def add(self, other: "Report") -> None:
@@ -103,6 +104,17 @@ def encode_job(job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathl
     return report
 
 
+def settle() -> None:
+    """What a worker process does first: leave Ctrl-C to the main process, use one thread, and end with the main process.
+
+    Without the last, workers of a killed `prepare` would wait for jobs for ever.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
 def text_hash(raw: bytes) -> int:
     """64 bits that depend on the text alone."""
     return int.from_bytes(hashlib.blake2b(raw, digest_size=8).digest(), "little")
@@ -115,7 +127,6 @@ def part_file(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.
 
 def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece, int]]:
     """The job's documents, cleaned and not empty, with piece and line; notes progress, and what was mended or left out."""
-    _settle()
     progress, done = np.memmap(job.progress, np.int64, mode="r+"), 0
     for piece in job.pieces:
         for raw, line, consumed, mended in sources.read(piece):
@@ -150,7 +161,7 @@ def _encode(batch, vocabulary: Vocabulary, threshold: int, files: "_PartFiles", 
     raws = [raw for raw, _, _ in batch]
     sizes = np.fromiter(map(len, raws), np.int64, len(raws))
     text, begins = JOINT.join(raws), np.cumsum(sizes + len(JOINT)) - sizes - len(JOINT)
-    starts, ends, surplus = sentence_spans(text, begins)
+    starts, ends, made = sentence_spans(text, begins)
     first = np.searchsorted(starts, begins)
     if vocabulary.keeps_spaces:  # the blanks between two sentences belong to the second one
         inner = np.delete(np.arange(len(starts)), first)
@@ -160,8 +171,8 @@ def _encode(batch, vocabulary: Vocabulary, threshold: int, files: "_PartFiles", 
     hashes = np.array([text_hash(raw) for raw in raws], np.uint64)
     for i in np.flatnonzero(documents == 0):
         report.note(NO_TOKEN, *batch[i][1:])
-    if surplus:
-        report.note(CUT, *batch[0][1:], count=surplus)
+    for owner in np.searchsorted(begins, made, "right") - 1:
+        report.note(CUT, *batch[owner][1:])
     _note_silent(batch, lengths, documents, first, report)
     kept = documents > 0
     report.totals += collections.Counter(
@@ -213,11 +224,3 @@ class _PartFiles:
 def _vocabulary(folder: pathlib.Path) -> Vocabulary:
     """Loaded once in each process."""
     return load_vocabulary(folder)
-
-
-@functools.cache
-def _settle() -> None:
-    """In a worker process: end when the main process is gone, even killed, and use one thread."""
-    if parent := multiprocessing.parent_process():
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()

@@ -117,7 +117,7 @@ def prepare(
         workers = cores() if total > SMALL else 1
     if workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
-    with atomic.workshop(output) as folder, Crew(workers, folder, console) as crew:
+    with atomic.workshop(output) as folder, Crew(workers, folder, console) as crew, contextlib.ExitStack() as stack:
         for name in ("scratch", "parts"):
             (folder / name).mkdir()
         noted = collections.Counter({OTHER_FILES: sum(len(source.ignored) for source in found)})
@@ -125,7 +125,7 @@ def prepare(
             say("collecting the built-in corpus from this Python's standard library")
             noted.update(builtin.write_builtin(folder / "scratch" / "builtin.jsonl"))
             total += (folder / "scratch" / "builtin.jsonl").stat().st_size
-        work = _Work(request, found, folder, crew, job, total, say)
+        work = _Work(request, found, folder, crew, stack, job, total, say)
         vocabulary, sampled = work.vocabulary()
         began = time.monotonic()
         writer, report, threshold = work.encode(vocabulary)
@@ -151,6 +151,7 @@ class _Work:
     found: list[sources.Found]
     folder: pathlib.Path
     crew: Crew
+    stack: contextlib.ExitStack  # closes what is open in the end
     job: int
     total: int
     say: Callable[[str], None]
@@ -179,7 +180,6 @@ class _Work:
             held = writer.totals["heldout"]["documents"]
             if (held or not threshold) and held < kept:
                 return writer, report, threshold
-            writer.close()
             if report.least == report.most:
                 raise ValueError(
                     f"the text is a single document ({kept} of the same contents), so that no part of it can be held out: "
@@ -212,19 +212,17 @@ class _Work:
         folder, parts, saved = self.folder / "store", self.folder / "parts", self.folder / "scratch" / "vocabulary"
         shutil.rmtree(folder, ignore_errors=True)
         report = Report()
-        with contextlib.ExitStack() as stack:
-            writer = StoreWriter(folder, vocabulary)
-            stack.callback(writer.close)
-            for job, done in self._jobs("encoding", encoding.encode_job, lambda _: (saved, threshold, parts)):
-                if job.source == len(writer.sources):
-                    writer.begin_source(self.found[job.source].name)
-                for split in SPLITS:
-                    files = [encoding.part_file(parts, job.index, split, file) for file in FILES]
-                    if files[0].exists():
-                        writer.add_files(split, *files)
-                        [file.unlink() for file in files]
-                report.add(done)
-            stack.pop_all()
+        writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
+        for job, done in self._jobs("encoding", encoding.encode_job, lambda _: (saved, threshold, parts)):
+            if job.source == len(writer.sources):
+                writer.begin_source(self.found[job.source].name)
+            for split in SPLITS:
+                files = [encoding.part_file(parts, job.index, split, file) for file in FILES]
+                if files[0].exists():
+                    writer.add_files(split, *files)
+                    for file in files:
+                        file.unlink()
+            report.add(done)
         return writer, report
 
     def _jobs(self, title: str, function: Callable, arguments: Callable[[int], tuple]):

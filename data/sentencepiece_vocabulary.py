@@ -43,6 +43,7 @@ class SentencePieceVocabulary(Vocabulary):
         except RuntimeError as error:
             raise ValueError(f"not a SentencePiece model ({error})") from error
         self._model, self._appended, self._breaker = model, appended, None
+        self._space = self._processor.piece_to_id(SPACE)
         processor, count = self._processor, self._processor.get_piece_size()
         ids = list(range(count))
         pieces = processor.id_to_piece(ids) + [f"<extra_id_{i}>" for i in reversed(range(appended))]
@@ -89,7 +90,11 @@ class SentencePieceVocabulary(Vocabulary):
         mark = np.array([len(self.pieces) - self._appended], np.int32)
         ids = np.concatenate([part for group in encoded for part in (group, mark)])
         stops = np.flatnonzero(ids == mark)
-        return ids[ids != mark], np.diff(stops, prepend=-1) - 1
+        trailing = stops[ids[stops - 1] == self._space] - 1  # a blank at a sentence's end, which is none where it is alone
+        kept = np.delete(ids, np.concatenate([stops, trailing]))
+        lengths = np.diff(stops, prepend=-1) - 1
+        lengths[np.searchsorted(stops, trailing)] -= 1
+        return kept, lengths
 
     def files(self) -> dict[str, bytes]:
         return {"spiece.model": self._model}

@@ -35,8 +35,8 @@ WIDE = re.compile("(?:。|！|？|｡)+(?:”|’|」|』|）)*".encode())
 WINDOW = 8  # bytes in front of a full stop that are looked at; an abbreviation has fewer letters
 
 
-def sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Offsets (starts, ends), int64, of the sentences of `text`, and how many of them rule 4 cut off.
+def sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Offsets (starts, ends), int64, of the sentences of `text`, and those of the starts that rule 4 made.
 
     text: non-empty documents in UTF-8, stripped of WHITE, joined by JOINT; documents: their offsets.
     """
@@ -110,12 +110,13 @@ def _cut_long(text: bytes, starts, ends):
     """Rule 4."""
     long = np.flatnonzero(ends - starts > LONGEST)
     if not len(long):
-        return starts, ends, 0
+        return starts, ends, long
     pieces = [[(a, b)] for a, b in zip(starts.tolist(), ends.tolist())]
     for i in long:
         pieces[i] = list(cut(text, int(starts[i]), int(ends[i]), LONGEST))
     spans = np.array([span for group in pieces for span in group], np.int64)
-    return spans[:, 0].copy(), spans[:, 1].copy(), len(spans) - len(starts)
+    made = np.array([start for i in long for start, _ in pieces[i][1:]], np.int64)
+    return spans[:, 0].copy(), spans[:, 1].copy(), made
 
 
 def cut(text: bytes, start: int, end: int, longest: int) -> Iterator[tuple[int, int]]:

@@ -16,7 +16,6 @@ import dataclasses
 import glob
 import hashlib
 import json
-import os
 import pathlib
 import re
 from typing import Iterator
@@ -152,15 +151,17 @@ def _files(name: str) -> tuple[list, tuple[str, ...]]:
 
 
 def _matches(pattern: str) -> Iterator:
-    if not is_remote(pattern):
-        return (pathlib.Path(match) for match in glob.glob(pattern, recursive=True) if os.path.isfile(match))
+    """Files that match and are not hidden; `**` does not follow links, they may lead in circles."""
     parts = pattern.split("/")
     first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
-    return as_path("/".join(parts[:first])).glob("/".join(parts[first:]))
+    folder = as_path("/".join(parts[:first]) or ("/" if first else "."))
+    for match in folder.glob("/".join(parts[first:])):
+        if not match.is_dir() and not any(part.startswith(".") for part in match.relative_to(folder).parts):
+            yield match
 
 
 def _below(folder) -> Iterator:
-    """All files below a folder but hidden ones; links to folders are not followed, they may lead in circles."""
+    """All files below a folder but hidden ones; links to folders are not followed."""
     for path in folder.iterdir():
         if path.name.startswith("."):
             continue

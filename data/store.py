@@ -119,7 +119,8 @@ class Store:
 class StoreWriter:
     """Writes a store into a new folder: documents in order, source after source, then `finish`.
 
-    A finished store has a manifest; the caller moves the folder into its place afterwards (data/prepare.py).
+    A finished store has a manifest; the caller moves the folder into its place afterwards (data/prepare.py). As a
+    context, the writer closes its files in the end, finished or not.
     """
 
     def __init__(self, folder: pathlib.Path, vocabulary: Vocabulary):
@@ -193,8 +194,10 @@ class StoreWriter:
         sync(self.folder)
         return manifest
 
-    def close(self) -> None:
-        """Close the files of a store that will not be finished."""
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         for file in self._files.values():
             file.close()
 
@@ -211,18 +214,16 @@ def write_store(path, vocabulary: Vocabulary, documents, *, heldout=(), rates=No
     folder = pathlib.Path(path)
     if folder.exists():
         raise FileExistsError(f"{folder} exists already")
-    temporary = pathlib.Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    writer = StoreWriter(temporary, vocabulary)
-    for name in train:
-        writer.begin_source(name)
-        for split, part in (("train", train), ("heldout", held)):
-            chosen = part.get(name, ())
-            writer.add(split, *_flatten(chosen, vocabulary.size))
-    sizes = [source["train"]["tokens"] for source in writer.sources]
-    weights = [rates[name] if rates else hi - lo for name, (lo, hi) in zip(train, sizes)]
-    writer.finish([weight / (sum(weights) or 1) for weight in weights])
-    temporary.chmod(0o755)
-    os.rename(temporary, folder)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        with StoreWriter(pathlib.Path(temporary) / "store", vocabulary) as writer:
+            for name in train:
+                writer.begin_source(name)
+                for split, part in (("train", train), ("heldout", held)):
+                    writer.add(split, *_flatten(part.get(name, ()), vocabulary.size))
+            sizes = [source["train"]["tokens"] for source in writer.sources]
+            weights = [rates[name] if rates else hi - lo for name, (lo, hi) in zip(train, sizes)]
+            writer.finish([weight / (sum(weights) or 1) for weight in weights])
+        os.rename(pathlib.Path(temporary) / "store", folder)
     return Store.open(folder)
 
 

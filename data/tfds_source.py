@@ -13,11 +13,11 @@ def shards(name: str, split: str, field: str) -> list[tuple[str, str, int, int, 
     """(folder, split, first, last + 1, bytes) of a dataset's parts, one for each stored file, in order."""
     tfds, builder = _tfds(), _builder(name)
     if field not in (builder.info.features or {}):
-        raise ValueError(f"tfds:{name}: no field {field!r}, it has {', '.join(builder.info.features)}; --field names the text")
+        raise ValueError(f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(builder.info.features))}; --field names the text")
     try:
         wanted = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     except (ValueError, KeyError, AssertionError) as error:
-        raise ValueError(f"tfds:{name}: no split {split!r}; it has {', '.join(builder.info.splits)} ({error})") from error
+        raise ValueError(f"tfds:{name}: no split {split!r}; it has {', '.join(sorted(builder.info.splits))} ({error})") from error
     found = []
     for part in wanted:
         info = builder.info.splits[part.splitname]
@@ -36,14 +36,14 @@ def read(folder: str, split: str, start: int, stop: int, field: str) -> Iterator
     tfds = _tfds()
     builder = tfds.builder_from_directory(folder)
     part = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
-    decoders = tfds.decode.PartialDecoding({field: True})
     info = builder.info.splits[split]
     each = max(info.num_bytes, 1) / max(info.num_examples, 1)
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
-        examples = builder.as_data_source(split=part, decoders=decoders)
+        examples = builder.as_data_source(split=part)
     else:
         once = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-        examples = builder.as_dataset(split=part, decoders=decoders, read_config=once, shuffle_files=False).as_numpy_iterator()
+        only = tfds.decode.PartialDecoding({field: True})
+        examples = builder.as_dataset(split=part, decoders=only, read_config=once, shuffle_files=False).as_numpy_iterator()
     for i, example in enumerate(examples, start=1):
         text = example[field]
         if not isinstance(text, (bytes, str)):
