@@ -23,5 +23,12 @@ def run(args):
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():
         print(f"  {name:<34}{size:>15,} bytes")
-    print("\n".join(["load it with", *(f"  {line}" for line in card.loading(trained.run.model, args.output))]))
+    print(
+        "\n".join(
+            [
+                "load it with",
+                *(f"  {line}" for line in card.loading(trained.run.model, trained.vocabulary, args.output)),
+            ]
+        )
+    )
     return 0

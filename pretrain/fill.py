@@ -19,7 +19,7 @@ SHORTEST = 16  # rows and mask counts are padded to powers of two, rows at least
 
 
 class Masks:
-    """Calling it with texts gives the K likeliest pieces of every mask, with their probabilities over the vocabulary."""
+    """Calling it with texts gives the K likeliest pieces of every mask, with their probabilities in the vocabulary."""
 
     def __init__(self, trained, top, batch_size):
         self.model, self.params = build(trained.run.model), trained.params
@@ -36,10 +36,13 @@ class Masks:
                 raise ValueError(f"{place}: there is no {self.mask} in {_cut(text)}")
             if len(row) > self.length:
                 raise ValueError(
-                    f"{place}: {len(row)} tokens with [CLS] and [SEP], the model reads at most {self.length}: {_cut(text)}"
+                    f"{place}: {len(row)} tokens with [CLS] and [SEP], the model reads at most {self.length}: "
+                    f"{_cut(text)}"
                 )
         answers = [None] * len(texts)
-        for batch in _batches([(_padded(len(row)), _power(len(mask))) for row, mask in zip(rows, masks)], self.batch_size):
+        for batch in _batches(
+            [(_padded(len(row)), _power(len(mask))) for row, mask in zip(rows, masks)], self.batch_size
+        ):
             for index, answer in zip(batch, self._score([rows[i] for i in batch], [masks[i] for i in batch])):
                 answers[index] = answer
         return [self._result(text, answer) for text, answer in zip(texts, answers)]
@@ -131,7 +134,7 @@ class Spans:
         return {self.names[i]: self._text(found[i]) if i in found else None for i in asked}
 
     def _text(self, ids):
-        """The ids as text; an id beyond the vocabulary, which only a little-trained model writes, is shown as unknown."""
+        """The ids as text; an id beyond the vocabulary, which a little-trained model may write, is shown as unknown."""
         known = [i if i < self.vocabulary.size else self.vocabulary.unk for i in ids]
         return self.vocabulary.decode(known).strip()
 

@@ -38,7 +38,7 @@ def run(args):
 
 
 def starting_run(model):
-    """The run that an imported model begins, for overrides to change: masked words in rows of 128, or T5's spans of 512."""
+    """The run that an imported model begins, for overrides to change: masked words in rows of 128, or T5's spans."""
     from data.config import Data
     from data.objectives import MaskedLm, SpanCorruption
     from models.config import BertConfig
@@ -75,6 +75,7 @@ def summary(args, opened, run, missing, unused):
         "next:",
         f"  python -m pretrain prepare TEXT --output STORE --vocabulary {args.workdir}/vocabulary",
         f"  python -m pretrain evaluate --workdir {args.workdir} --store STORE",
-        f"  python -m pretrain train {args.workdir}/config.json --workdir {args.workdir} data.store=STORE train.steps=N",
+        f"  python -m pretrain train {args.workdir}/config.json --workdir {args.workdir} "
+        "data.store=STORE train.steps=N",
     ]
     return "\n".join(lines)

@@ -124,8 +124,8 @@ def spell(text, result):
 def answerer(trained, top=None, length=None, batch_size=32):
     """A function (texts, places) -> [result]; `places` name the texts in errors (None: by their number).
 
-    A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece, id,
-    probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}.
+    A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
+    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}.
     """
     from models import BertConfig
     from pretrain import fill

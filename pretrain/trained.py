@@ -1,4 +1,4 @@
-"""A checkpoint together with what gives it a meaning: its configuration, its vocabulary, and what is known of its making."""
+"""A checkpoint together with what gives it a meaning: configuration, vocabulary, and what is known of its making."""
 
 import dataclasses
 import json
@@ -40,8 +40,8 @@ class Trained:
 def open_trained(workdir, step=None, report=print):
     """The newest good checkpoint of a workdir, or that of `step`, as a Trained.
 
-    Raises FileNotFoundError where there is none, and ConfigError where the workdir's vocabulary/ is not the one that the
-    checkpoint was trained with, or has more ids than the model.
+    Raises FileNotFoundError where there is none, and ConfigError where the workdir's vocabulary/ is not the one that
+    the checkpoint was trained with, or has more ids than the model.
     """
     from pretrain.checkpoint import Checkpoints, restore_params
 

@@ -9,9 +9,9 @@ from models import BertConfig
 TASKS = {"bert": "fill-mask", "t5": "text2text-generation"}
 OBJECTIVES = {
     "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
-    "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two documents), "
-    "rows of {length}",
-    "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g} on average, inputs of {inputs})",
+    "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
+    "documents), rows of {length}",
+    "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
 }
 
 
@@ -25,23 +25,25 @@ def of(trained):
         f"# A {_size(size)} {'BERT encoder' if family == 'bert' else 'T5 encoder-decoder'}\n\n{_story(trained)}",
         "\n".join(["| | |", "|-|-|", *(f"| {name} | {value} |" for name, value in _facts(trained, family, size))]),
         "## Evaluation\n\n" + _scores(trained),
-        "## Use\n\n```python\n" + "\n".join(loading(run.model, "FOLDER")) + "\n```",
+        "## Use\n\n```python\n" + "\n".join(loading(run.model, trained.vocabulary, "FOLDER")) + "\n```",
         "## Limits\n\n" + _limits(trained, family),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def loading(config, folder):
+def loading(config, vocabulary, folder):
     """Lines of Python that load an export and use it."""
     if isinstance(config, BertConfig):
         return [
             "from transformers import AutoModelForPreTraining, AutoTokenizer, pipeline",
-            f'model, tokenizer = AutoModelForPreTraining.from_pretrained("{folder}"), AutoTokenizer.from_pretrained("{folder}")',
-            f'pipeline("fill-mask", model="{folder}")("It is a [MASK].")',
+            f'model = AutoModelForPreTraining.from_pretrained("{folder}")',
+            f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
+            f'pipeline("fill-mask", model="{folder}")("It is a {vocabulary.pieces[vocabulary.mask]}.")',
         ]
     return [
         "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
-        f'model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained("{folder}"), AutoTokenizer.from_pretrained("{folder}")',
+        f'model = AutoModelForSeq2SeqLM.from_pretrained("{folder}")',
+        f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
         'ids = model.generate(**tokenizer("It is a <extra_id_0>.", return_tensors="pt"), max_new_tokens=20)',
         "print(tokenizer.decode(ids[0]))",
     ]
@@ -98,8 +100,11 @@ def _scores(trained):
 
 
 def _limits(trained, family):
-    gap = "[MASK]" if family == "bert" else "<extra_id_0>"
-    use = f"It fills gaps ({gap}); it follows no instructions and was not fitted to any task."
+    vocabulary = trained.vocabulary
+    gap = vocabulary.pieces[vocabulary.mask] if family == "bert" else "<extra_id_0>"
+    use = f"It fills gaps (`{gap}`); it follows no instructions and was not fitted to any task."
+    if trained.step and trained.run.data.objective.name == "masked_lm":
+        use += " Masked words were the only objective: the pooler and the next-sentence head learned nothing here."
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures above was measured; "
         "no licence is stated for the weights, and the licence of the data is for the reader to check."

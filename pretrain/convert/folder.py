@@ -29,8 +29,9 @@ FRACTIONS = ("F32", "F16", "BF16")  # float32 holds each of their values exactly
 FORMATS = (*FRACTIONS, "I64", "I32", "I16", "I8", "U8", "BOOL")
 UNSAFE = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin", "tf_model.h5", "flax_model.msgpack")
 CONVERT = (
-    "Cloze reads .safetensors only, since such a file may run code when it is opened. Where you trust it, convert it once: "
-    "python -c \"from transformers import AutoModelForPreTraining as A; A.from_pretrained('IN').save_pretrained('OUT')\""
+    "Cloze reads .safetensors only, since such a file may run code when it is opened. Where you trust it, convert it "
+    "once: "
+    "python -c \"import transformers as t; t.AutoModelForPreTraining.from_pretrained('IN').save_pretrained('OUT')\""
 )
 
 
@@ -52,7 +53,7 @@ def read_config(folder, report=print):
     config = read_json(folder / CONFIG, missing="is this a model that transformers saved?")
     if config.get("auto_map"):
         names = sorted(config["auto_map"]) if isinstance(config["auto_map"], dict) else [str(config["auto_map"])]
-        report(f"{folder / CONFIG}: auto_map names code of its own ({', '.join(names)}), which Cloze ignores and never runs")
+        report(f"{folder / CONFIG}: auto_map names code of its own ({', '.join(names)}), which Cloze never runs")
     return config
 
 
@@ -70,7 +71,7 @@ def read_json(path, missing="it belongs to the model"):
 
 
 class Tensors(Mapping):
-    """The tensors of a folder, by name, each read from its file when it is asked for; numbers with a fraction as float32.
+    """The tensors of a folder, by name, each read from its file when asked for; numbers with a fraction as float32.
 
     Raises FolderError on construction where a file is missing, cut off or damaged, where the index and the files
     disagree, or a tensor is in a format that float32 does not hold; so a later read does not fail half-way.
@@ -83,7 +84,9 @@ class Tensors(Mapping):
         self._formats = {}
         for path in sorted(set(self._files.values())):
             with _open(path) as file:
-                self._formats |= {name: file.get_slice(name).get_dtype() for name in file.keys() if self._files.get(name) == path}
+                self._formats |= {
+                    name: file.get_slice(name).get_dtype() for name in file.keys() if self._files.get(name) == path
+                }
         for name, held in self._formats.items():
             if held not in FORMATS:
                 raise FolderError(f"{self._files[name]}: {name} is stored as {held}; Cloze reads {', '.join(FORMATS)}")
@@ -132,7 +135,9 @@ def _indexed(index):
         held[file] = _names(path)
     for name, file in places.items():
         if name not in held[file]:
-            raise FolderError(f"{index.parent / file}: has no tensor {name}, though {index.name} says so; fetch it again")
+            raise FolderError(
+                f"{index.parent / file}: has no tensor {name}, though {index.name} says so; fetch it again"
+            )
     return {name: index.parent / file for name, file in places.items()}
 
 
@@ -147,7 +152,9 @@ def _open(path):
         file = safe_open(path, framework="np")
     except SafetensorError as error:
         size = path.stat().st_size
-        raise FolderError(f"{path}: not a whole .safetensors file of {size:,} bytes ({error}); fetch it again") from error
+        raise FolderError(
+            f"{path}: not a whole .safetensors file of {size:,} bytes ({error}); fetch it again"
+        ) from error
     with file:
         yield file
 
@@ -195,7 +202,9 @@ def check_output(output, overwrite=False):
         raise FileExistsError(f"{output}: exists and is not empty; name another folder, or add --overwrite")
     foreign = [name for name in present if name not in OURS and not SHARD.fullmatch(name)]
     if foreign:
-        raise FileExistsError(f"{output}: holds {foreign[0]}, which no export writes: not replaced; name another folder")
+        raise FileExistsError(
+            f"{output}: holds {foreign[0]}, which no export writes: not replaced; name another folder"
+        )
     return output
 
 

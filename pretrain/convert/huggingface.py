@@ -11,7 +11,7 @@ from pretrain.convert import FAMILIES, family_of, tokenizer
 from pretrain.convert.folder import CONFIG, FolderError, Tensors, read_config, replacing, write_json, write_tensors
 
 REFUSED = {
-    "T5EncoderModel": "it has no decoder, and the T5 of Cloze is trained to write; import the whole T5ForConditionalGeneration",
+    "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration",
 }
 
 
@@ -19,10 +19,10 @@ REFUSED = {
 
 
 def write_model(output, config, params, vocabulary, *, card=None, overwrite=False):
-    """Write a model as the folder `output`: safetensors, config.json, tokenizer files, README.md. Returns {file: bytes}.
+    """Write a model as the folder `output`: safetensors, configuration, tokenizer, README.md. Returns {file: bytes}.
 
-    The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids, and
-    what `folder.replacing` raises for an `output` that exists.
+    The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids,
+    and what `folder.replacing` raises for an `output` that exists.
     """
     if vocabulary.size > config.vocab:
         raise ValueError(f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)")
@@ -40,7 +40,7 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
 
 
 def generation_config(vocabulary):
-    """What `generate` starts from and ends with: T5's decoder begins with the padding id (Raffel et al. 2019's code)."""
+    """What `generate` starts from and ends with: T5's decoder begins with the padding id, as in the paper's code."""
     return {"decoder_start_token_id": 0, "eos_token_id": vocabulary.eos, "pad_token_id": vocabulary.pad}
 
 
@@ -59,7 +59,7 @@ class Opened:
     vocabulary: Vocabulary
 
     def params(self, config, init):
-        """(parameters, names of missing tensors, names of unused ones) for `config`, which may differ in how it is computed.
+        """(parameters, names of missing tensors, of unused ones) for `config`, which may differ in how it is computed.
 
         init: a traceable function that initialises such parameters; it is computed only if a head is missing, which is
         then taken from it. Raises FolderError, which names the tensor, where one is missing that is no head, or has
@@ -81,7 +81,7 @@ class Opened:
 
 
 def open_model(folder, report=print):
-    """Look through a Hugging Face folder of BERT or T5: configuration, tokenizer, and the headers of the tensors' files.
+    """Look through a Hugging Face folder of BERT or T5: configuration, tokenizer, headers of the tensors' files.
 
     `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
     that names the file, the setting or the tensor for one that cannot be imported.
@@ -124,4 +124,3 @@ def _vocabulary(folder, config):
             "the tokenizer is of another model"
         )
     return vocabulary
-

@@ -1,7 +1,7 @@
 """A SentencePiece model said again as a `tokenizers` pipeline, which gives the same ids to the same text.
 
 SentencePiece (Kudo and Richardson 2018) is what trains and what reads the corpus; `tokenizer.json` is what the world
-loads. The two libraries share the models (Kudo 2018's unigram, Sennrich et al. 2016's BPE) but not the walk from text to
+loads. The two libraries share the models (unigram, Kudo 2018; BPE, Sennrich et al. 2016) but not the walk from text to
 model input, so every step of that walk is spelled out here. Two differences remain, both by design of `tokenizers`:
 a special token written out in the text (`[MASK]`, `</s>`, `<0x41>`) becomes its id there and stays text in
 SentencePiece; and two segmentations whose scores agree to the last float32 digit may be decided differently.

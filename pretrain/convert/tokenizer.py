@@ -66,7 +66,11 @@ def write(vocabulary, family, folder, length=None):
     if vocabulary.sentinels:
         config["extra_ids"] = len(vocabulary.sentinels)
     if vocabulary.kind == "wordpiece":  # for readers of vocab.txt; tokenizer.json says the same
-        names_there = {"do_lower_case": "lowercase", "strip_accents": "strip_accents", "tokenize_chinese_chars": "chinese"}
+        names_there = {
+            "do_lower_case": "lowercase",
+            "strip_accents": "strip_accents",
+            "tokenize_chinese_chars": "chinese",
+        }
         config |= {theirs: vocabulary.options[ours] for theirs, ours in names_there.items()}
     if length is not None:
         config["model_max_length"] = length

@@ -1,6 +1,6 @@
 """Write the folders hf_*: tiny random models as transformers saves them, and hf_outputs.npz with what they compute.
 
-    python tests/goldens/make_folders.py        (needs the extra `peers`)
+python tests/goldens/make_folders.py        (needs the extra `peers`)
 """
 
 import pathlib
@@ -11,13 +11,46 @@ import torch
 import transformers
 
 HERE = pathlib.Path(__file__).parent
-WORDS = ["the", "a", "cloze", "is", "test", "in", "which", "words", "are", "left", "out", "of", "text", "reader", "gaps", "."]
-BERT = dict(vocab_size=48, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16, max_position_embeddings=24)
-T5 = dict(vocab_size=150, d_model=8, d_kv=3, d_ff=12, num_layers=2, num_decoder_layers=3, num_heads=2, decoder_start_token_id=0)
+WORDS = [
+    "the",
+    "a",
+    "cloze",
+    "is",
+    "test",
+    "in",
+    "which",
+    "words",
+    "are",
+    "left",
+    "out",
+    "of",
+    "text",
+    "reader",
+    "gaps",
+    ".",
+]
+BERT = dict(
+    vocab_size=48,
+    hidden_size=8,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=16,
+    max_position_embeddings=24,
+)
+T5 = dict(
+    vocab_size=150,
+    d_model=8,
+    d_kv=3,
+    d_ff=12,
+    num_layers=2,
+    num_decoder_layers=3,
+    num_heads=2,
+    decoder_start_token_id=0,
+)
 
 
 def models():
-    """{folder: model}. transformers 5 ties every T5 that it makes; one with tables of its own comes from a checkpoint."""
+    """{folder: model}. transformers 5 ties every T5 that it makes; one with two tables comes from a checkpoint."""
     untied = transformers.T5ForConditionalGeneration(
         transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
     )
@@ -54,12 +87,21 @@ def compute(name, model):
         if name == "hf_bert":
             segments = (np.arange(9) >= 4).astype(np.int64)[None].repeat(3, 0) * valid
             out = model(**inputs, token_type_ids=torch.tensor(segments))
-            return {"segments": segments, "words": out.prediction_logits.numpy(), "next": out.seq_relationship_logits.numpy()}
+            return {
+                "segments": segments,
+                "words": out.prediction_logits.numpy(),
+                "next": out.seq_relationship_logits.numpy(),
+            }
         targets, _ = rows(model.config.vocab_size)
         targets = np.roll(targets, 2, axis=1)[:, :7]
         out = model(**inputs, labels=torch.tensor(targets))
         written = model.generate(**inputs, max_new_tokens=6, do_sample=False, use_cache=False)
-        return {"targets": targets, "words": out.logits.numpy(), "loss": out.loss.numpy(), "written": written.numpy()[:, 1:]}
+        return {
+            "targets": targets,
+            "words": out.logits.numpy(),
+            "loss": out.loss.numpy(),
+            "written": written.numpy()[:, 1:],
+        }
 
 
 def tokenizer(name):
@@ -84,7 +126,9 @@ def main():
         model.save_pretrained(folder)
         tokenizer(name).save_pretrained(folder)
         ids, valid = rows(model.config.vocab_size)
-        outputs |= {f"{name}/{key}": value for key, value in {"ids": ids, "valid": valid, **compute(name, model)}.items()}
+        outputs |= {
+            f"{name}/{key}": value for key, value in {"ids": ids, "valid": valid, **compute(name, model)}.items()
+        }
     np.savez_compressed(HERE / "hf_outputs.npz", **outputs)
 
 

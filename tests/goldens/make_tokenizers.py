@@ -2,7 +2,7 @@
 
     python tests/goldens/make_tokenizers.py        (needs the extra `peers`)
 
-The pieces are kept, not the model files: a SentencePiece model is mostly its normalisation table, which the library has.
+The pieces are kept, not the model files: a SentencePiece model is mostly its table of rules, which the library has.
 """
 
 import json
@@ -37,7 +37,18 @@ TEXTS = [
     "ｶﾞｷﾞ ㍿",
     "unseen: ჯ ᚠ",
 ]
-WORDPIECE = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz0123456789.,;:!?", "the", "read", "word", "##s"]
+WORDPIECE = [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "[MASK]",
+    *"abcdefghijklmnopqrstuvwxyz0123456789.,;:!?",
+    "the",
+    "read",
+    "word",
+    "##s",
+]
 WORDPIECE += [f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz0123456789"] + ["##er", "##ing", "東", "京"]
 
 
@@ -87,7 +98,11 @@ def main():
             "ids": [theirs(text)["input_ids"] for text in TEXTS],
             "gap": theirs("the [MASK]. the <extra_id_0>.")["input_ids"],
             "pair": [pair["input_ids"], pair.get("token_type_ids")],
-            "specials": {key: theirs.convert_tokens_to_ids(value) for key, value in theirs.special_tokens_map.items() if isinstance(value, str)},
+            "specials": {
+                key: theirs.convert_tokens_to_ids(value)
+                for key, value in theirs.special_tokens_map.items()
+                if isinstance(value, str)
+            },
             "size": len(theirs),
         }
     (HERE / "tokenizers.json").write_text(json.dumps(goldens, ensure_ascii=False, indent=None) + "\n", encoding="utf-8")

@@ -84,7 +84,14 @@ def rows(size, B=3, L=12):
 
 def test_files(exported):
     config, params, vocabulary, folder = exported
-    common = {"README.md", "config.json", "model.safetensors", "special_tokens_map.json", "spiece.model", "tokenizer.json"}
+    common = {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+        "special_tokens_map.json",
+        "spiece.model",
+        "tokenizer.json",
+    }
     common |= {"tokenizer_config.json"} | ({"generation_config.json"} if isinstance(config, T5Config) else set())
     assert {path.name for path in folder.iterdir()} == common
     with safe_open(folder / "model.safetensors", framework="np") as file:
@@ -109,7 +116,9 @@ def test_the_order_of_layers_does_not_depend_on_scan(vocabularies, tmp_path):
         again, *_ = opened.params(flat, initialiser(starting_run(flat)))
         write_model(tmp_path / f"{name}_unrolled", flat, again, vocabularies[name])
         unrolled = load_file(tmp_path / f"{name}_unrolled" / "model.safetensors")
-        assert rolled.keys() == unrolled.keys() and all(rolled[key].tobytes() == unrolled[key].tobytes() for key in rolled)
+        assert rolled.keys() == unrolled.keys() and all(
+            rolled[key].tobytes() == unrolled[key].tobytes() for key in rolled
+        )
 
 
 def test_a_model_smaller_than_its_vocabulary_is_refused(vocabularies, tmp_path):
@@ -129,7 +138,9 @@ def workdir(vocabularies, tmp_path_factory):
     path = tmp_path_factory.mktemp("run") / "w"
     start_workdir(path, starting_run(BERT), shaken(BERT), vocabularies["bert"])
     row = {"step": 0, "loss": 5.0, "heldout_loss": 4.25, "heldout_masked_lm_accuracy": 0.125}
-    (path / "metrics.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row | {"step": 9, "heldout_loss": 1.0}) + "\n")
+    (path / "metrics.jsonl").write_text(
+        json.dumps(row) + "\n" + json.dumps(row | {"step": 9, "heldout_loss": 1.0}) + "\n"
+    )
     return path
 
 
@@ -143,7 +154,9 @@ def test_the_verb_says_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsy
     assert card.startswith("---\nlibrary_name: transformers\npipeline_tag: fill-mask\n")
     size = sum(leaf.size for leaf in jax.tree.leaves(shaken(BERT)))
     assert f"| parameters | {size:,} |" in card
-    assert "| loss | 4.25 |" in card and "| masked lm accuracy | 0.125 |" in card  # and not step 9's, which is not this checkpoint
+    assert (
+        "| loss | 4.25 |" in card and "| masked lm accuracy | 0.125 |" in card
+    )  # and not step 9's, which is not this checkpoint
     assert "72 pieces" in card and "at step 0:" in card
 
     assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 2
@@ -213,7 +226,9 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     segments, masked, follows = (np.arange(12) > 5) * valid, (np.arange(12) % 3 == 1) & valid, np.array([0, 1, 0])
     with torch.no_grad():
         theirs = model(
-            **tensors(input_ids=ids, attention_mask=valid, token_type_ids=segments, labels=np.where(masked, targets, -100)),
+            **tensors(
+                input_ids=ids, attention_mask=valid, token_type_ids=segments, labels=np.where(masked, targets, -100)
+            ),
             **tensors(next_sentence_label=follows),
         )
     words, following = build(config).apply({"params": params}, ids, valid, segments.astype(np.int32))
@@ -239,7 +254,9 @@ def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
 
 def test_what_transformers_saves_again_is_imported_again(exported, transformers, tmp_path):
     config, params, vocabulary, folder = exported
-    kind = transformers.BertForPreTraining if isinstance(config, BertConfig) else transformers.T5ForConditionalGeneration
+    kind = (
+        transformers.BertForPreTraining if isinstance(config, BertConfig) else transformers.T5ForConditionalGeneration
+    )
     load(kind, folder).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     opened = huggingface.open_model(tmp_path)

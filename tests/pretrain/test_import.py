@@ -1,4 +1,4 @@
-"""A folder that transformers saved becomes a run: the same logits, the same tensors when exported, or a clear refusal."""
+"""A folder that transformers saved becomes a run: the same logits, the same tensors again, or a clear refusal."""
 
 import json
 import pathlib
@@ -55,7 +55,9 @@ def folder(tmp_path):
 def rewrite(folder, change):
     """Save the tensors of a folder as `change` returns them."""
     tensors = load_file(folder / "model.safetensors")
-    save_file({key: np.ascontiguousarray(array) for key, array in change(tensors).items()}, folder / "model.safetensors")
+    save_file(
+        {key: np.ascontiguousarray(array) for key, array in change(tensors).items()}, folder / "model.safetensors"
+    )
 
 
 def settings(folder, **changes):
@@ -128,7 +130,10 @@ def masked(tensors):
 
 def old(tensors):
     """Norms as they were called in 2018."""
-    return {key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array for key, array in tensors.items()}
+    return {
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        for key, array in tensors.items()
+    }
 
 
 def classifier(tensors):
@@ -175,7 +180,9 @@ def documents(vocabulary, count, seed):
     return [[rng.choice(plain, rng.integers(5, 12)).tolist() for _ in range(6)] for _ in range(count)]
 
 
-@pytest.mark.parametrize("name, objective", (("hf_bert", ("length=16", "predictions=3")), ("hf_t5_v1_1", ("inputs=24",))))
+@pytest.mark.parametrize(
+    "name, objective", (("hf_bert", ("length=16", "predictions=3")), ("hf_t5_v1_1", ("inputs=24",)))
+)
 def test_imported_evaluated_trained_exported(name, objective, tmp_path, capsys):
     """The way of a user: import, evaluate, go on training, export; before training the export is the import."""
     w, store = tmp_path / "w", tmp_path / "store"
@@ -201,12 +208,17 @@ def test_imported_evaluated_trained_exported(name, objective, tmp_path, capsys):
     assert main(["export", "--workdir", str(w), "--output", str(tmp_path / "trained")]) == 0
     trained = load_file(tmp_path / "trained" / "model.safetensors")
     assert trained.keys() == before.keys() and any(trained[key].tobytes() != before[key].tobytes() for key in before)
-    assert f"come from `{name}`; trained further with Cloze, for 2 steps" in (tmp_path / "trained" / "README.md").read_text()
+    card = (tmp_path / "trained" / "README.md").read_text()
+    assert f"come from `{name}`; trained further with Cloze, for 2 steps" in card
+    assert ("next-sentence head learned nothing here" in card) == (name == "hf_bert")
+    assert "40 documents" in card and "None was made during training." in card
 
 
 def test_what_was_not_there_is_said(folder, tmp_path, capsys):
     theirs = folder("hf_bert")
-    rewrite(theirs, lambda tensors: {key: array.astype(ml_dtypes.bfloat16) for key, array in classifier(tensors).items()})
+    rewrite(
+        theirs, lambda tensors: {key: array.astype(ml_dtypes.bfloat16) for key, array in classifier(tensors).items()}
+    )
     settings(theirs, auto_map={"AutoModel": "modeling.Custom"}, architectures=["BertForSequenceClassification"])
     assert main(["import", str(theirs), "--workdir", str(tmp_path / "w"), "model.dropout=0"]) == 0
     said = capsys.readouterr().out
@@ -260,16 +272,28 @@ REFUSALS = {
     "broken config": (lambda folder: (folder / "config.json").write_text("{"), "config.json: not JSON"),
     "another family": (lambda folder: settings(folder, model_type="roberta"), "model_type 'roberta'.*bert and t5"),
     "no family": (lambda folder: settings(folder, model_type=None), "model_type None"),
-    "encoder of T5": (lambda folder: settings(folder, architectures=["T5EncoderModel"]), "T5EncoderModel: it has no decoder"),
+    "encoder of T5": (
+        lambda folder: settings(folder, architectures=["T5EncoderModel"]),
+        "T5EncoderModel: it has no decoder",
+    ),
     "unknown setting": (lambda folder: settings(folder, hidden_act="swish"), "config.json: hidden_act is 'swish'"),
     "wrong type": (lambda folder: settings(folder, hidden_size="8"), "hidden_size is '8'"),
     "no size": (lambda folder: settings(folder, num_hidden_layers=3), "layer.2"),
     "too few layers": (lambda folder: settings(folder, num_hidden_layers=1), "layer.1"),
-    "missing tensor": (without("bert.encoder.layer.1.output.dense.weight"), "missing bert.encoder.layer.1.output.dense.weight"),
+    "missing tensor": (
+        without("bert.encoder.layer.1.output.dense.weight"),
+        "missing bert.encoder.layer.1.output.dense.weight",
+    ),
     "half a head": (without("cls.predictions.transform.dense.bias"), "missing cls.predictions.transform.dense.bias"),
-    "wrong shape": (shaped("bert.encoder.layer.0.output.dense.weight", (8, 15)), r"output.dense.weight has shape \[8, 15\]"),
+    "wrong shape": (
+        shaped("bert.encoder.layer.0.output.dense.weight", (8, 15)),
+        r"output.dense.weight has shape \[8, 15\]",
+    ),
     "larger vocabulary": (lambda folder: settings(folder, vocab_size=60), "word_embeddings.weight has shape"),
-    "another tokenizer": (lambda folder: settings(folder, vocab_size=40), "tokenizer has 47 ids, but vocab_size.* is 40"),
+    "another tokenizer": (
+        lambda folder: settings(folder, vocab_size=40),
+        "tokenizer has 47 ids, but vocab_size.* is 40",
+    ),
     "no tokenizer": (untokenized, "no vocabulary here"),
 }
 

@@ -69,7 +69,9 @@ def test_arrays_that_are_views_are_written_right(tmp_path):
 
 def test_half_precision_becomes_float32_exactly(tmp_path):
     values = np.array([1.0, 3.140625, -0.0078125, 0.0], np.float32)
-    save_file({"half": values.astype(np.float16), "brain": values.astype(ml_dtypes.bfloat16)}, tmp_path / "model.safetensors")
+    save_file(
+        {"half": values.astype(np.float16), "brain": values.astype(ml_dtypes.bfloat16)}, tmp_path / "model.safetensors"
+    )
     tensors = Tensors(tmp_path)
     assert tensors.formats() == ("BF16", "F16")
     for name in tensors:
@@ -123,7 +125,17 @@ def index(folder, places):
 
 @pytest.mark.parametrize(
     "file",
-    ("../x.safetensors", "/etc/passwd", "sub/x.safetensors", "..\\x.safetensors", "..", "", "x.bin", "x.safetensors\0", "./x.safetensors"),
+    (
+        "../x.safetensors",
+        "/etc/passwd",
+        "sub/x.safetensors",
+        "..\\x.safetensors",
+        "..",
+        "",
+        "x.bin",
+        "x.safetensors\0",
+        "./x.safetensors",
+    ),
 )
 def test_an_index_cannot_leave_its_folder(model, file):
     save_file(TENSORS, model.parent / "x.safetensors")
@@ -169,7 +181,12 @@ def test_wrong_folders(tmp_path):
         read_config(tmp_path / "absent")
     with pytest.raises(FolderError, match="no config.json"):
         read_config(tmp_path)
-    for content, word in (("{", "not JSON"), ("[1]", "holds list"), ('{"a": \xff', "not JSON"), ("[" * 100_000, "not JSON")):
+    for content, word in (
+        ("{", "not JSON"),
+        ("[1]", "holds list"),
+        ('{"a": \xff', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+    ):
         (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
         with pytest.raises(FolderError, match=f"config.json: .*{word}"):
             read_config(tmp_path)

@@ -90,7 +90,15 @@ def test_every_row_has_its_own_answers(bert):
     """Rows of many lengths and numbers of masks, in any order and batch size: as one at a time."""
     trained = open_trained(bert)
     trained.params["word"]["bias"] = trained.params["word"]["bias"] * 0
-    texts = ["[MASK]", "the [MASK] fox", "[MASK] [MASK] [MASK]", "A cloze is a [MASK] in which words are [MASK].", "a [MASK]", "[MASK].", "x [MASK]"]
+    texts = [
+        "[MASK]",
+        "the [MASK] fox",
+        "[MASK] [MASK] [MASK]",
+        "A cloze is a [MASK] in which words are [MASK].",
+        "a [MASK]",
+        "[MASK].",
+        "x [MASK]",
+    ]
     together = fill.Masks(trained, 4, 3)(texts, [None] * len(texts))
     alone = [fill.Masks(trained, 4, 1)([text], [None])[0] for text in texts]
     for text, a, b in zip(texts, together, alone):
@@ -194,7 +202,10 @@ def test_spans_are_told_apart(t5):
     row = word("the") + [s[0]] + word("fox") + [s[1], s[2], 1]
     written = [*word("lost"), s[0], *word("quick brown"), s[2], *word("dog"), 255, s[7], *word("no"), 1, *word("late")]
     assert spans._spans(row, written) == {"<extra_id_0>": "quick brown", "<extra_id_1>": None, "<extra_id_2>": "dog ⁇"}
-    assert fill._close("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None}) == "a b c <extra_id_1>"
+    assert (
+        fill._close("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
+        == "a b c <extra_id_1>"
+    )
 
 
 def test_spans_of_a_workdir(t5, say):
@@ -209,7 +220,12 @@ def test_spans_of_a_workdir(t5, say):
 
 def test_rows_written_together_are_written_as_alone(t5):
     trained = open_trained(t5)
-    rows = [ids.ids for ids in fill.Spans(trained, 6, 8).tokenizer.encode_batch(["a <extra_id_0>", "the words " * 4, "fox", "x " * 17])]
+    rows = [
+        ids.ids
+        for ids in fill.Spans(trained, 6, 8).tokenizer.encode_batch(
+            ["a <extra_id_0>", "the words " * 4, "fox", "x " * 17]
+        )
+    ]
     for row, together in zip(rows, fill.Spans(trained, 6, 8)._write(rows)):
         assert fill.Spans(trained, 6, 1)._write([row]) == [together]
 
