@@ -339,6 +339,8 @@ def test_goldens_are_what_their_script_makes(tmp_path):
     spec.loader.exec_module(script)
     script.HERE = tmp_path
     script.main()
-    assert json.loads((tmp_path / "tokenizers.json").read_text()) == json.loads(
-        (GOLDENS / "tokenizers.json").read_text()
+    made, kept = (
+        json.loads((folder / "tokenizers.json").read_text(encoding="utf-8")) for folder in (tmp_path, GOLDENS)
     )
+    assert made.pop("transformers") and kept.pop("transformers")  # its version
+    assert made == kept
