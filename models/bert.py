@@ -40,7 +40,7 @@ class Embeddings(nn.Module):
         if L > c.length:
             raise ValueError(f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)")
         x_BLD = self.words(tokens_BL) + self.positions.embedding[:L]
-        # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one after the other.
+        # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
         table_SD = self.segments.embedding
         x_BLD += jax.nn.one_hot(segments_BL, c.segments, dtype=table_SD.dtype) @ table_SD
         return self.drop(self.norm(x_BLD), deterministic=not train)
@@ -88,8 +88,8 @@ class WordHead(nn.Module):
 class BertForPretraining(nn.Module):
     """Masked words and next sentence.
 
-    tokens_BL, segments_BL, positions_BP: int32; valid_BL: bool, False on padding. Returns float32 logits: of the words at
-    `positions_BP` [B, P, V], or at every position [B, L, V] without them, and [B, 2] of "B follows A" (0) or not (1).
+    tokens_BL, segments_BL, positions_BP: int32; valid_BL: bool, False on padding. Returns float32 logits: of the words
+    at `positions_BP` [B, P, V], or everywhere [B, L, V] without them; and [B, 2] of "B follows A" (0) or not (1).
     """
 
     config: BertConfig

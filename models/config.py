@@ -8,7 +8,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class BertConfig:
-    """BERT-base; `width` is the paper's hidden size H, `depth` its L, `heads` its A. BERT-large: 1024, 24, 16, mlp 4096."""
+    """BERT-base; `width` is the paper's hidden size H, `depth` its L, `heads` its A. Large: 1024, 24, 16, mlp 4096."""
 
     vocab: int = 30522
     length: int = 512  # the longest row: positions are learned
@@ -29,7 +29,7 @@ class BertConfig:
 
 @dataclasses.dataclass(frozen=True)
 class T5Config:
-    """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, not tied, mlp 2048."""
+    """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, untied, mlp 2048."""
 
     vocab: int = 32128
     width: int = 768

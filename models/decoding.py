@@ -13,9 +13,9 @@ import jax.numpy as jnp
 def generate(model, params, inputs_BM, inputs_valid_BM, *, length, start=0, end=1, pad=0):
     """The likeliest next id, again and again, from an encoder-decoder: int32 [B, T = length].
 
-    model: a Linen module with the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with `start`, which
-    is left out, and ends with `end`, after which it is filled with `pad`. Stops when all rows have ended. The inputs are read
-    once; each step reads all that was written again.
+    model: a Linen module with the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with
+    `start`, which is left out, and ends with `end`, behind which stands `pad`. Stops when all rows have ended. The
+    inputs are read once; each step reads all that was written again.
     """
     apply = partial(model.apply, {"params": params})
     memory_BMD = apply(inputs_BM, inputs_valid_BM, method="encode")

@@ -26,8 +26,9 @@ from models.layers.wiring import PreNormLayer
 def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
     """The bucket of each distance (key position - query position), an int array of any shape (section 2.1).
 
-    Near distances have a bucket each; farther ones share buckets that grow with the logarithm, and all from `max_distance`
-    on share the last. Half of the buckets are for keys that lie ahead, or none if the reader is not `bidirectional`.
+    Near distances have a bucket each; farther ones share buckets that grow with the logarithm, and all from
+    `max_distance` on share the last. Half of the buckets are for keys that lie ahead, or none without `bidirectional`.
+    Raises ValueError where there are too few buckets, or `max_distance` is not beyond the near ones.
     """
     if bidirectional:
         buckets //= 2
@@ -36,7 +37,10 @@ def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
         ahead, distance = 0, np.maximum(-distance, 0)
     near = buckets // 2
     if near < 1 or max_distance <= near:
-        raise ValueError(f"{buckets} buckets a direction do not reach a max_distance of {max_distance}; it must exceed half of them, which must be at least 1")
+        raise ValueError(
+            f"max_distance {max_distance} is not beyond the {near} near distances of {buckets} buckets a direction: "
+            "there must be at least 2 buckets, and a larger max_distance"
+        )
     octaves = np.log(np.maximum(distance, 1).astype(np.float32) / near) / math.log(max_distance / near)
     far = near + (octaves * (buckets - near)).astype(np.int32)
     return ahead + np.where(distance < near, distance, np.minimum(far, buckets - 1))
@@ -53,16 +57,14 @@ class RelativeBias(nn.Module):
         c = self.config
         table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.heads))
         distance_R = np.arange(1 - L, M)
-        bucket_R = bucket(
-            distance_R, bidirectional=self.bidirectional, buckets=c.buckets, max_distance=c.max_distance
-        )
+        bucket_R = bucket(distance_R, bidirectional=self.bidirectional, buckets=c.buckets, max_distance=c.max_distance)
         return shear(table[bucket_R].T, L)[None]
 
 
 def shear(bias_HR, L):
     """[H, L, M] whose entry (l, m) is that of distance m - l, from [H, R = L + M - 1] of distances 1 - L ... M - 1.
 
-    Rows that are one entry longer than they are read slide by one from row to row: no gather, so no scatter in the gradient.
+    Copies that are one entry too long slide by one from row to row: no gather, whose gradient would be a scatter.
     """
     H, R = bias_HR.shape
     flat = jnp.tile(jnp.pad(bias_HR, ((0, 0), (0, 1))), L)
@@ -70,9 +72,9 @@ def shear(bias_HR, L):
 
 
 class T5(nn.Module):
-    """inputs_BM, targets_BL: int32 ids; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets.
+    """inputs_BM, targets_BL: int32; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets.
 
-    Dropout falls where the paper's code drops, and as there it drops a feature of a row at all positions at once.
+    Dropout falls where the paper's code drops, and as there it drops at all positions of a row at once.
     """
 
     config: T5Config

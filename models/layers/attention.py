@@ -16,7 +16,7 @@ from models.layers.linear import TRUNCATED, Dense, Init, Part
 def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None):
     """softmax(scale * q k' + bias) v, where mask is True; the softmax in float32, the result in the type of v.
 
-    mask: bool, bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: applied to the weights.
+    mask: bool, bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: done to the weights.
     A position that may read nothing gets the mean of all v, which is finite and so harmless to weigh with 0 later.
     """
     scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
 Init = nn.initializers.Initializer
 
-# N(0, 0.02) cut at two standard deviations and not rescaled, as BERT's own code draws it: the weights' deviation is 0.0176.
+# A normal of 0.02 cut at two deviations and not rescaled, as BERT's own code draws it: what is left deviates by 0.0176.
 TRUNCATED = nn.initializers.truncated_normal(0.02)
-# N(0, 1/n) for a kernel that sums n terms: the output is as large as the input.
+# A variance of 1/n for a kernel that sums n terms: the output is as large as the input.
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
 

@@ -1,7 +1,7 @@
 """Ours and theirs: one table of names and layouts a family, read forwards to export and backwards to import.
 
-Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init_params)`, `hf_config(config, vocabulary)`
-and `our_config(hf_config)`. Nothing here imports JAX, torch or transformers.
+Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init_params)`, `our_config(hf_config)` and
+`hf_config(config, vocabulary)`. The tables import no JAX, torch or transformers.
 """
 
 from models.config import BertConfig, T5Config

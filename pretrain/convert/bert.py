@@ -60,9 +60,10 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a BERT with any head, or none; a missing head stays as initialised.
+    """(parameters, table.Report) from {name: array} of a BERT with all heads, some or none.
 
-    Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
+    A missing head stays as initialised. Raises ValueError that names what is missing, has no place, or has the wrong
+    shape or type.
     """
     prefixed = any(name.startswith("bert.") for name in tensors)  # a bare BertModel has no prefix
 

@@ -6,7 +6,7 @@ import dataclasses
 def read(hf_config, kind, fields, fixed):
     """{our field: value} for the dataclass `kind` from the dict of a config.json.
 
-    fields: rows of (our field, their key, what an absent key means); fixed: {their key: the one value that is supported}.
+    fields: rows of (our field, their key, what an absent key means); fixed: {their key: the only supported value}.
     Raises ValueError that names the key, the value seen, and what is allowed.
     """
     hf_config = present(hf_config)

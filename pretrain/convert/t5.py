@@ -87,8 +87,8 @@ def to_hf(config, params):
 def from_hf(config, tensors, init_params):
     """(parameters, table.Report) from {name: array} of a T5 with encoder and decoder.
 
-    An output table that is missing is the input's, as in transformers. Raises ValueError that names what is missing, has no
-    place, or has the wrong shape or type.
+    An output table that is missing is the input's, as in transformers. Raises ValueError that names what is missing,
+    has no place, or has the wrong shape or type.
     """
     tensors = table.merge_copies(tensors, COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}))
     if not config.tied and "lm_head.weight" not in set(tensors):
@@ -98,9 +98,11 @@ def from_hf(config, tensors, init_params):
 
 
 def hf_config(config, vocabulary):
-    """The dict of config.json. Raises ValueError unless the vocabulary pads with id 0, with which the decoder begins."""
+    """The dict of config.json. Raises ValueError unless the vocabulary pads with id 0, as the decoder begins."""
     if vocabulary.pad != 0:
-        raise ValueError(f"T5's decoder begins with the padding id, which must be 0; this vocabulary's is {vocabulary.pad}")
+        raise ValueError(
+            f"T5's decoder begins with the padding id, which must be 0; this vocabulary's is {vocabulary.pad}"
+        )
     return {
         "architectures": ["T5ForConditionalGeneration"],
         **settings.write(config, FIELDS, FIXED),

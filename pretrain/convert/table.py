@@ -1,7 +1,7 @@
 """Two names for one parameter: a table of rules, read forwards to export and backwards to import.
 
-A rule is (our path, their name, layout). Where our path has `layers`, their name has `{i}`, and the rule stands for every
-layer of that stack, whether ours are scanned (one leaf with a leading axis of layers) or not (`layer_0`, `layer_1`, ...).
+A rule is (our path, their name, layout). Where our path has `layers`, their name has `{i}`, and the rule stands for
+every layer of that stack, whether ours are scanned (a leaf has a leading axis of layers) or not (`layer_0`, ...).
 
 D width   H heads   K head width
 """
@@ -97,7 +97,10 @@ def unflatten(leaves):
 
 
 def unrolled(params, depths):
-    """{our unrolled path: leaf}; a scanned leaf is cut along its axis of layers. Raises ValueError if that is not the depth."""
+    """{our unrolled path: leaf}; a scanned leaf is cut along its axis of layers.
+
+    Raises ValueError where that is not as long as the stack is deep.
+    """
     leaves = {}
     for path, leaf in flatten(params).items():
         leaf = np.asarray(leaf)  # at once, not layer by layer, from a device
@@ -145,7 +148,8 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     """
     expanded, leaves = expand(rules, depths), unrolled(init_params, depths)
     if leaves.keys() != expanded.keys():
-        raise ValueError(f"the initial parameters are not those of the configuration: {some(leaves.keys() ^ expanded.keys())}")
+        odd = some(leaves.keys() ^ expanded.keys())
+        raise ValueError(f"the initial parameters are not those of the configuration: {odd}")
     names, there = {theirs for theirs, _ in expanded.values()}, set(tensors)  # `in` a mapping may load a tensor
     missing, unused = names - there, there - names
     absent = tuple(head for head in heads if all(name in missing for name in names if name.startswith(head)))

@@ -1,6 +1,6 @@
-"""What `transformers` computes, as small files: `python tests/goldens/make.py` writes them, and tests compare without torch.
+"""What `transformers` computes, as small files that tests read without torch: python tests/goldens/make.py writes them.
 
-A file holds the tensors `weights.NAME` and the file's `config` (as transformers saved both), `inputs.KEY` and `outputs.KEY`.
+A file holds the `config` and the tensors `weights.NAME` as transformers saved them, `inputs.KEY` and `outputs.KEY`.
 Needs the `peers` extra. The models are random and tiny, but nothing in them is zero, one or alike, so no mistake hides.
 """
 
@@ -174,7 +174,9 @@ def main():
     for name, (kind, settings) in CASES.items():
         config, *parts = case(kind, settings)
         named = zip(("weights", "inputs", "outputs"), parts, strict=True)
-        tensors = {f"{part}.{key}": np.ascontiguousarray(value) for part, values in named for key, value in values.items()}
+        tensors = {
+            f"{part}.{key}": np.asarray(value, order="C") for part, values in named for key, value in values.items()
+        }
         save_file(tensors, HERE / f"{name}.safetensors", metadata={"config": json.dumps(config), "source": source})
     save_file(buckets(), HERE / "t5_buckets.safetensors", metadata={"source": source})
     for path in sorted(HERE.glob("*.safetensors")):

@@ -14,14 +14,12 @@ from models import BertConfig, T5Config, build
 from pretrain.convert import table
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
-T5 = T5Config(
-    vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20
-)
+T5 = T5Config(vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20)
 
 
 @functools.cache
 def made(config):
-    """(module, random parameters), of which no bias is 0 and no scale 1; by numpy, since nothing has to be compiled so."""
+    """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
     extra = (ids,) if type(config) is T5Config else ()
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), ids, ids > 0, *extra))["params"]

@@ -24,7 +24,7 @@ def writer(make, t5_config):
 
 @pytest.fixture(scope="module")
 def slowly(writer):
-    """Seven words a row by the model's own call, which shifts by itself: no `encode`, no `decode`, no loop on the device."""
+    """Seven words a row by the model's own call, which shifts by itself: no `encode` or `decode`, no device loop."""
     model, params = writer
     score = jax.jit(lambda targets: model.apply({"params": params}, INPUTS, VALID, targets))
     written = np.zeros((3, 7), np.int32)

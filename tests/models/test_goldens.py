@@ -39,9 +39,8 @@ def test_logits_and_hidden_states(case):
     batch, expected = found.inputs, found.outputs
     if found.config["model_type"] == "bert":
         read = batch["tokens"], batch["valid"], batch["segments"]
-        run, encode = partial(model.apply, {"params": params}), partial(model.apply, {"params": params}, method="encode")
-        words, following = jax.jit(run)(*read)
-        hidden, _ = jax.jit(encode)(*read)
+        words, following = jax.jit(partial(model.apply, {"params": params}))(*read)
+        hidden, _ = jax.jit(partial(model.apply, {"params": params}, method="encode"))(*read)
         np.testing.assert_allclose(following, expected["next"], atol=1e-5)
         there = batch["valid"][..., None]
     else:

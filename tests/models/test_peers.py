@@ -99,9 +99,8 @@ def test_ours_to_theirs(goldens, tmp_path, make, bert_config, t5_config, kind, s
     kinds = {"bert": transformers.BertForPreTraining, "t5": transformers.T5ForConditionalGeneration}
     theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
-    inputs, outputs = {"bert": (goldens.bert_inputs, goldens.bert_outputs), "t5": (goldens.t5_inputs, goldens.t5_outputs)}[family]
-    batch = inputs(config.vocab)
-    expected = outputs(theirs.eval(), batch)
+    batch = getattr(goldens, f"{family}_inputs")(config.vocab)
+    expected = getattr(goldens, f"{family}_outputs")(theirs.eval(), batch)
     words, value = compute(model, params, LOSSES[OBJECTIVES[family]], batch)
     np.testing.assert_allclose(words, expected["words"], atol=1e-4)
     assert abs(value - expected["loss"]) < 1e-5
@@ -117,4 +116,4 @@ def test_goldens_are_what_the_script_writes(goldens, golden):
         for part, expected in (("weights", weights), ("inputs", batch), ("outputs", outputs)):
             assert getattr(found, part).keys() == expected.keys()
             for key, value in expected.items():
-                np.testing.assert_allclose(getattr(found, part)[key].squeeze(), np.squeeze(value), atol=1e-5, err_msg=f"{name} {key}")
+                np.testing.assert_allclose(getattr(found, part)[key], value, atol=1e-5, err_msg=f"{name} {key}")

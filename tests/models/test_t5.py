@@ -41,8 +41,9 @@ def test_published_sizes(config, published):
 
 
 def test_initialisation():
-    """Of the paper's code: 1 over the root of what is summed; a query's also over the root of K, in place of the score's."""
-    config = T5Config(vocab=400, width=64, depth=2, decoder_depth=2, heads=4, head_width=24, mlp=160, gated=True, tied=False)
+    """Of the paper's code: 1 over the root of what is summed; for queries also over that of K, as scores are not."""
+    shape = {"vocab": 400, "width": 64, "depth": 2, "decoder_depth": 2, "heads": 4, "head_width": 24, "mlp": 160}
+    config = T5Config(**shape, gated=True, tied=False)
     deviations = {
         "words/embedding": 1.0,
         "query/kernel": (64 * 24) ** -0.5,
@@ -59,7 +60,7 @@ def test_initialisation():
         if path.endswith("scale"):
             assert (leaf == 1).all(), path
             continue
-        deviation = deviations.pop(path) if path in deviations else next(v for k, v in deviations.items() if path.endswith(k))
+        (deviation,) = (deviation for end, deviation in deviations.items() if path.endswith(end))
         assert abs(leaf.std() / deviation - 1) < (0.03 if leaf.size > 5000 else 0.25), path
 
 
@@ -244,7 +245,7 @@ def test_randomness_only_when_training(make, t5_config):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_activations_follow_the_parameters_type(make, t5_config, tied):
-    """With bfloat16 parameters, hidden states and gradients are bfloat16; logits are float32, and more than 8 bits of it."""
+    """With bfloat16 parameters, hidden states and gradients are bfloat16; logits are float32, in more than 8 bits."""
     model, params = make(dataclasses.replace(t5_config, tied=tied, gated=not tied))
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     states = jax.eval_shape(partial(model.apply, method="encode"), {"params": low}, INPUTS, VALID)

@@ -202,7 +202,8 @@ def test_half_a_head_is_no_head(tensors):
 
 
 def test_t5_without_a_decoder_is_refused():
-    tensors = {name: tensor for name, tensor in t5.to_hf(T5, random_params(T5)).items() if not name.startswith("decoder")}
+    whole = t5.to_hf(T5, random_params(T5))
+    tensors = {name: tensor for name, tensor in whole.items() if not name.startswith("decoder")}
     with pytest.raises(ValueError, match=r"missing decoder\.block\.0.* and \d+ more"):
         t5.from_hf(T5, tensors, random_params(T5))
 
@@ -229,7 +230,9 @@ def test_quantised_weights_are_refused(tensors, kind):
 
 def test_two_tensors_for_one_place_are_named(tensors):
     tensors["bert.embeddings.LayerNorm.gamma"] = tensors["bert.embeddings.LayerNorm.weight"]
-    with pytest.raises(ValueError, match=r"bert\.embeddings\.LayerNorm\.weight and bert\.embeddings\.LayerNorm\.gamma are two"):
+    with pytest.raises(
+        ValueError, match=r"embeddings\.LayerNorm\.weight and bert\.embeddings\.LayerNorm\.gamma are two"
+    ):
         imported(tensors)
 
 
