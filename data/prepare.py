@@ -286,8 +286,8 @@ def _rates(request: Request, sizes: list[int]) -> list[float]:
 
 
 def _smallest(parts: list[tuple[int, str]], size: float) -> list[tuple[int, str]]:
-    """The parts with the lowest hashes that fit into `size` bytes, at least one."""
-    parts = sorted(parts)
+    """The parts with the lowest hashes that fit into `size` bytes, at least one; what occurs often counts once."""
+    parts = sorted(set(parts))
     ends = np.cumsum([len(text.encode()) for _, text in parts])
     return parts[: max(1, int(np.searchsorted(ends, size, "right")))]
 

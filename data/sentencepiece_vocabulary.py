@@ -14,6 +14,7 @@ from typing import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
 
 from data.vocabulary import SENTINELS, Vocabulary, is_unused
 
@@ -135,7 +136,19 @@ def train_sentencepiece(
         )  # fmt: skip
     except RuntimeError as error:
         raise ValueError(_training_error(str(error), size, appended)) from error
-    return SentencePieceVocabulary(out.getvalue(), appended)
+    return SentencePieceVocabulary(_rounded(out.getvalue()), appended)
+
+
+def _rounded(model: bytes) -> bytes:
+    """The model with its scores rounded to multiples of 2^-8, whose float32 sums are exact in any order.
+
+    Two libraries that add up the same pieces in another order then find the same ties, and break them alike: the exported tokenizer
+    gives the ids of this one.
+    """
+    parsed = sentencepiece_model_pb2.ModelProto.FromString(model)
+    for piece in parsed.pieces:
+        piece.score = round(piece.score * 256) / 256
+    return parsed.SerializeToString(deterministic=True)
 
 
 def _training_error(message: str, size: int, appended: int) -> str:

@@ -26,7 +26,7 @@ from pretrain.typed import ConfigError
 VERSION = 1
 
 
-class DamagedCheckpoint(Exception):
+class DamagedCheckpoint(OSError):
     """What was read is not what was written."""
 
 

@@ -80,7 +80,8 @@ def read(path):
 class Progress:
     """The line that a person watches: redrawn in place on a terminal, every `seconds` otherwise."""
 
-    def __init__(self, start, stop, flops_per_step, peak, out=sys.stderr, seconds=15.0):
+    def __init__(self, start, stop, flops_per_step, peak, out=None, seconds=15.0):
+        out = out or sys.stderr
         self.start, self.stop, self.flops, self.peak, self.out = start, stop, flops_per_step, peak, out
         self.began = self.last = time.perf_counter()
         self.terminal = out.isatty()

@@ -33,14 +33,9 @@ RUNS = {
 }
 
 
-@pytest.fixture(params=RUNS)
-def run(request):
-    """Each tiny run in turn, without dropout."""
-    return RUNS[request.param]
-
-
 @pytest.fixture
 def runs():
+    """The tiny runs by name, without dropout."""
     return RUNS
 
 
