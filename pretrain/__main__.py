@@ -49,6 +49,9 @@ def main(words=None):
     args = parser.parse_intermixed_args(rest)  # path=value words may stand behind options
     try:
         return module.run(args) or 0
+    except BrokenPipeError:  # whoever read the output, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except (ValueError, OSError) as error:
         if os.environ.get("CLOZE_TRACEBACK"):
             raise

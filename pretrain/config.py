@@ -66,14 +66,22 @@ class Adafactor:
 class Train:
     """How long, and how one step is computed."""
 
-    steps: int = 1_000_000
+    steps: int = 1_000_000  # updates in all: the learning rate ends here
+    until: int = 0  # stop after so many already, e.g. to go on with longer rows; 0: at `steps`
     seed: int = 0  # of parameters, dropout, order and masks alike
     microbatches: int = 1  # the global batch is computed in so many parts; gradients are sums, so the result is the same
     compute: Literal["bfloat16", "float32"] = "bfloat16"  # parameters and optimizer are float32 in either case
 
     def __post_init__(self):
         at_least(self, 1, "steps", "microbatches")
-        at_least(self, 0, "seed")
+        at_least(self, 0, "seed", "until")
+        if self.until > self.steps:
+            raise ConfigError(f"Train.until={self.until} lies behind Train.steps={self.steps}, where the learning rate ends")
+
+    @property
+    def end(self):
+        """The last step."""
+        return self.until or self.steps
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ class Log:
             peak = flops.peak(device, run.train.compute)
             many = 1 if device.platform == "cpu" else mesh.size  # CPU devices share the cores of one host
             self.file = MetricsLog(workdir, start)
-            self.progress = Progress(start, run.train.steps, flops.of_step(run), peak and peak * many)
+            self.progress = Progress(start, run.train.end, flops.of_step(run), peak and peak * many)
         self.clock = time.perf_counter()
 
     def __enter__(self):

@@ -24,7 +24,7 @@ from pretrain.step import make_step
 from pretrain.typed import ConfigError, difference
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps")
+FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until")
 
 
 def train(run, workdir, allow_changes=False):
@@ -66,16 +66,16 @@ def train(run, workdir, allow_changes=False):
             state = jax.jit(init, out_shardings=placed)()
         start = int(state.step)
         write_workdir(run, store, workdir)
-        if start >= run.train.steps:
-            print(f"{workdir}: step {start} of {run.train.steps} is done already; train.steps=N goes on to N")
+        if start >= run.train.end:
+            print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
         log = stack.enter_context(Log(run, workdir, mesh, start))
         log.say(opening(run, store, stream, abstract.params, mesh, start))
 
-        for step, batch in feed(stream, mesh, start, run.train.steps):
+        for step, batch in feed(stream, mesh, start, run.train.end):
             state, metrics = update(state, batch)
             done = step + 1
-            finished = done == run.train.steps
+            finished = done == run.train.end
             stopping = stop.requested(done)
             log.step(done, metrics)
             if heldout and (done % run.evaluate.every == 0 or finished):
@@ -87,7 +87,7 @@ def train(run, workdir, allow_changes=False):
                 break
         checkpoints.wait()
         log.say(f"saved step {done:,} in {workdir}/checkpoints")
-        return stop.signal if done < run.train.steps else None
+        return stop.signal if done < run.train.end else None
 
 
 # ---- before the first step ---------------------------------------------------
@@ -154,7 +154,7 @@ def opening(run, store, stream, params, mesh, start):
         f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute}, "
         f"on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
         f"{run.data.objective.name} on {store.path}: {stream.rows:,} rows an epoch, {run.data.batch_size} a step, "
-        f"{run.train.steps * run.data.batch_size / stream.rows:.3g} epochs in {run.train.steps:,} steps",
+        f"{run.train.end * run.data.batch_size / stream.rows:.3g} epochs in {run.train.end:,} steps",
     ]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))

@@ -1,0 +1,27 @@
+"""BERT-base (Devlin et al. 2018, section 3 and A.2): 110 M parameters, 256 rows a step, a million steps on Wikipedia and books.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt --output english
+    python -m pretrain train bert_base --workdir runs/bert_base data.store=english
+
+BOOKS is a folder of text, vocab.txt the released vocabulary. As the paper, 90 % of the steps see rows of 128 (bert_base), the rest
+rows of 512: then continue the same workdir with
+
+    python -m pretrain train bert_base --workdir runs/bert_base data.store=english --allow-changes \
+        data.objective.length=512 data.objective.predictions=77 train.until=0
+
+The paper: 4 days on a v2 slice of 4x4 chips. Not run here: this repository's own machine has no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.sentence_pair import SentencePair
+from models.config import BertConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=BertConfig(),
+        data=Data(objective=SentencePair(length=128, predictions=20, duplicates=10), batch_size=256),
+        optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
+        train=Train(steps=1_000_000, until=900_000),
+    )

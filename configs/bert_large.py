@@ -1,0 +1,23 @@
+"""BERT-large (Devlin et al. 2018), phase 1 of 2: 340 M parameters, rows of 128, the first 900,000 of a million steps.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt --output english
+    python -m pretrain train bert_large --workdir runs/bert_large data.store=english
+
+Then bert_large_512 in the same workdir. Parameters and optimizer are split over all chips, layers are computed again in the
+backward pass. The paper: 4 days for both phases on a v2 slice of 8x8 chips. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.sentence_pair import SentencePair
+from models.config import BertConfig
+from pretrain.config import AdamW, Mesh, Run, Train
+
+
+def config():
+    return Run(
+        model=BertConfig(width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        data=Data(objective=SentencePair(length=128, predictions=20, duplicates=10), batch_size=256),
+        optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
+        train=Train(steps=1_000_000, until=900_000),
+        mesh=Mesh(data=1, fsdp=-1),
+    )

@@ -1,0 +1,22 @@
+"""BERT-large (Devlin et al. 2018), phase 2 of 2: rows of 512 for the last 100,000 of a million steps.
+
+    python -m pretrain train bert_large_512 --workdir runs/bert_large data.store=english --allow-changes
+
+Continues the workdir of bert_large, whose rows were shorter; the learning rate goes on falling where it was. Not run here: no
+accelerator.
+"""
+
+from data.config import Data
+from data.objectives.sentence_pair import SentencePair
+from models.config import BertConfig
+from pretrain.config import AdamW, Mesh, Run, Train
+
+
+def config():
+    return Run(
+        model=BertConfig(width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        data=Data(objective=SentencePair(length=512, predictions=77, duplicates=10), batch_size=256),
+        optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
+        train=Train(steps=1_000_000),
+        mesh=Mesh(data=1, fsdp=-1),
+    )

@@ -1,0 +1,22 @@
+"""T5-base (Raffel et al. 2019, section 3.1): 220 M parameters, the paper's baseline on C4: 2^19 steps of 128 rows of 512, Adafactor.
+
+    python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
+    python -m pretrain train t5_base --workdir runs/t5_base data.store=c4
+
+spiece.model is the released vocabulary. With AdamW instead: optimizer=adamw optimizer.learning_rate=1e-3, as configs/t5_mini.py was
+shown to learn. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.span_corruption import SpanCorruption
+from models.config import T5Config
+from pretrain.config import Adafactor, Run, Train
+
+
+def config():
+    return Run(
+        model=T5Config(),
+        data=Data(objective=SpanCorruption(), batch_size=128),
+        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        train=Train(steps=2**19),
+    )

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Cloze on this machine: installs what is missing into .venv, then does what the words say.
+#   ./launch.sh                 the first run: text -> tokens -> a small BERT -> evaluation -> Hugging Face folder -> a filled mask
+#   ./launch.sh test [peers] [pytest's words]   the tests; `peers` also against transformers and torch
+#   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+
+# The first Python of at least 3.11 that is found; CLOZE_PYTHON names another.
+find_python() {
+  for python in ${CLOZE_PYTHON:-python3 python python3.11 python3.12 python3.13}; do
+    if "$python" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$python"
+      return
+    fi
+  done
+  echo "error: Cloze needs Python 3.11 or newer with venv; set CLOZE_PYTHON to one" >&2
+  return 1
+}
+
+# install EXTRA: into .venv, unless this setup.cfg with this extra is there already.
+install() {
+  local extra=$1 python mark
+  if [ ! -x .venv/bin/python ]; then
+    python=$(find_python)
+    say "Making .venv with $("$python" --version)"
+    "$python" -m venv .venv
+  fi
+  mark=".venv/installed-$extra-$(cksum < setup.cfg | cut -d' ' -f1)"
+  if [ ! -e "$mark" ]; then
+    say "Installing Cloze with the extra '$extra' into .venv (a few minutes the first time)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=23.1'
+    # A torch that is there already satisfies the range: bring the build you want before you ask for `peers`.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extra]"
+    touch "$mark"
+  fi
+}
+
+# Compiled programs are kept between runs; on Linux's malloc, pages are kept too: half of a small step's time went into giving
+# memory back and taking it again. What the caller has set stays.
+settle() {
+  export JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/cloze/jax}
+  export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1}
+}
+
+cloze() { .venv/bin/python -m pretrain "$@"; }
+
+first_run() {
+  local began=$SECONDS
+  say "1/5 Text to tokens: this Python's own documentation, real English that is on every machine"
+  cloze prepare builtin --output runs/builtin --vocab-size 8192
+  say "2/5 Pretraining BERT-tiny on masked words (configs/bert_tiny.py); Ctrl-C saves and leaves, the same command goes on"
+  cloze train bert_tiny --workdir runs/bert_tiny
+  say "3/5 Its score on text that it has not seen"
+  cloze evaluate --workdir runs/bert_tiny
+  say "4/5 A folder that transformers opens: AutoModelForMaskedLM.from_pretrained('runs/bert_tiny_hf')"
+  cloze export --workdir runs/bert_tiny --output runs/bert_tiny_hf --overwrite
+  say "5/5 A filled mask"
+  cloze predict --workdir runs/bert_tiny "Return a new [MASK] object." "If the file does not [MASK], an error is raised."
+  say "Done in $((SECONDS - began)) s. Next: ./launch.sh report --workdir runs/bert_tiny, or ./launch.sh --help"
+}
+
+case "${1:-}" in
+  "")
+    install report
+    settle
+    first_run
+    ;;
+  test)
+    shift
+    extra=test
+    if [ "${1:-}" = peers ]; then
+      shift
+      extra=test,peers
+    fi
+    install "$extra"
+    settle
+    exec .venv/bin/python -m pytest "$@"
+    ;;
+  *)
+    install report
+    settle
+    exec .venv/bin/python -m pretrain "$@"
+    ;;
+esac
