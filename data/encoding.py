@@ -127,7 +127,7 @@ def part_file(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.
 
 def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece, int]]:
     """The job's documents, cleaned and not empty, with piece and line; notes progress, and what was mended or left out."""
-    progress, done = np.memmap(job.progress, np.int64, mode="r+"), 0
+    progress, done = np.asarray(np.memmap(job.progress, np.int64, mode="r+")), 0
     for piece in job.pieces:
         for raw, line, consumed, mended in sources.read(piece):
             if mended:

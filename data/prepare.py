@@ -107,8 +107,9 @@ def prepare(
     output = pathlib.Path(output).absolute()
     found = [sources.resolve(name, request.document, request.field) for name in request.sources]
     inputs = [source.identity() for source in found]
-    if request.vocabulary is not None:
-        inputs.append({"name": "--vocabulary", "fingerprint": read_vocabulary(request.vocabulary).fingerprint})
+    given = None if request.vocabulary is None else read_vocabulary(request.vocabulary)
+    if given:
+        inputs.append({"name": "--vocabulary", "fingerprint": given.fingerprint})
     asked = json.loads(json.dumps({"request": dataclasses.asdict(request), "inputs": inputs}))
     if (there := _existing(output, asked, overwrite)) is not None:
         return Prepared(there, existed=True)
@@ -126,7 +127,7 @@ def prepare(
             noted.update(builtin.write_builtin(folder / "scratch" / "builtin.jsonl"))
             total += (folder / "scratch" / "builtin.jsonl").stat().st_size
         work = _Work(request, found, folder, crew, stack, job, total, say)
-        vocabulary, sampled = work.vocabulary()
+        vocabulary, sampled = work.vocabulary(given)
         began = time.monotonic()
         writer, report, threshold = work.encode(vocabulary)
         seconds = time.monotonic() - began
@@ -156,12 +157,10 @@ class _Work:
     total: int
     say: Callable[[str], None]
 
-    def vocabulary(self) -> tuple[Vocabulary, int]:
-        """The vocabulary, saved where the processes find it, and the bytes it was trained on."""
-        request = self.request
-        if request.vocabulary is not None:
-            vocabulary, size = read_vocabulary(request.vocabulary), 0
-        else:
+    def vocabulary(self, given: Vocabulary | None) -> tuple[Vocabulary, int]:
+        """The vocabulary, trained if none is given, saved where the processes find it, and the bytes it was trained on."""
+        request, vocabulary, size = self.request, given, 0
+        if given is None:
             texts = self._sample()
             size = sum(len(text.encode()) for text in texts)
             self.say(f"training a {request.algorithm} vocabulary of {request.vocab_size:,} ids on {size:,} bytes")

@@ -143,9 +143,13 @@ def _json(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Re
     for line, _ in lines:
         if line.isspace():
             continue
-        raw, number, read, mended = _utf8(line, lines.number, consumed())
+        number, read, mended = lines.number, consumed(), None
         try:
-            record = json.loads(raw)
+            text = line.decode()
+        except UnicodeDecodeError:
+            text, mended = line.decode("utf-8", "replace"), NOT_UTF8
+        try:
+            record = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise lines.error(f"not a JSON record ({error})") from error
         if not isinstance(record, dict) or field not in record:

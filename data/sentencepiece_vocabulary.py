@@ -39,21 +39,18 @@ class SentencePieceVocabulary(Vocabulary):
 
     def __init__(self, model: bytes, appended: int = 0):
         """`model`: the bytes of a `.model` file. `appended`: sentinels to append behind its pieces, 0 or 100."""
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
-        except RuntimeError as error:
-            raise ValueError(f"not a SentencePiece model ({error})") from error
+        self._processor = _processor(model)
         self._model, self._appended, self._breaker = model, appended, None
         self._space = self._processor.piece_to_id(SPACE)
         processor, count = self._processor, self._processor.get_piece_size()
         ids = list(range(count))
         pieces = processor.id_to_piece(ids) + [f"<extra_id_{i}>" for i in reversed(range(appended))]
-        hidden = [processor.is_control(i) or processor.is_unused(i) or processor.is_unknown(i) for i in ids]
+        hidden = np.array([processor.is_control(ids), processor.is_unused(ids), processor.is_unknown(ids)]).any(axis=0)
         super().__init__(
             kind="sentencepiece",
             pieces=pieces,
             scores=processor.get_score(ids),
-            special=[h or is_unused(p) for h, p in zip(hidden, pieces)] + [True] * appended,
+            special=[h or is_unused(p) for h, p in zip(hidden.tolist(), pieces)] + [True] * appended,
             starts_word=[p.startswith(SPACE) for p in pieces],
             options={"appended": appended},
             normalize=processor.normalize,
@@ -103,11 +100,10 @@ class SentencePieceVocabulary(Vocabulary):
 
 def read_sentencepiece(model: bytes) -> SentencePieceVocabulary:
     """A `.model` file; T5's layout (pad 0, </s> 1, <unk> 2, no bos) without sentinels of its own gets them appended."""
-    vocabulary = SentencePieceVocabulary(model)
-    t5 = (vocabulary.pad, vocabulary.eos, vocabulary.unk, vocabulary.bos) == (0, 1, 2, None)
-    if t5 and not vocabulary.sentinels:
-        return SentencePieceVocabulary(model, appended=SENTINELS)
-    return vocabulary
+    processor = _processor(model)
+    t5 = (processor.pad_id(), processor.eos_id(), processor.unk_id(), processor.bos_id()) == (0, 1, 2, -1)
+    sentinels = processor.piece_to_id("<extra_id_0>") != processor.unk_id()
+    return SentencePieceVocabulary(model, appended=SENTINELS if t5 and not sentinels else 0)
 
 
 def train_sentencepiece(
@@ -176,14 +172,20 @@ def _cut(text: str, longest: int) -> list[str]:
     return _cut(text[:at], longest) + _cut(text[at:], longest)
 
 
+def _processor(model: bytes):
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
+    except RuntimeError as error:
+        raise ValueError(f"not a SentencePiece model ({error})") from error
+
+
 def _with_breaks(model: bytes):
     """A processor of the same model that also knows BREAK as one piece; False where joining would change ids."""
     piece = BREAK.encode()
-    entry = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x04"  # USER_DEFINED
+    entry = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0)  # the piece and its score
     # Protocol buffers append to a repeated field (ModelProto.pieces, number 1) by concatenation.
     extended = model + b"\x0a" + bytes([len(entry)]) + entry
-    plain = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
-    breaker = sentencepiece.SentencePieceProcessor(model_proto=extended, num_threads=1)
+    plain, breaker = _processor(model), _processor(extended)
     mark, probes = plain.get_piece_size(), ["One two.", "“Three?” 4", "fünf.", "数学 。"]
     expected = [i for probe in probes for i in plain.encode(probe) + [mark]][:-1]
     return breaker if breaker.encode(f"{BREAK} ".join(probes)) == expected else False

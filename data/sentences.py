@@ -44,33 +44,38 @@ def sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.n
     white_T = bytes_T <= WHITE[-1]
     edges = np.flatnonzero(white_T[1:] != white_T[:-1]) + 1
     gaps, behind = edges[0::2], edges[1::2]  # white space is at [gaps[i], behind[i])
-    ends_here = _at_lines(bytes_T, gaps, documents)
-    candidates = np.flatnonzero(_tables().may_end[bytes_T[gaps - 1]] & ~ends_here)
-    ends_here[candidates] = _at_punctuation(bytes_T, gaps[candidates], behind[candidates])
+    breaks = np.flatnonzero(bytes_T == 0x0A)
+    in_gap = np.searchsorted(gaps, breaks, "right") - 1
+    eligible = _tables().may_end[bytes_T[gaps - 1]]
+    eligible[in_gap] = True
+    few = np.flatnonzero(eligible)  # one gap in fifteen; all that follows is about these
+    gaps, behind, in_gap = gaps[few], behind[few], np.searchsorted(few, in_gap)
+    ends_here = _at_lines(bytes_T, gaps, breaks, in_gap, documents)
+    others = np.flatnonzero(~ends_here)
+    ends_here[others] = _at_punctuation(bytes_T, gaps[others], behind[others])
     starts, ends = behind[ends_here], gaps[ends_here]
     if len(wide := _at_wide(text, white_T)):
         starts, ends = np.sort(np.concatenate([starts, wide])), np.sort(np.concatenate([ends, wide]))
     return _cut_long(text, np.append(0, starts), np.append(ends, len(text)))
 
 
-def _at_lines(bytes_T, gaps, documents):
-    """Rule 1, for each gap."""
-    breaks = np.flatnonzero(bytes_T == 0x0A)
-    in_gap = np.bincount(np.searchsorted(gaps, breaks, "right") - 1, minlength=len(gaps))
+def _at_lines(bytes_T, gaps, breaks, in_gap, documents):
+    """Rule 1, for each gap; a line break is at each of `breaks`, which is in the gap of that index."""
+    count = np.bincount(in_gap, minlength=len(gaps))
     first, last = np.append(0, breaks + 1), np.append(breaks, len(bytes_T))
     document = np.searchsorted(documents, first, "right") - 1
     within = np.flatnonzero((bytes_T & 0xC0) == 0x80)  # characters are counted, so all bytes of one but its first are not
     long = last - first - (np.searchsorted(within, last) - np.searchsorted(within, first)) > WRAPPED
     lines = np.bincount(document[last > first], minlength=len(documents))
     wrapped = 10 * np.bincount(document[long], minlength=len(documents)) < lines
-    single = np.flatnonzero(in_gap == 1)
-    ends_here = in_gap > 1
+    single = np.flatnonzero(count == 1)
+    ends_here = count > 1
     ends_here[single] = ~wrapped[np.searchsorted(documents, gaps[single], "right") - 1]
     return ends_here
 
 
 def _at_punctuation(bytes_T, gaps, behind):
-    """Rule 2, for gaps that follow what may be a terminator or a closing mark."""
+    """Rule 2, for gaps that may follow a terminator or a closing mark."""
     last, closed = gaps - 1, np.zeros(len(gaps), np.bool_)
     for _ in range(4):
         last = last - (width := _widths(bytes_T, last, _tables().closers, backwards=True))

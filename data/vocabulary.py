@@ -61,7 +61,7 @@ class Vocabulary:
         known = np.arange(self.size) != self.unk
         self.starts_word |= self.special & known  # an unknown piece may be a word or go on with one: as its kind says
         self.special.flags.writeable = self.starts_word.flags.writeable = False
-        numbered = {int(match[1]): i for piece, i in ids.items() if (match := SENTINEL.match(piece))}
+        numbered = {int(match[1]): i for piece, i in ids.items() if piece[:1] == "<" and (match := SENTINEL.match(piece))}
         self.sentinels = tuple(numbered[n] for n in range(len(numbered))) if _dense(numbered) else ()
         described = [kind, self.pieces, [f"{score:.6g}" for score in scores], np.flatnonzero(self.special).tolist()]
         described += [found, normalize(PROBE)]
@@ -118,7 +118,7 @@ class Vocabulary:
 
 def is_unused(piece: str) -> bool:
     """True for reserved pieces: [unused7], madeupword0001, sentinels."""
-    return bool(UNUSED.match(piece) or SENTINEL.match(piece))
+    return piece[:1] in ("[", "m", "<") and bool(UNUSED.match(piece) or SENTINEL.match(piece))
 
 
 def _roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
