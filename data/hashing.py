@@ -1,7 +1,7 @@
 """Random numbers without state: every draw is a hash of its coordinates (SplitMix64; Steele, Lea & Flood 2014).
 
-A sequential generator must be replayed to reach example 10^9; a hash of (seed, epoch, row, position) need not, and it gives
-the same number in any process, on any host, in any order. All functions work on whole arrays.
+A sequential generator must be replayed to reach example 10^9; a hash of (seed, epoch, row, position) need not, and it
+gives the same number in any process, on any host, in any order. All functions work on whole arrays.
 
 B keys   N draws of one key
 """
@@ -48,7 +48,7 @@ def halfwords(key_B, n):
 
 
 def below(bits, n):
-    """Uniform integers in [0, n) from 64 random bits (of which the upper 32 are used): int64. n < 2^32, a number or an array."""
+    """Uniform integers in [0, n), int64, from the upper 32 of 64 random bits. n < 2^32: a number, or an array."""
     return ((bits >> np.uint64(32)) * np.asarray(n).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
 
 

@@ -1,8 +1,9 @@
 """A mixture of sources at given rates, in which any place of the order can be computed by itself.
 
 Places are cut into blocks of 65,536. Every block gives each source the same number of places, as near to its rate as
-whole numbers come, and the same seeded pattern of them, spread as evenly as the rates allow. So the source of place g, and how many
-places before g that source had, take one look-up: within each source its examples come strictly one after another.
+whole numbers come, and the same seeded pattern of them, spread as evenly as the rates allow. So the source of place
+g, and how many places before g that source had, take one look-up: within each source its examples come strictly one
+after another.
 """
 
 import numpy as np
@@ -27,7 +28,7 @@ class Mixture:
 
 
 def shares(rates, places):
-    """Whole numbers [S] in proportion to the rates that make `places`: largest remainders, one at least for a rate above 0."""
+    """Whole numbers [S] that make `places`, in proportion to the rates: largest remainders; a rate above 0 has one."""
     rates = np.asarray(rates, np.float64)
     exact = rates / rates.sum() * places
     counts = np.floor(exact).astype(np.int64)
@@ -40,7 +41,7 @@ def shares(rates, places):
 
 
 def pattern(counts_S, seed):
-    """(source, rank in its source) [N] of the places of a block: each source's examples evenly spread, with a random jitter."""
+    """(source, rank in its source) [N] of a block's places: each source's examples evenly spread, with a jitter."""
     source = np.repeat(np.arange(len(counts_S)), counts_S)
     rank = np.arange(len(source)) - np.repeat(np.cumsum(counts_S) - counts_S, counts_S)
     jitter = hashing.key(seed, source, rank) >> np.uint64(11)

@@ -1,13 +1,14 @@
-"""Sentence pairs: each document cut into chunks of whole sentences that fill a row, and two segments drawn from a chunk.
+"""Sentence pairs: each document cut into chunks of sentences that fill a row, and two segments drawn from a chunk.
 
 Devlin et al. (2018, section 3.1 and appendix A.2) pack sentences one behind the other into a row, cut the row between
-two of them, and half of the time replace what follows by the beginning of another place. Their walk over a document is sequential:
-what one row leaves over begins the next. Here the chunks are fixed when the store is opened, so that row r is a
-table look-up; what a short row, or one with a random second segment, leaves over is seen in other epochs.
+two of them, and half of the time replace what follows by the beginning of another place. Their walk over a document
+is sequential: what one row leaves over begins the next. Here the chunks are fixed when the store is opened, so that
+row r is a table look-up; what a short row, or one with a random second segment, leaves over is seen in other epochs.
 
 A *piece* is a sentence, or part of one that is longer than half a row, or half of a document that is one sentence.
-Two pieces in a row therefore always fit a chunk, so that every chunk of a document of two tokens or more has two pieces
-(the last one is moved back to have them), and a true next segment is always to be had: the share of random ones is exact.
+Two pieces in a row therefore always fit a chunk, so that every chunk of a document of two tokens or more has two
+pieces (the last one is moved back to have them), and a true next segment is always to be had: the share of random
+ones is exact.
 
 B rows   D documents that are not empty   Q pieces   C chunks
 """
@@ -31,7 +32,7 @@ class PairRows:
         starts_D = np.append(starts[:-1][filled], starts[-1])
         if len(starts_D) <= 2:
             raise ValueError(
-                f"{len(starts_D) - 1} document is all there is, but sentence_pair takes the second segment of a pair from another one; "
+                f"{len(starts_D) - 1} document is all there is, but sentence_pair takes second segments from others: "
                 "two documents at least (a file, a blank-line block or a record each: see prepare --help)"
             )
         alone_S = np.diff(edges_S) < 2  # a source of one document draws from the whole split
@@ -45,10 +46,10 @@ class PairRows:
         self.offsets, self.count = self.first_chunk_D[edges_S], len(self.chunk_C)
 
     def pairs(self, row_B, key_B, short, random_next):
-        """Draw (start_B, length_B) of the first and of the second segment, and `other_B`: True for a second from elsewhere.
+        """Draw (start_B, length_B) of the first and of the second segment, and `other_B`: True for one from elsewhere.
 
-        `short`: chance that a row aims at a random shorter length; `random_next`: chance of a second segment from another
-        document of the same source. Segments have at least a token each and `width` together at most.
+        `short`: chance that a row aims at a random shorter length; `random_next`: chance of a second segment from
+        another document of the same source. Segments have at least a token each and `width` together at most.
         """
         bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 6).T
         document_B = np.searchsorted(self.first_chunk_D, row_B, side="right") - 1
@@ -71,12 +72,12 @@ class PairRows:
         return (start_B + front_a_B, a_B), (second_B + front_b_B, b_B), other_B
 
     def stop(self, low_B, end_B, width):
-        """The piece behind the chunk that begins with each piece `low_B`, in a document that ends before piece `end_B`."""
+        """The piece behind the chunk that begins at each piece `low_B` of a document that ends before `end_B`."""
         fits_B = np.searchsorted(self.pieces_Q, self.pieces_Q[low_B] + width, side="right") - 1
         return np.minimum(fits_B, end_B)
 
     def elsewhere(self, document_B, which_B, where_B, length_B):
-        """Tokens (from, to) that begin at any piece of another document of the source and reach `length_B`, if they can."""
+        """Tokens (from, to) from any piece of another document of the source on, `length_B` if it has them."""
         source_B = np.searchsorted(self.edges_S, document_B, side="right") - 1
         first_B, documents_B = self.pool_S[source_B], self.documents_S[source_B]
         step_B = 1 + hashing.below(which_B, documents_B - 1)
@@ -88,9 +89,10 @@ class PairRows:
 
 
 def pieces(sentences, starts_D, most):
-    """(piece starts [Q + 1], number of sentences that were cut): sentences, cut evenly into parts of at most `most` tokens.
+    """(piece starts [Q + 1], number of sentences cut): sentences cut evenly into parts of at most `most` tokens.
 
-    A document that is one sentence is cut in two. sentences: their starts and the end, int64, each document start among them.
+    A document that is one sentence is cut in two. sentences: their starts and the end, int64, each document start
+    among them.
     """
     length = np.diff(sentences)
     if not length.all():
@@ -144,7 +146,7 @@ def chunks(pieces_Q, first_D, width):
 
 
 def next_chunk(pieces_Q, piece, end, width):
-    """The piece behind the chunk that begins at each `piece`: a chunk ends with its document, and has a piece at least."""
+    """The piece behind the chunk that begins at each `piece`; a chunk ends with its document."""
     fits = np.searchsorted(pieces_Q, pieces_Q[piece] + width, side="right") - 1
     return np.minimum(fits, end)
 

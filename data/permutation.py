@@ -1,8 +1,8 @@
 """A shuffle of any size that is computed, not stored: a keyed permutation of range(n), one index at a time.
 
-A Feistel network over Z_a x Z_b with a * b just above n, as Black & Rogaway (2002) build ciphers on arbitrary finite domains:
-index (l, r) becomes l + F(r) mod a, then r + F(l) mod b, and so on. Results beyond n walk on until they fall below it, which
-takes one step more for about one index in sqrt(n).
+A Feistel network over Z_a x Z_b with a * b just above n, as Black & Rogaway (2002) build ciphers on arbitrary finite
+domains: index (l, r) becomes l + F(r) mod a, then r + F(l) mod b, and so on. Results beyond n walk on until they fall
+below it, which takes one step more for about one index in sqrt(n).
 """
 
 import math

@@ -1,8 +1,9 @@
-"""batch(step): the same rows in any process, on any number of hosts, after any restart, from the seed and the step alone.
+"""batch(step): the same rows in any process, on any number of hosts, after any restart, from seed and step alone.
 
-Example g = step * batch_size + i of a run takes row permute(g mod n) of epoch g div n, where n is the number of rows of its source;
-its masks, spans or pairs are hashes of (seed, source, epoch, row). Nothing but the step is state, so a run resumes at any step at once,
-and each host builds its own rows only. `Stream.batch` is the definition, in NumPy; TensorFlow only runs it ahead of time.
+Example g = step * batch_size + i of a run takes row permute(g mod n) of epoch g div n, where n is the number of rows
+of its source; its masks, spans or pairs are hashes of (seed, source, epoch, row). Nothing but the step is state, so a
+run resumes at any step at once, and each host builds its own rows only. `Stream.batch` is the definition, in NumPy;
+TensorFlow only runs it ahead of time.
 
 B rows of the batch   S sources
 """
@@ -31,7 +32,8 @@ class Stream:
         check_data(data, seed)
         data.objective.check(store.vocabulary)
         self.data, self.objective, self.seed = data, data.objective, seed
-        self.name, self.split, self.vocabulary = f"the {split} split of {store.path}", store.split(split), store.vocabulary
+        self.name = f"the {split} split of {store.path}"
+        self.split, self.vocabulary = store.split(split), store.vocabulary
         if len(self.split.tokens) == 0:
             raise ValueError(f"{self.name} is empty: prepare a larger corpus, or hold out another share of it")
         try:
@@ -47,7 +49,8 @@ class Stream:
         sources, rates = self.split.sources, self.data.rates or [source.rate for source in self.split.sources]
         names = [source.name for source in sources]
         if len(rates) != len(sources):
-            raise ValueError(f"data.rates has {len(rates)} values, but the store has {len(sources)} sources: {', '.join(names)}")
+            known = ", ".join(names)
+            raise ValueError(f"data.rates has {len(rates)} values, but the store has {len(sources)} sources: {known}")
         if min(rates) < 0 or not 0 < sum(rates) < np.inf:
             raise ValueError(f"data.rates={tuple(rates)}: rates are 0 or more, and one of them above 0")
         short = getattr(self.table, "short", ())
@@ -60,7 +63,7 @@ class Stream:
         return Mixture(rates, hashing.key(self.seed, MIXTURE)) if len(sources) > 1 else None
 
     def examples(self, place_B):
-        """(source, epoch of the source, row of the table) of places of the order, int64 [B] each: what the ledger counts."""
+        """(source, epoch of the source, row of the table) of places of the order: int64 [B] each."""
         place_B = np.asarray(place_B, np.int64)
         source_B, number_B = self.mixture(place_B) if self.mixture else (np.zeros_like(place_B), place_B)
         epoch_B, within_B = np.divmod(number_B, self.rows_S[source_B])
@@ -121,11 +124,11 @@ class Stream:
         return self.mapped(self.batch, start_step, np.iinfo(np.int64).max, *self.share(lo, hi))
 
     def evaluation_batches(self, lo=0, hi=None):
-        """Iterator over `evaluation_batch(index, lo, hi)`, as {key: NumPy array}: each row of the split exactly once."""
+        """Iterator over `evaluation_batch(index, lo, hi)`, as {key: NumPy array}: each row of the split once."""
         return drain(*self.mapped(self.evaluation_batch, 0, self.evaluation_steps, *self.share(lo, hi)))
 
     def mapped(self, function, start, stop, lo, hi):
-        """(tf.data.Dataset of function(index, lo, hi) for index in [start, stop), errors): built ahead by `data.threads` threads.
+        """(tf.data.Dataset of function(index, lo, hi) for index in [start, stop), errors), built ahead by threads.
 
         TensorFlow reports an error of a function as text; `errors` receives the exceptions themselves.
         """

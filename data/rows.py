@@ -1,8 +1,8 @@
 """Which tokens make row r: tables that are computed when a store is opened and read in a few array operations a batch.
 
-Three kinds of rows: pieces of one document; windows over the stream of all documents; pairs of sentences (`data/pairs.py`).
-The rows of a table are numbered through the sources of the split in their order: source s has rows offsets[s] to
-offsets[s + 1]. No token is dropped; each kind says what it does where a row does not come out even.
+Three kinds of rows: pieces of one document; windows over the stream of all documents; pairs of sentences
+(`data/pairs.py`). The rows of a table are numbered through the sources of the split in their order: source s has rows
+offsets[s] to offsets[s + 1]. No token is dropped; each kind says what it does where a row does not come out even.
 
 B rows   N tokens of a row, without special tokens   D documents   S sources
 """
@@ -24,8 +24,8 @@ class Reader:
         ids_BN = np.take(self.tokens, index_BN, mode="clip")
         if ids_BN.max(initial=0) >= self.size:
             raise ValueError(
-                f"the token store holds the id {ids_BN.max()}, but its vocabulary has {self.size} ids (0 to {self.size - 1}): "
-                "the store is damaged or its vocabulary was replaced; run prepare again"
+                f"the token store holds the id {ids_BN.max()}, but its vocabulary has {self.size} ids: "
+                "the store is damaged, or its vocabulary was replaced; run prepare again"
             )
         return ids_BN
 
@@ -48,7 +48,7 @@ class DocumentRows:
 
 
 class WindowRows:
-    """Rows of exactly `width` tokens of the stream of a source's documents; a source's last row is moved back to end with it.
+    """Rows of exactly `width` tokens of the stream of a source's documents; its last row is moved back to end with it.
 
     The tokens that the last row shares with the one before are seen twice an epoch. A source shorter than a row
     borrows from its neighbours (`short` names it, for training's refusal); a whole split that is shorter raises.
@@ -58,7 +58,7 @@ class WindowRows:
     def __init__(self, split, width, separated=False):
         starts_D = np.asarray(split.document_starts)
         ends_D = starts_D[1:][np.diff(starts_D) > 0]  # where each document that is not empty ends, in tokens
-        self.ends_D = ends_D + np.arange(1, len(ends_D) + 1) if separated else None  # in the stream, behind its separator
+        self.ends_D = ends_D + np.arange(1, len(ends_D) + 1) if separated else None  # in the stream, with separators
         self.width = width
         edges_S = source_edges(split)
         begin_S = starts_D[edges_S]  # where each source begins, and the end, in tokens
@@ -68,7 +68,8 @@ class WindowRows:
         self.total = int(begin_S[-1]) - separated  # no separator behind the last document
         if self.total < width:
             raise ValueError(
-                f"{self.total} tokens are all there is, fewer than the {width} of one row: take a larger corpus or shorter rows"
+                f"{self.total} tokens are all there is, fewer than the {width} of one row: "
+                "take a larger corpus or shorter rows"
             )
         self.short = [s.name for s, length in zip(split.sources, self.length_S) if length < width]
         self.offsets = np.concatenate([[0], np.cumsum(-(-self.length_S // width))])
@@ -83,7 +84,7 @@ class WindowRows:
         return np.minimum(start_B, last_B)
 
     def separators(self, start_B):
-        """Where rows of a separated stream hold a separator (bool [B, N]), and the first token of each row (int64 [B])."""
+        """(where rows of a separated stream hold a separator [B, N], the first token of each row [B])."""
         before_B = np.searchsorted(self.ends_D, start_B, side="right")  # separators before the row
         after_B = np.searchsorted(self.ends_D, start_B + self.width, side="right")
         number_B = after_B - before_B

@@ -1,7 +1,7 @@
-"""Choosing and hiding the words that a model must predict: 15 % of them, 80 % as [MASK], 10 % as another, 10 % as they are.
+"""Choosing and hiding the words to predict: 15 % of them; 80 % as [MASK], 10 % as another word, 10 % as they are.
 
-Devlin et al. (2018), section 3.1. Whole-word masking as in the later version of their code: words are taken in random order
-while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself.
+Devlin et al. (2018), section 3.1. Whole-word masking as in the later version of their code: words are taken in random
+order while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself.
 
 B rows   L row length   P masked positions of a row   W words of the batch
 """
@@ -22,11 +22,13 @@ class Masker:
         self.special = np.asarray(vocabulary.special)
         self.ordinary = np.flatnonzero(~self.special).astype(np.int32)
         self.whole_words = objective.whole_words
-        self.ends_word = self.special & (np.arange(vocabulary.size) != (-1 if vocabulary.unk is None else vocabulary.unk))
+        self.ends_word = self.special.copy()
+        if vocabulary.unk is not None:
+            self.ends_word[vocabulary.unk] = False
         self.starts_word = np.asarray(vocabulary.starts_word) | self.ends_word
 
     def __call__(self, tokens_BL, valid_BL, key_B):
-        """Mask int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, as data/batches.py has them.
+        """Mask int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batches.py.
 
         A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
@@ -68,8 +70,8 @@ class Masker:
     def words(self, tokens_BL, candidate_BL, order_BL, number_B):
         """bool [B, L]: the tokens of words taken in the order of their first tokens, as long as they fit `number_B`.
 
-        A word begins at a piece that begins one, at the row's first token, and behind a special token, because no row shows
-        both sides of these. An unknown piece is part of its word, and that word is left alone.
+        A word begins at a piece that begins one, at the row's first token, and behind a special token, because no row
+        shows both sides of these. An unknown piece is part of its word, and that word is left alone.
         """
         begins_BL = np.take(self.starts_word, tokens_BL)
         begins_BL[:, 1:] |= np.take(self.ends_word, tokens_BL[:, :-1])
@@ -82,7 +84,8 @@ class Masker:
         order_BL.sort(axis=1)
         order_BL = order_BL[:, : max(int((length_BL > 0).sum(axis=1).max(initial=0)), 1)]
         real_BL = order_BL != UNUSED
-        column_BL = np.where(real_BL, order_BL & np.uint32(hashing.position_mask(tokens_BL.shape[1])), 0).astype(np.int64)
+        mask = np.uint32(hashing.position_mask(tokens_BL.shape[1]))
+        column_BL = np.where(real_BL, order_BL & mask, 0).astype(np.int64)
         length_BL = np.where(real_BL, np.take_along_axis(length_BL, column_BL, axis=1), 0)
         taken_BL = fitting(length_BL, number_B)
         chosen_BL = np.zeros(tokens_BL.shape, bool)
@@ -100,7 +103,7 @@ class Masker:
         return np.arange(self.predictions) < number_B[:, None], positions_BP
 
     def hide(self, targets_BP, key_B):
-        """What stands in the places of the targets: [MASK] (80 %), a random ordinary id (10 %), the target itself (10 %)."""
+        """What stands in the targets' places: [MASK] (80 %), a random ordinary id (10 %), the target itself (10 %)."""
         bits_BP = hashing.words(hashing.key(key_B, hashing.HIDE), targets_BP.shape[1])
         low_BP = bits_BP & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
         random_BP = self.ordinary[hashing.below(bits_BP, len(self.ordinary))]
@@ -109,10 +112,11 @@ class Masker:
 
 
 def fitting(length_BW, number_B):
-    """bool: walk each row of lengths from left to right and take what still fits `number_B` in total. Lengths of 0 are none.
+    """bool: walk each row of lengths from left to right and take what still fits `number_B` in total; 0 is no length.
 
-    In step for all rows: take everything up to the first that no longer fits, then look only at those that fit what is
-    left. A length that was too long once stays too long, so the result is that of the walk; it takes two or three rounds.
+    In step for all rows: take everything up to the first that no longer fits, then look only at those that fit what
+    is left. A length that was too long once stays too long, so the result is that of the walk; it takes two or three
+    rounds.
     """
     taken_BW, left_B = np.zeros(length_BW.shape, bool), number_B
     while True:
@@ -125,17 +129,17 @@ def fitting(length_BW, number_B):
 
 
 def check_masking(objective, vocabulary, body):
-    """Raise a ValueError unless rows of `body` tokens can be masked as the objective's settings say, with this vocabulary."""
+    """Raise a ValueError unless rows of `body` tokens can be masked as the settings say, with this vocabulary."""
     name = objective.name
     if not 0 < objective.rate < 1:
-        raise ValueError(f"{name}: rate={objective.rate}; the share of masked tokens lies between 0 and 1, 0.15 in the paper")
+        raise ValueError(f"{name}: rate={objective.rate}; the share of masked tokens lies between 0 and 1")
     if objective.duplicates < 0:
         raise ValueError(f"{name}: duplicates={objective.duplicates}; allowed are 0 (a new mask every epoch) and more")
     needed = max(int(np.rint(body * objective.rate)), 1)
     if objective.predictions < needed:
         raise ValueError(
-            f"{name}: predictions={objective.predictions} is fewer than the {needed} tokens that rate={objective.rate} masks in a "
-            f"row of length={objective.length}; set predictions to {needed} or more, or lower the rate"
+            f"{name}: predictions={objective.predictions} is fewer than the {needed} tokens that rate={objective.rate} "
+            f"masks in a row of length={objective.length}; set predictions to {needed} or more, or lower the rate"
         )
     if objective.predictions > objective.length:
         raise ValueError(f"{name}: predictions={objective.predictions} is more than length={objective.length}")

@@ -1,4 +1,4 @@
-"""Masked words and next-sentence prediction: does B follow A, or come from elsewhere? (Devlin et al. 2018, section 3.1).
+"""Masked words and next-sentence prediction: does B follow A, or come from elsewhere? (Devlin et al. 2018).
 
 B rows   L row length   A, B the two segments
 """
@@ -22,7 +22,7 @@ class SentencePair:
     predictions: int = 20  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all the pieces of a word or none
-    duplicates: int = 0  # 0: new pairs and masks every epoch; n: n versions in turn, fixed for the run (BERT's dupe factor)
+    duplicates: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn (BERT's dupe factor)
     short: float = 0.1  # share of rows that aim at a random shorter length
     random_next: float = 0.5  # share of rows whose B comes from another document
 
@@ -35,11 +35,11 @@ class SentencePair:
             raise ValueError(f"sentence_pair: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least")
         for name in ("short", "random_next"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"sentence_pair: {name}={getattr(self, name)}; a share of the rows lies between 0 and 1")
+                raise ValueError(f"sentence_pair: {name}={getattr(self, name)}; a share of rows lies between 0 and 1")
         check_masking(self, vocabulary, self.length - 3)
 
     def examples(self, split, vocabulary):
-        """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, drawn as the keys say."""
+        """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, as the keys say."""
         read, masker = Reader(split.tokens, vocabulary.size), Masker(self, vocabulary)
         table = PairRows(split, self.length - 3)
 

@@ -51,13 +51,14 @@ class SpanCorruption:
         needs(self.name, vocabulary, "eos")
         if self.spans > self.raw_length - self.noise:
             raise ValueError(
-                f"span_corruption: {self.spans} spans in {self.raw_length - self.noise} tokens that stay do not lie apart; "
+                f"span_corruption: {self.spans} spans do not lie apart in {self.raw_length - self.noise} kept tokens; "
                 f"lower rate={self.rate} or raise mean_span={self.mean_span}"
             )
         if self.spans > len(vocabulary.sentinels):
             raise ValueError(
-                f"span_corruption: inputs={self.inputs}, rate={self.rate}, mean_span={self.mean_span} make {self.spans} spans a row, "
-                f"but the vocabulary ({vocabulary.kind}, {vocabulary.size} ids) has {len(vocabulary.sentinels)} sentinels "
+                f"span_corruption: inputs={self.inputs}, rate={self.rate}, mean_span={self.mean_span} make "
+                f"{self.spans} spans a row, but the vocabulary ({vocabulary.kind}, {vocabulary.size} ids) has "
+                f"{len(vocabulary.sentinels)} sentinels "
                 "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a t5 vocabulary"
             )
 
@@ -89,7 +90,7 @@ class SpanCorruption:
 
 
 def lengths_of(key_B, n, k):
-    """Random lengths [B, k] of `k` segments, at least 1 each, that make `n` together; every such choice is alike likely."""
+    """Random lengths [B, k] of `k` segments, 1 at least, that make `n` together; all such choices are alike likely."""
     cut_BK = hashing.choose(key_B, n - 1, k - 1) + 1
     return np.diff(cut_BK, axis=1, prepend=0, append=n)
 
@@ -110,7 +111,7 @@ def corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, eos):
 
 
 def filled(tokens, place_BK, sentinel_K, eos):
-    """int32 rows that end with `eos`, have the sentinels at the places given, and the tokens, row by row, in all others."""
+    """int32 rows that end with `eos`, with the sentinels at the places given and the tokens in all others."""
     rows, spans = place_BK.shape
     out = np.full((rows, len(tokens) // rows + spans + 1), eos, np.int32)
     free = np.ones(out.shape, bool)

@@ -33,7 +33,10 @@ def test_check_names_what_is_wrong():
     for changed, message in (
         ({**good, "labels": good["targets"]}, r"missing \[\], not in data/batches.py: \['labels'\]"),
         ({key: good[key] for key in good if key != "weights"}, r"missing \['weights'\]"),
-        ({**good, "targets": good["targets"].astype(np.int64)}, r"targets is int64\[4, 3\], the treaty says int32\[4, 3\]"),
+        (
+            {**good, "targets": good["targets"].astype(np.int64)},
+            r"targets is int64\[4, 3\], the treaty says int32\[4, 3\]",
+        ),
         ({**good, "tokens": good["tokens"][:3]}, r"tokens is int32\[3, 16\], the treaty says int32\[4, 16\]"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -128,9 +128,12 @@ def statistics(stream, steps):
         batch = stream.batch(step)
         used = batch["weights"] == 1
         now = np.take_along_axis(batch["tokens"], batch["positions"], axis=1)[used]
-        counts += used.sum(), batch["valid"].sum() - 2 * len(used), (now == stream.vocabulary.mask).sum(), (
-            now == batch["targets"][used]
-        ).sum()
+        counts += (
+            used.sum(),
+            batch["valid"].sum() - 2 * len(used),
+            (now == stream.vocabulary.mask).sum(),
+            (now == batch["targets"][used]).sum(),
+        )
     return counts
 
 
@@ -165,7 +168,9 @@ def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store):
     assert all(sorted(found) == list(range(rows)) for found in dynamic + static)
     assert static[0] == static[2] and static[1] == static[3]
     for other in (dynamic[1], dynamic[2], static[1]):
-        assert sum(dynamic[0][row] == other[row] for row in range(rows)) < rows / 3  # short rows have few masks to choose from
+        assert (
+            sum(dynamic[0][row] == other[row] for row in range(rows)) < rows / 3
+        )  # short rows have few to choose from
 
 
 WORDS = {
@@ -178,7 +183,7 @@ WORDS = {
 @pytest.mark.parametrize("name", WORDS)
 def test_whole_words_in_released_vocabularies(corpora, name):
     vocabulary = read_vocabulary(corpora / name)
-    text = "The electrophysiologist's uncharacteristically straightforward counterrevolutionaries misunderstood photosynthesis."
+    text = "The electrophysiologist's uncharacteristically straightforward counterrevolutionaries misunderstood it."
     ids = vocabulary.encode(text)[:60]
     words, begins = [], WORDS[name]
     for i, token in enumerate(ids):
@@ -186,7 +191,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
             words.append(set())
         words[-1].add(i + 1)
     assert any(len(word) > 2 for word in words)
-    for role, substitute in (("cls", 0), ("sep", 0), ("mask", 0)):  # GPT-2 and T5 have none of these; any id serves here
+    for role, substitute in (("cls", 0), ("sep", 0), ("mask", 0)):  # where there are none, any id serves
         if getattr(vocabulary, role) is None:
             setattr(vocabulary, role, substitute)
     tokens = np.tile(np.array([vocabulary.cls, *ids, vocabulary.sep], np.int32), (500, 1))
@@ -209,7 +214,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
         (MaskedLm(length=2), "length=2"),
         (MaskedLm(rate=0.0), "rate=0.0"),
         (MaskedLm(rate=1.0), "rate=1.0"),
-        (MaskedLm(predictions=18), "predictions=18 is fewer than the 19 tokens that rate=0.15 masks in a row of length=128"),
+        (MaskedLm(predictions=18), "predictions=18 is fewer than the 19 tokens that rate=0.15 masks in a row of"),
         (MaskedLm(predictions=0), "predictions=0"),
         (MaskedLm(predictions=129), "more than length=128"),
         (MaskedLm(duplicates=-1), "duplicates=-1"),

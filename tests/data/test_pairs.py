@@ -1,4 +1,4 @@
-"""Sentence pairs against a slow reference: documents walked sentence by sentence, pairs drawn and cut one token at a time."""
+"""Sentence pairs against a slow reference that walks documents by sentences and cuts pairs one token at a time."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""batch(step) is a pure function of seed and step, and an epoch is every row once: through seeks, hosts and mixtures."""
+"""batch(step) is a pure function of seed and step; an epoch is every row once, through seeks, hosts and mixtures."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ OBJECTIVES = {
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory, vocabulary):
-    """Three sources of different sizes, and rates that are not those of their sizes. Every row of 6 tokens is unique."""
+    """Three sources, and rates that are not those of their sizes. Every row of 6 tokens is unique."""
     rng = np.random.default_rng(0)
 
     def source(documents):
@@ -102,7 +102,7 @@ def unmasked(batch):
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_ledger(mixed, hosts):
-    """Log every row, by content, as hosts read them, stopping and seeking on the way, over epochs that end at different steps.
+    """Log every row, by content, as hosts read them, stopping and seeking on the way, over many epochs.
 
     The small source has 7 documents of 17 rows and a fifth of a batch: its epochs end often, and never with a batch.
     """
@@ -195,7 +195,7 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         (Data(objective=good.objective, prefetch=-1), 0, "data.prefetch=-1"),
         (good, -1, "seed -1"),
         (Data(objective=SpanCorruption()), 0, "span_corruption needs the special token"),
-        (Data(objective=MaskedLm(8000, 2000, join_documents=True)), 0, "the train split of .* fewer than the 7998 of one row"),
+        (Data(objective=MaskedLm(8000, 2000, join_documents=True)), 0, "the train split .* fewer than the 7998 of"),
     ):
         with pytest.raises(ValueError, match=message):
             Stream(store, data, seed=seed)

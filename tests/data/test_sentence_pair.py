@@ -34,7 +34,9 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
     for step in range(40):
         batch = stream.batch(step)
         batches.check(batch, objective, 50)
-        for row, valid, segments, label in zip(originals(batch), batch["valid"], batch["segments"], batch["next_sentence"]):
+        for row, valid, segments, label in zip(
+            originals(batch), batch["valid"], batch["segments"], batch["next_sentence"]
+        ):
             end = int(valid.sum())
             assert valid[:end].all() and (row[end:] == vocabulary.pad).all() and not segments[end:].any()
             separators = np.flatnonzero(row == vocabulary.sep).tolist()
@@ -65,7 +67,8 @@ def test_versions_repeat_after_the_duplicates(told):
         _, (epoch,), (row,) = stream.examples(np.array([step]))
         by_row[epoch][row] = stream.batch(step)
     same = [
-        sum(np.array_equal(by_row[0][row]["tokens"], by_row[e][row]["tokens"]) for row in range(stream.rows)) for e in (1, 2)
+        sum(np.array_equal(by_row[0][row]["tokens"], by_row[e][row]["tokens"]) for row in range(stream.rows))
+        for e in (1, 2)
     ]
     assert same[1] == stream.rows and same[0] < stream.rows / 5
 

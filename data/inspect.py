@@ -1,0 +1,281 @@
+"""One real batch, decoded for the eye, and what its objective promises, measured on a few batches.
+
+The measurements read nothing but the batches, the store and the row table, and recompute each promise in their own way:
+text is compared with the store's tokens, words and documents are walked, shares are held against their binomial spread.
+"""
+
+import math
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from data import batches as treaty
+from data.pairs import PairRows
+from data.reading import masked_row, span_row
+from data.rows import DocumentRows
+
+SIGMAS = 5  # a sound share lies farther off in one of two million inspections
+
+
+@dataclass(frozen=True)
+class Check:
+    """A promise: what was seen, what was expected, and whether it held."""
+
+    name: str
+    passed: bool
+    seen: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A batch, the rows of the table that it was made of, and the keys of their draws."""
+
+    batch: dict
+    row_B: np.ndarray
+    key_B: np.ndarray
+
+
+def inspect(stream, step=0, batches=8, rows=4):
+    """{"objective", "step", "batches", "passed", "checks", "rows"}: measured from `step` on, some rows decoded."""
+    seen = [look(stream, step + i) for i in range(batches)]
+    checks = common(stream, seen, step)
+    checks += spans(stream, seen) if stream.objective.name == "span_corruption" else masks(stream, seen)
+    describe = span_row if stream.objective.name == "span_corruption" else masked_row
+    return {
+        "objective": stream.objective.name,
+        "step": step,
+        "batches": batches,
+        "passed": all(check.passed for check in checks),
+        "checks": [asdict(check) for check in checks],
+        "rows": [describe(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))],
+    }
+
+
+def look(stream, step):
+    return Seen(stream.batch(step), *stream.draws(step * stream.data.batch_size + np.arange(stream.data.batch_size)))
+
+
+def common(stream, seen, step):
+    """What holds for every objective."""
+    size, vocabulary = stream.data.batch_size, stream.vocabulary
+    shapes = "as data/batches.py says"
+    try:
+        for each in seen:
+            treaty.check(each.batch, stream.objective, size)
+    except ValueError as error:
+        shapes = str(error)
+    ids = [each.batch[key] for each in seen for key in each.batch.keys() & {"tokens", "inputs", "targets"}]
+    low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
+    halves = [stream.batch(step, lo, hi) for lo, hi in ((0, size // 2), (size // 2, size)) if lo < hi]
+    whole = {key: np.concatenate([half[key] for half in halves]) for key in halves[0]}
+    same = all(np.array_equal(whole[key], array) for key, array in seen[0].batch.items())
+    return [
+        Check("keys, types and shapes", shapes.startswith("as"), shapes, "as data/batches.py says"),
+        Check(
+            "ids in the vocabulary",
+            0 <= low <= high < vocabulary.size,
+            f"{low} to {high}",
+            f"0 to {vocabulary.size - 1}",
+        ),
+        Check("two hosts read what one reads", same, "equal" if same else "different", "equal"),
+    ]
+
+
+def masks(stream, seen):
+    """masked_lm and sentence_pair."""
+    objective, vocabulary = stream.objective, stream.vocabulary
+    masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
+    actions = np.zeros(3, np.int64)  # [MASK], another id, the same id
+    for each in seen:
+        batch, text_BL = each.batch, originals(each.batch)
+        used_BP, valid_BL = batch["weights"] > 0, batch["valid"]
+        ordinary_B = (valid_BL & ~vocabulary.special[text_BL]).sum(axis=1)
+        wanted_B = [min(objective.predictions, max(1, round(objective.rate * n)), n) for n in ordinary_B.tolist()]
+        number_B = used_BP.sum(axis=1)
+        masked, tokens, wanted = masked + number_B.sum(), tokens + ordinary_B.sum(), wanted + sum(wanted_B)
+        wrong_rows += (number_B > wanted_B).sum() if objective.whole_words else (number_B != wanted_B).sum()
+        special += vocabulary.special[batch["targets"][used_BP]].sum()
+        padding += (used_BP & ~np.take_along_axis(valid_BL, batch["positions"], axis=1)).sum()
+        padding += (batch["tokens"][~valid_BL] != vocabulary.pad).sum()
+        disorder += (used_BP[:, 1:] & (np.diff(batch["positions"], axis=1) <= 0)).sum()
+        shown = np.take_along_axis(batch["tokens"], batch["positions"], axis=1)[used_BP]
+        same = shown == batch["targets"][used_BP]
+        actions += (shown == vocabulary.mask).sum(), ((shown != vocabulary.mask) & ~same).sum(), same.sum()
+        torn += torn_words(batch, text_BL, vocabulary) if objective.whole_words else 0
+    share = masked / max(tokens, 1)
+    rate_holds = wrong_rows == 0 and (not objective.whole_words or masked >= 0.8 * wanted)
+    chance = 0.1 / (~vocabulary.special).sum()  # a random id is the true one
+    bound = "at most " if objective.whole_words else ""
+    return [
+        Check(
+            "share of tokens masked",
+            bool(rate_holds),
+            f"{share:.4f} ({masked:,} of {tokens:,}; {wrong_rows} rows off)",
+            f"{bound}{objective.rate} of each row, rounded",
+        ),
+        within("masked as [MASK]", actions[0], masked, 0.8),
+        within("masked by another word", actions[1], masked, 0.1 - chance),
+        within("masked as itself", actions[2], masked, 0.1 + chance),
+        none("special tokens masked", special),
+        none("losses on padding, tokens in it", padding),
+        none("positions out of order", disorder),
+        *([none("words masked in part", torn)] if objective.whole_words else []),
+        *(pairs(stream, seen) if isinstance(stream.table, PairRows) else documents(stream, seen)),
+    ]
+
+
+def documents(stream, seen):
+    """Rows of masked_lm against the store."""
+    tokens, starts = stream.split.tokens, stream.split.document_starts
+    across = other_text = 0
+    separate = isinstance(stream.table, DocumentRows)
+    for each in seen:
+        if separate:
+            first_B, _ = stream.table.spans(each.row_B)
+        else:
+            _, first_B = stream.table.separators(stream.table.starts(each.row_B))
+        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
+            body = row[1 : valid.sum() - 1]
+            text = body if separate else body[body != stream.vocabulary.sep]
+            other_text += not np.array_equal(text, tokens[first : first + len(text)])
+            inside = starts[(starts > first) & (starts < first + len(text))] - first
+            if separate:
+                across += len(inside) > 0
+            else:  # a separator before each document but, perhaps, the first
+                places = np.flatnonzero(body == stream.vocabulary.sep)
+                expected = np.unique(inside)
+                inner = places - np.arange(len(places))
+                across += not set(expected.tolist()) <= set(inner.tolist()) <= {*expected.tolist(), 0, len(text)}
+    promise = "rows across documents" if separate else "rows with documents not separated"
+    return [none(promise, across), none("rows whose text is not the store's", other_text)]
+
+
+def pairs(stream, seen):
+    """Rows of sentence_pair against the store."""
+    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
+    across = mislabelled = layout = other_text = other = rows = 0
+    for each in seen:
+        batch, text_BL = each.batch, originals(each.batch)
+        (a_start, a), (b_start, b), _ = stream.table.pairs(
+            each.row_B, each.key_B, stream.objective.short, stream.objective.random_next
+        )
+        home, away = np.searchsorted(starts, a_start, side="right"), np.searchsorted(starts, b_start, side="right")
+        across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
+        across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
+        follows = (home == away) & (b_start == a_start + a)
+        mislabelled += np.where(batch["next_sentence"] == 0, ~follows, home == away).sum()
+        other, rows = other + batch["next_sentence"].sum(), rows + len(home)
+        for i, row in enumerate(text_BL):
+            first, second = tokens[a_start[i] : a_start[i] + a[i]], tokens[b_start[i] : b_start[i] + b[i]]
+            expected = np.concatenate([[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]])
+            other_text += not np.array_equal(row[batch["valid"][i]], expected)
+            segments = batch["segments"][i]
+            layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
+    return [
+        none("segments across documents", across),
+        none("labels that are wrong", mislabelled),
+        within("second segments from elsewhere", other, rows, stream.objective.random_next),
+        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
+        none("rows whose text is not the store's", other_text),
+    ]
+
+
+def spans(stream, seen):
+    """span_corruption."""
+    objective, vocabulary = stream.objective, stream.vocabulary
+    names = {vocabulary.piece(i): i for i in vocabulary.sentinels}
+    tokenizer = [names.get(f"<extra_id_{i}>") for i in range(objective.spans)]
+    from_end = [vocabulary.size - 1 - i for i in range(objective.spans)]
+    foreign = gaps = loss = other_text = 0
+    removed, rows = 0, 0
+    for each in seen:
+        batch = each.batch
+        start_B = stream.table.starts(each.row_B)
+        for inputs, targets, start in zip(batch["inputs"], batch["targets"], start_B.tolist()):
+            foreign += inputs[np.isin(inputs, vocabulary.sentinels)].tolist() != tokenizer
+            raw, gone = rebuild(inputs.tolist(), targets.tolist(), set(vocabulary.sentinels))
+            other_text += raw != stream.split.tokens[start : start + objective.raw_length].tolist()
+            removed, rows = removed + gone, rows + 1
+        gaps += (~batch["inputs_valid"]).sum() + (batch["inputs"] == vocabulary.pad).sum()
+        gaps += (batch["inputs"][:, -1] != vocabulary.eos).sum() + (batch["targets"][:, -1] != vocabulary.eos).sum()
+        loss += ((batch["weights"] > 0) & (batch["targets"] == vocabulary.pad)).sum() + (batch["weights"] == 0).sum()
+    raw, share, mean = objective.raw_length, removed / (rows * objective.raw_length), removed / (rows * objective.spans)
+    return [
+        Check(
+            "share of tokens removed",
+            abs(share - objective.rate) <= 0.5001 / raw or objective.noise == 1,
+            f"{share:.4f}",
+            f"{objective.rate} of {raw}, rounded",
+        ),
+        Check(
+            "mean span",
+            abs(removed / rows / objective.mean_span - objective.spans) <= 0.5001 or objective.spans == 1,
+            f"{mean:.3f} ({objective.spans} spans a row)",
+            f"{objective.mean_span}, so that spans are whole",
+        ),
+        Check(
+            "sentinels are the tokenizer's <extra_id_0> ...",
+            not foreign and None not in tokenizer,
+            f"{foreign} rows differ",
+            f"{ends(tokenizer)} in every row",
+        ),
+        Check("sentinels count down from the vocabulary's end", tokenizer == from_end, ends(tokenizer), ends(from_end)),
+        none("gaps in rows (padding, no </s>)", gaps),
+        none("losses on padding, tokens without loss", loss),
+        none("rows that do not rebuild the store's text", other_text),
+    ]
+
+
+def ends(ids):
+    """First and last of some ids, in words."""
+    return f"{ids[0]} ... {ids[-1]}"
+
+
+def within(name, hits, of, share):
+    """A share of random draws, held against its binomial spread."""
+    spread = SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
+    seen = hits / max(of, 1)
+    return Check(name, bool(of > 0 and abs(seen - share) <= spread), f"{seen:.4f}", f"{share:.4f} ± {spread:.4f}")
+
+
+def none(name, count):
+    return Check(name, int(count) == 0, f"{count:,}", "0")
+
+
+def originals(batch):
+    """The ids of a masked batch with the masks taken out again: [B, L]."""
+    text_BL = batch["tokens"].copy()
+    row, slot = np.nonzero(batch["weights"])
+    text_BL[row, batch["positions"][row, slot]] = batch["targets"][row, slot]
+    return text_BL
+
+
+def torn_words(batch, text_BL, vocabulary):
+    """Words of which some pieces are masked and others not."""
+    torn = 0
+    for text, valid, positions, weights in zip(text_BL.tolist(), batch["valid"], batch["positions"], batch["weights"]):
+        masked, words = set(positions[weights > 0].tolist()), []
+        for i in range(int(valid.sum())):
+            breaks = vocabulary.special[text[i]] and text[i] != vocabulary.unk
+            if breaks or vocabulary.starts_word[text[i]] or not words:
+                words.append([])
+            words[-1].append(i)
+            if breaks:
+                words.append([])
+        torn += sum(0 < len(masked.intersection(word)) < len(word) for word in words)
+    return torn
+
+
+def rebuild(inputs, targets, sentinels):
+    """(raw ids, number that were removed): each sentinel of the inputs replaced by what follows it in the targets."""
+    pieces, current = {}, []
+    for token in targets[:-1]:
+        if token in sentinels:
+            current = pieces.setdefault(token, [])
+        else:
+            current.append(token)
+    raw = []
+    for token in inputs[:-1]:
+        raw += pieces.get(token, []) if token in sentinels else [token]
+    return raw, sum(map(len, pieces.values()))

@@ -1,0 +1,47 @@
+"""A row of a batch as a person reads it: ids as text, masked words listed, segments and labels in words."""
+
+
+def masked_row(stream, seen, i):
+    """One row of masked_lm or sentence_pair for reading: what the model sees, what it must predict."""
+    batch, vocabulary = seen.batch, stream.vocabulary
+    length, masked = int(batch["valid"][i].sum()), []
+    for position, target, weight in zip(*(batch[key][i].tolist() for key in ("positions", "targets", "weights"))):
+        if weight:
+            shown = int(batch["tokens"][i, position])
+            how = "as [MASK]" if shown == vocabulary.mask else "as itself" if shown == target else "by another word"
+            words = {"target": word(vocabulary, target), "shown": word(vocabulary, shown)}
+            masked.append({"position": position, **words, "how": how})
+    row = {
+        "row": int(seen.row_B[i]),
+        "tokens": [spaced(vocabulary, token) for token in batch["tokens"][i, :length].tolist()],
+        "padding": int(batch["valid"].shape[1] - length),
+        "masked": masked,
+    }
+    if "segments" in batch:
+        row["segments"] = batch["segments"][i, :length].tolist()
+        row["label"] = "B comes from another document" if batch["next_sentence"][i] else "B follows A"
+    return row
+
+
+def span_row(stream, seen, i):
+    """One row of span_corruption for reading."""
+    inputs, targets = (seen.batch[key][i].tolist() for key in ("inputs", "targets"))
+    vocabulary = stream.vocabulary
+    return {
+        "row": int(seen.row_B[i]),
+        "inputs": [spaced(vocabulary, token) for token in inputs],
+        "targets": [spaced(vocabulary, token) for token in targets],
+    }
+
+
+def word(vocabulary, token):
+    """An id as a reader knows it: its text, or its piece where bytes make no text of their own."""
+    text = vocabulary.decode([token]).strip()
+    return vocabulary.piece(token) if not text or "\ufffd" in text else text.removeprefix("##")
+
+
+def spaced(vocabulary, token):
+    """The same with a blank before it where a word, or a special token, begins; a piece that is a blank is that."""
+    text = word(vocabulary, token)
+    blank = " " if vocabulary.starts_word[token] or vocabulary.special[token] else ""
+    return blank + ("" if text in ("▁", "Ġ") else text)
