@@ -9,6 +9,7 @@ fingerprint, and nothing is handed out that does not agree with it. A damaged ch
 
 import contextlib
 import json
+import os
 from functools import partial
 
 import google_crc32c
@@ -99,6 +100,8 @@ class Checkpoints:
     def __init__(self, workdir, keep=None, read_only=False):
         absl_logging.set_verbosity(absl_logging.ERROR)  # Orbax reports each of its threads as a warning
         self.workdir = epath.Path(workdir)
+        if "://" not in str(workdir):
+            self.workdir = epath.Path(os.path.abspath(workdir))  # Orbax saves under absolute paths only
         options = ocp.CheckpointManagerOptions(
             max_to_keep=keep, cleanup_tmp_directories=not read_only, read_only=read_only, create=not read_only
         )

@@ -10,19 +10,29 @@ def add_arguments(parser):
     parser.add_argument("--output", required=True, metavar="STORE", help="folder for the store, on this machine")
     text = parser.add_argument_group("text")
     text.add_argument("--document", choices=("file", "block", "record"), default="file", help="what is a document in .txt files: the whole file (default), a block between blank lines, or a line")  # fmt: skip
-    text.add_argument("--field", default="text", help="the field of JSON records and TFDS examples with the text (default: text)")
+    text.add_argument(
+        "--field", default="text", help="the field of JSON records and TFDS examples with the text (default: text)"
+    )
     text.add_argument("--held-out", type=float, default=0.01, metavar="SHARE", help="share of the documents for evaluation, by hash (default: 0.01)")  # fmt: skip
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
     mixture.add_argument("--rates", type=_rates, metavar="R,R,...", help="how often each source is drawn, in any unit")
     mixture.add_argument("--temperature", type=float, metavar="S", help="draw source i in proportion to (its tokens)^S: 1 (default) as they are, 0.7 multilingual BERT, 0 all alike")  # fmt: skip
-    words = parser.add_argument_group("vocabulary", "a SentencePiece vocabulary is trained, unless --vocabulary is given")
+    words = parser.add_argument_group(
+        "vocabulary", "a SentencePiece vocabulary is trained, unless --vocabulary is given"
+    )
     words.add_argument("--vocabulary", metavar="PATH", help="a released one: vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them")  # fmt: skip
-    words.add_argument("--vocab-size", type=int, metavar="N", help="ids in all, special ones and sentinels included (default: 32768)")
+    words.add_argument(
+        "--vocab-size", type=int, metavar="N", help="ids in all, special ones and sentinels included (default: 32768)"
+    )
     words.add_argument("--layout", choices=("bert", "t5"), help="special pieces: [PAD] [UNK] [CLS] [SEP] [MASK] (default), or <pad> </s> <unk> and 100 sentinels")  # fmt: skip
     words.add_argument("--algorithm", choices=("unigram", "bpe"), help="default: unigram")
-    words.add_argument("--lowercase", action="store_true", default=None, help="fold case (nmt_nfkc_cf instead of nmt_nfkc)")
+    words.add_argument(
+        "--lowercase", action="store_true", default=None, help="fold case (nmt_nfkc_cf instead of nmt_nfkc)"
+    )
     words.add_argument("--sample-size", type=int, metavar="BYTES", help="train on at most so much text, drawn evenly (default: 10000000)")  # fmt: skip
-    parser.add_argument("--workers", type=int, metavar="N", help="processes (default: all cores; the result is the same)")
+    parser.add_argument(
+        "--workers", type=int, metavar="N", help="processes (default: all cores; the result is the same)"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace the store that is there")
 
 
@@ -35,7 +45,9 @@ def run(args):
     from data.summary import summary
 
     if is_remote(args.output):
-        raise ValueError(f"--output {args.output}: write the store to this machine and copy it; training reads it from a bucket")
+        raise ValueError(
+            f"--output {args.output}: write the store to this machine and copy it; training reads it from a bucket"
+        )
     training = ("vocab_size", "layout", "algorithm", "lowercase", "sample_size")
     given = {name: getattr(args, name) for name in training if getattr(args, name) is not None}
     if args.vocabulary and given:

@@ -73,7 +73,8 @@ def train(run, workdir, allow_changes=False):
         log.say(opening(run, store, stream, abstract.params, mesh, start))
 
         for step, batch in feed(stream, mesh, start, run.train.end):
-            state, metrics = update(state, batch)
+            with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
+                state, metrics = update(state, batch)
             done = step + 1
             finished = done == run.train.end
             stopping = stop.requested(done)

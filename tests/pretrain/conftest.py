@@ -62,3 +62,49 @@ def random_batch():
         return batch
 
     return make
+
+
+WORDS = "the a of and old grey fox dog river stone walks runs sees finds under over near with quick slow house".split()
+
+
+def texts(count):
+    """Deterministic sentences, different from each other in places."""
+    return [" ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "." for i in range(count)]
+
+
+def _store(folder, layout, size):
+    from data.store import write_store
+    from data.tokenizers import train_vocabulary
+
+    vocabulary = train_vocabulary(texts(600), size, layout=layout)
+    encoded = iter(vocabulary.encode_batch(texts(600)))
+    documents = [[next(encoded) for _ in range(1 + i % 9)] for i in range(100)]
+    return write_store(folder, vocabulary, documents[:90], heldout=documents[90:])
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory):
+    """{"bert": a small token store in BERT's layout, "t5": one in T5's}."""
+    root = tmp_path_factory.mktemp("stores")
+    return {"bert": _store(root / "bert", "bert", 40), "t5": _store(root / "t5", "t5", 138)}
+
+
+@pytest.fixture(scope="session")
+def configs(tmp_path_factory, stores):
+    """{"bert": path of a saved configuration of a run of 12 steps with dropout on that store, "t5": the same}."""
+    from pretrain.config import Checkpoint, Evaluate, to_json
+
+    root = tmp_path_factory.mktemp("configs")
+    paths = {}
+    for name, run in (("bert", RUNS["bert_pairs"]), ("t5", RUNS["t5"])):
+        run = dataclasses.replace(
+            run,
+            model=dataclasses.replace(run.model, vocab=256, dropout=0.1),
+            data=dataclasses.replace(run.data, store=str(stores[name].path), batch_size=8),
+            train=dataclasses.replace(run.train, steps=12),
+            evaluate=Evaluate(every=6),
+            checkpoint=Checkpoint(every=4, keep=10),
+        )
+        paths[name] = root / f"{name}.json"
+        paths[name].write_text(to_json(run))
+    return paths
