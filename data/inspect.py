@@ -37,18 +37,24 @@ class Seen:
 
 
 def inspect(stream, step=0, batches=8, rows=4):
-    """{"objective", "step", "batches", "passed", "checks", "rows"}: measured from `step` on, some rows decoded."""
+    """{"objective", "step", "batches", "passed", "checks", "rows"}: measured from `step` on, some rows decoded.
+
+    If keys, shapes or ids are wrong, nothing further can be read, and the report ends there.
+    """
+    spanned = stream.objective.name == "span_corruption"
     seen = [look(stream, step + i) for i in range(batches)]
-    checks = common(stream, seen, step)
-    checks += spans(stream, seen) if stream.objective.name == "span_corruption" else masks(stream, seen)
-    describe = span_row if stream.objective.name == "span_corruption" else masked_row
+    checks, shown = common(stream, seen, step), []
+    if checks[0].passed and checks[1].passed:
+        checks += spans(stream, seen) if spanned else masks(stream, seen)
+        describe = span_row if spanned else masked_row
+        shown = [describe(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))]
     return {
         "objective": stream.objective.name,
         "step": step,
         "batches": batches,
         "passed": all(check.passed for check in checks),
         "checks": [asdict(check) for check in checks],
-        "rows": [describe(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))],
+        "rows": shown,
     }
 
 
@@ -57,7 +63,7 @@ def look(stream, step):
 
 
 def common(stream, seen, step):
-    """What holds for every objective."""
+    """What holds for every objective; first of all keys and shapes, then ids."""
     size, vocabulary = stream.data.batch_size, stream.vocabulary
     shapes = "as data/batches.py says"
     try:

@@ -1,0 +1,232 @@
+"""Inspection passes sound batches, and names the promise that a tampered batch breaks; the verb's status says so."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.inspect import inspect
+from data.objectives import MaskedLm, SentencePair, SpanCorruption
+from data.objectives.masking import Masker
+from data.pipeline import Stream
+from pretrain.__main__ import main
+
+OBJECTIVES = {
+    "pieces": MaskedLm(length=22, predictions=4),
+    "joined": MaskedLm(length=22, predictions=4, join_documents=True),
+    "words": MaskedLm(length=22, predictions=4, whole_words=True),
+    "pairs": SentencePair(length=30, predictions=5),
+    "spans": SpanCorruption(inputs=40),
+}
+
+
+@pytest.fixture
+def make(store, t5_store):
+    """make(name of an objective) -> Stream."""
+
+    def build(name):
+        data = Data(objective=OBJECTIVES[name], batch_size=16)
+        return Stream(t5_store if name == "spans" else store, data, seed=3)
+
+    return build
+
+
+def broken(report):
+    assert report["passed"] == all(check["passed"] for check in report["checks"])
+    return [check["name"] for check in report["checks"] if not check["passed"]]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_sound_batches_pass(make, name):
+    report = inspect(make(name), step=5, batches=6, rows=3)
+    assert broken(report) == [] and len(report["checks"]) >= 9 and len(report["rows"]) == 3
+    json.dumps(report)
+
+
+def show_all(batch, stream):
+    row, slot = np.nonzero(batch["weights"])
+    batch["tokens"][row, batch["positions"][row, slot]] = batch["targets"][row, slot]
+
+
+def lose_less(batch, stream):
+    batch["weights"][::2] = 0
+
+
+def lose_on_padding(batch, stream):
+    short = np.flatnonzero(~batch["valid"][:, -1])
+    batch["positions"][short, 0] = batch["valid"].shape[1] - 1
+
+
+def lose_on_specials(batch, stream):
+    show_all(batch, stream)
+    batch["positions"][:, 0], batch["targets"][:, 0] = 0, stream.vocabulary.cls
+
+
+def turn_round(batch, stream):
+    batch["positions"][:, :2] = batch["positions"][:, 1::-1].copy()
+
+
+def exceed(batch, stream):
+    batch["targets"][0, 1] = stream.vocabulary.size
+
+
+def widen(batch, stream):
+    batch["weights"] = batch["weights"].astype(np.float64)
+
+
+def depend_on_the_batch(batch, stream):
+    key = "tokens" if "tokens" in batch else "inputs"
+    batch[key] = batch[key][::-1].copy()
+
+
+def other_text(batch, stream):
+    batch["tokens"][:, 1] += 1
+
+
+def flip(batch, stream):
+    batch["next_sentence"] = 1 - batch["next_sentence"]
+
+
+def always_next(batch, stream):
+    batch["next_sentence"][:] = 0
+
+
+def one_segment(batch, stream):
+    batch["segments"][:] = 0
+
+
+def shift_sentinels(batch, stream):
+    for key in ("inputs", "targets"):
+        batch[key][np.isin(batch[key], stream.vocabulary.sentinels)] -= 1
+
+
+def swap_tokens(batch, stream):
+    batch["targets"][:, 1] += 1
+
+
+def leave_out(batch, stream):
+    batch["weights"][:, -1] = 0
+
+
+def pad(batch, stream):
+    batch["inputs"][:, -1], batch["inputs_valid"][:, -1] = stream.vocabulary.pad, False
+
+
+@pytest.mark.parametrize(
+    "name, tamper, promise",
+    [
+        ("pieces", show_all, "masked as [MASK]"),
+        ("pieces", lose_less, "share of tokens masked"),
+        ("words", lose_less, "share of tokens masked"),
+        ("pieces", lose_on_padding, "losses on padding, tokens in it"),
+        ("joined", lose_on_specials, "special tokens masked"),
+        ("joined", turn_round, "positions out of order"),
+        ("pieces", exceed, "ids in the vocabulary"),
+        ("spans", exceed, "ids in the vocabulary"),
+        ("pieces", widen, "keys, types and shapes"),
+        ("pieces", depend_on_the_batch, "two hosts read what one reads"),
+        ("spans", depend_on_the_batch, "two hosts read what one reads"),
+        ("joined", other_text, "rows whose text is not the store's"),
+        ("pairs", other_text, "rows whose text is not the store's"),
+        ("pairs", flip, "labels that are wrong"),
+        ("pairs", always_next, "second segments from elsewhere"),
+        ("pairs", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
+        ("spans", shift_sentinels, "sentinels are the tokenizer's <extra_id_0> ..."),
+        ("spans", swap_tokens, "rows that do not rebuild the store's text"),
+        ("spans", leave_out, "losses on padding, tokens without loss"),
+        ("spans", pad, "gaps in rows (padding, no </s>)"),
+    ],
+)
+def test_a_broken_promise_is_named(make, name, tamper, promise):
+    stream = make(name)
+    build = stream.build
+
+    def tampered(row_B, key_B):
+        batch = build(row_B, key_B)
+        tamper(batch, stream)
+        return batch
+
+    stream.build = tampered
+    assert promise in broken(inspect(stream))
+
+
+def test_words_masked_in_part_are_named(make, monkeypatch):
+    stream = make("words")
+    monkeypatch.setattr(Masker, "words", lambda self, tokens_BL, candidate_BL, *_: candidate_BL & (np.arange(22) == 4))
+    assert "words masked in part" in broken(inspect(stream))
+
+
+@pytest.mark.parametrize("name, promise", [("pieces", "rows across documents"), ("pairs", "segments across documents")])
+def test_rows_across_documents_are_named(make, name, promise):
+    stream = make(name)
+    starts = stream.split.document_starts
+    finer = np.unique(np.concatenate([starts, starts[1:-1] - 3]))
+    stream.split = dataclasses.replace(stream.split, document_starts=finer)
+    assert promise in broken(inspect(stream))
+
+
+def test_a_joined_stream_without_separators_is_named(make):
+    stream = make("joined")
+    starts = stream.split.document_starts
+    stream.split = dataclasses.replace(stream.split, document_starts=np.delete(starts, range(1, len(starts) - 1, 2)))
+    assert "rows with documents not separated" in broken(inspect(stream))
+
+
+CONFIG = """
+from data.config import Data
+from data.objectives import {kind}
+from models.config import {model}
+from pretrain.config import Run
+
+def config():
+    return Run(model={model}(), data=Data(store={store!r}, objective={objective!r}, batch_size=16))
+"""
+
+
+@pytest.fixture
+def config(tmp_path, store, t5_store):
+    """config(name of an objective) -> path of a configuration."""
+
+    def write(name):
+        objective = OBJECTIVES[name]
+        path = tmp_path / f"{name}.py"
+        model, folder = ("T5Config", t5_store.path) if name == "spans" else ("BertConfig", store.path)
+        kind = type(objective).__name__
+        path.write_text(CONFIG.format(kind=kind, model=model, store=str(folder), objective=objective))
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_verb_shows_and_checks(config, capsys, name):
+    assert main(["inspect", config(name), "--step", "3", "--rows", "1", "train.seed=7"]) == 0
+    shown = capsys.readouterr().out
+    assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
+    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"]}
+    assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
+    assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["passed"] and report["step"] == 3 and len(report["rows"]) == 4
+
+
+def test_the_verbs_status_is_1_for_a_broken_promise(config, capsys, monkeypatch):
+    monkeypatch.setattr(Masker, "hide", lambda self, targets_BP, key_B: targets_BP)
+    assert main(["inspect", config("pieces")]) == 1
+    shown = capsys.readouterr().out
+    assert "BROKEN" in shown and "3 broken" in shown
+
+
+def test_the_verb_refuses_in_one_line(config, capsys):
+    path = config("pieces")
+    for words, message in (
+        ([path, "data.store="], "names no token store: add data.store=FOLDER"),
+        ([path, "data.store=/nowhere"], "/nowhere is not a token store"),
+        ([path, "--batches", "0"], "--batches 0"),
+        ([path, "--step", "-1"], "step -1: steps are counted from 0"),
+        ([path, "data.objective.predictions=2"], "predictions=2 is fewer than the 3 tokens"),
+    ):
+        assert main(["inspect", *words]) == 2
+        assert message in capsys.readouterr().err
