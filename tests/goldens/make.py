@@ -44,6 +44,7 @@ def model(kind, settings, seed=0):
     import torch
     import transformers
 
+    torch.set_num_threads(1)  # a second one only spins on models of this size
     configuration, architecture = {
         "bert": (transformers.BertConfig, transformers.BertForPreTraining),
         "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration),

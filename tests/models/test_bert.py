@@ -88,13 +88,13 @@ def test_order_and_segment_matter(hidden):
 
 def test_words_are_scored_at_the_gathered_positions_only(make, bert_config):
     model, params = make(bert_config)
-    run = jax.jit(partial(model.apply, {"params": params}))
-    everywhere, following = run(TOKENS, VALID, SEGMENTS)
-    gathered, same = run(TOKENS, VALID, SEGMENTS, POSITIONS)
+    run = partial(model.apply, {"params": params})
+    both = jax.jit(lambda *read: (run(*read), run(*read, POSITIONS)))
+    (everywhere, following), (gathered, same) = both(TOKENS, VALID, SEGMENTS)
     assert everywhere.shape == (3, 12, 50) and gathered.shape == (3, 3, 50) and following.shape == (3, 2)
     np.testing.assert_allclose(gathered, np.take_along_axis(everywhere, POSITIONS[..., None], 1), atol=1e-5)
     np.testing.assert_allclose(same, following, atol=1e-6)
-    ops = str(jax.make_jaxpr(partial(model.apply, {"params": params}))(TOKENS, VALID, SEGMENTS, POSITIONS))
+    ops = str(jax.make_jaxpr(run)(TOKENS, VALID, SEGMENTS, POSITIONS))
     assert "f32[3,3,50]" in ops and "f32[3,12,50]" not in ops
 
 

@@ -34,34 +34,29 @@ def case(request, golden):
     return found, loss, model, params
 
 
-def test_logits_and_hidden_states(case):
-    found, _, model, params = case
-    batch, expected = found.inputs, found.outputs
-    if found.config["model_type"] == "bert":
-        read = batch["tokens"], batch["valid"], batch["segments"]
-        words, following = jax.jit(partial(model.apply, {"params": params}))(*read)
-        hidden, _ = jax.jit(partial(model.apply, {"params": params}, method="encode"))(*read)
-        np.testing.assert_allclose(following, expected["next"], atol=1e-5)
-        there = batch["valid"][..., None]
-    else:
-        read = batch["inputs"], batch["inputs_valid"]
-        words = jax.jit(partial(model.apply, {"params": params}))(*read, batch["targets"])
-        hidden = jax.jit(partial(model.apply, {"params": params}, method="encode"))(*read)
-        there = batch["inputs_valid"][..., None]
-    np.testing.assert_allclose(words, expected["words"], atol=2e-5)
-    np.testing.assert_allclose(np.where(there, hidden, 0), np.where(there, expected["hidden"], 0), atol=1e-5)
-
-
-def test_loss(case):
-    """The masked-word loss on gathered positions, plus the next-sentence loss; or the mean over all target words."""
+def test_logits_hidden_states_and_loss(case):
+    """The loss too: of masked words at gathered positions plus the next sentence, or the mean over all target words."""
     found, loss, model, params = case
+    bert = found.config["model_type"] == "bert"
 
     @jax.jit
     def compute(batch):
-        sums, totals = loss.score(model.apply({"params": params}, *loss.arguments(batch)), batch), loss.totals(batch)
-        return sum(sums[name] / totals[name] for name in loss.terms)
+        arguments = loss.arguments(batch)
+        outputs = model.apply({"params": params}, *arguments)
+        sums, totals = loss.score(outputs, batch), loss.totals(batch)
+        read = arguments[: 3 if bert else 2]
+        words = model.apply({"params": params}, *read) if bert else outputs
+        hidden = model.apply({"params": params}, *read, method="encode")
+        return words, hidden, sum(sums[name] / totals[name] for name in loss.terms)
 
-    assert abs(compute(found.inputs) - found.outputs["loss"].item()) < 1e-5
+    words, hidden, value = compute(found.inputs)
+    if bert:
+        (words, following), (hidden, _) = words, hidden
+        np.testing.assert_allclose(following, found.outputs["next"], atol=1e-5)
+    there = found.inputs["valid" if bert else "inputs_valid"][..., None]
+    np.testing.assert_allclose(words, found.outputs["words"], atol=2e-5)
+    np.testing.assert_allclose(np.where(there, hidden, 0), np.where(there, found.outputs["hidden"], 0), atol=1e-5)
+    assert abs(value - found.outputs["loss"]) < 1e-5
 
 
 @pytest.mark.parametrize("case", T5, indirect=True, ids=str)

@@ -66,7 +66,7 @@ def test_attend_nothing_to_read_is_finite():
         return (attend(q, k, v, mask=mask, bias=-1e9 * jnp.ones((1, 1, 3, 3)))[0] ** 2).sum()
 
     assert np.isfinite(attend(q, k, v, mask=mask)).all()
-    for grad in jax.grad(first_row, argnums=(0, 1, 2))(q, k, v):
+    for grad in jax.jit(jax.grad(first_row, argnums=(0, 1, 2)))(q, k, v):
         assert np.isfinite(grad).all() and not grad[1].any()
 
 
@@ -84,10 +84,11 @@ def test_attention_reads_memory_and_keeps_its_types():
         "value": {"kernel": (8, 2, 3), "bias": (2, 3)},
         "out": {"kernel": (2, 3, 8), "bias": (8,)},
     }
-    one, other = attention.apply(params, x, memory), attention.apply(params, x, -memory)
+    run = jax.jit(attention.apply)
+    one, other = run(params, x, memory), run(params, x, -memory)
     assert one.shape == x.shape and not np.allclose(one, other)
-    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    assert attention.apply(low, x.astype(jnp.bfloat16), memory.astype(jnp.bfloat16)).dtype == jnp.bfloat16
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), (params, x, memory))
+    assert jax.eval_shape(attention.apply, *low).dtype == jnp.bfloat16
 
 
 def test_attention_refuses_a_width_that_heads_do_not_divide():
@@ -237,7 +238,7 @@ def outputs_and_gradients(params, x, bias, **kw):
     def score(params, x, bias):
         return (stack.apply({"params": params}, x, False, bias=bias) ** 2).sum()
 
-    return jax.value_and_grad(score, argnums=(0, 1, 2))(params, x, bias)
+    return jax.jit(jax.value_and_grad(score, argnums=(0, 1, 2)))(params, x, bias)
 
 
 def test_stack_is_the_same_scanned_unrolled_and_rematerialised(unroll):
