@@ -1,0 +1,208 @@
+"""How fast batches come out of the input pipeline, for each objective, and how soon the first one does.
+
+    python benchmarks/input.py [--seconds 3] [--rounds 3] [--tokens 40000000] [--documents 10000000] [--store STORE]
+
+The store is synthetic, in a temporary folder: documents of 16 sentences (geometric) of 25 tokens (exponential), ids
+uniform over 30,522 WordPiece ids (span corruption: over a small T5 vocabulary; its size does not matter to the speed).
+`--store STORE` reads a prepared one instead, with the objectives that its vocabulary allows.
+
+Tokens are rows times row length: what the model gets, padding included; `text` leaves padding and special tokens out.
+Batches are read through the tf.data iterator that training reads, two threads, nothing else done with them. The
+rounds take turns over the objectives and the best of each counts. Per CPU second: what one core would do. `seek` is the
+time from `Stream(...)` to the first batch of step 10^9, TensorFlow already imported. `--documents` opens the row
+tables of so many documents of 4 such sentences, in memory (0 leaves it out). A dated section is appended to
+benchmarks/results/input.md.
+"""
+
+import argparse
+import datetime
+import os
+import pathlib
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from types import SimpleNamespace
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+from data.config import Data  # noqa: E402
+from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
+from data.pairs import PairRows  # noqa: E402
+from data.pipeline import Stream, import_tensorflow  # noqa: E402
+from data.rows import DocumentRows, WindowRows  # noqa: E402
+from data.store import Store, StoreWriter  # noqa: E402
+from data.tokenizers import read_vocabulary, train_vocabulary  # noqa: E402
+
+CASES = (  # name, objective, rows of a batch
+    ("masked words, rows within documents", MaskedLm(128, 20), 32),
+    ("masked words, rows within documents", MaskedLm(128, 20), 256),
+    ("masked words, joined stream", MaskedLm(128, 20, join_documents=True), 256),
+    ("masked words, joined stream", MaskedLm(512, 77, join_documents=True), 256),
+    ("whole words", MaskedLm(128, 20, whole_words=True), 256),
+    ("sentence pairs", SentencePair(128, 20), 256),
+    ("sentence pairs", SentencePair(512, 77), 256),
+    ("span corruption, 568 to 512 and 114", SpanCorruption(), 32),
+    ("span corruption, 568 to 512 and 114", SpanCorruption(), 128),
+)
+
+
+def documents(number, sentences, seed=0):
+    """(offsets of documents, of sentences): geometric numbers of sentences of exponential lengths, 25 on average."""
+    rng = np.random.default_rng(seed)
+    number_D = rng.geometric(1 / sentences, number)
+    starts_S = np.concatenate([[0], np.cumsum(rng.exponential(25, number_D.sum()).astype(np.int64) + 1)])
+    return starts_S[np.concatenate([[0], np.cumsum(number_D)])], starts_S
+
+
+def vocabularies(folder):
+    """A WordPiece vocabulary of BERT's size and a small one of T5's layout."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"{'##' * (i % 4 == 0)}p{i}" for i in range(30517))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    text = [" ".join(f"{a}{b}" for b in ("alpha", "beta", "gamma", "delta")) for a in "stone river cloud light".split()]
+    return read_vocabulary(folder / "vocab.txt"), train_vocabulary(text * 4, 125, layout="t5")
+
+
+def synthetic(folder, tokens):
+    """{vocabulary layout: store}."""
+    starts_D, starts_S = documents(tokens // 400, 16)
+    stores = {}
+    for name, vocabulary in zip(("bert", "t5"), vocabularies(folder), strict=True):
+        writer = StoreWriter(folder / name, vocabulary)
+        writer.begin_source("synthetic")
+        ordinary = np.flatnonzero(~vocabulary.special)
+        ids = ordinary[np.random.default_rng(1).integers(0, len(ordinary), starts_D[-1])]
+        writer.add("train", ids, np.diff(starts_D), np.diff(starts_S))
+        writer.finish([1.0])
+        stores[name] = Store.open(folder / name)
+    return stores
+
+
+def text_tokens(batch):
+    """Tokens of a batch that are neither padding nor special: for span corruption, the raw text."""
+    if "inputs" in batch:
+        objective = SpanCorruption(batch["inputs"].shape[1])
+        return batch["inputs"].shape[0] * objective.raw_length
+    extra = 3 if "segments" in batch else 2
+    return int(batch["valid"].sum()) - extra * len(batch["valid"])
+
+
+def measure(stream, seconds):
+    """(tokens a second, text tokens a second, tokens a CPU second) of the iterator, once it runs."""
+    iterator = stream.batches(1000)
+    for _ in range(5):
+        next(iterator)
+    used, began, text, count = time.process_time(), time.perf_counter(), 0, 0
+    while time.perf_counter() - began < seconds:
+        text += text_tokens(next(iterator))
+        count += 1
+    wall, cpu = time.perf_counter() - began, time.process_time() - used
+    iterator.close()
+    tokens = count * stream.data.batch_size * stream.tokens_per_row
+    return np.array([tokens / wall, text / wall, tokens / cpu])
+
+
+def seek(make):
+    """Seconds to the first batch of step 10^9."""
+    began = time.perf_counter()
+    iterator = make().batches(10**9)
+    next(iterator)
+    seconds = time.perf_counter() - began
+    iterator.close()
+    return seconds
+
+
+def throughput(stores, rounds, seconds):
+    """Rows of the first table."""
+    makers = []
+    for name, objective, rows in CASES:
+        store = stores.get("t5" if objective.name == "span_corruption" else "bert")
+        if store:
+            data = Data(objective=objective, batch_size=rows, threads=2)
+            makers.append((name, objective, rows, lambda store=store, data=data: Stream(store, data, seed=1)))
+    best, seeks = [np.zeros(3) for _ in makers], [np.inf for _ in makers]
+    for _ in range(rounds):
+        for i, (*_, make) in enumerate(makers):
+            best[i] = np.maximum(best[i], measure(make(), seconds))
+            seeks[i] = min(seeks[i], seek(make))
+    for (name, objective, rows, _), speed, first in zip(makers, best, seeks, strict=True):
+        fast, text, cpu = speed / 1e6
+        length = objective.dims()["L"]
+        yield f"| {name} | {rows} x {length} | {fast:.1f} | {text:.1f} | {cpu:.1f} | {first * 1000:.0f} |"
+
+
+def opening(number):
+    """Rows of the second table: seconds that the row tables of `number` documents take; prints the peak memory."""
+    starts_D, starts_S = documents(number, 4)
+    source = SimpleNamespace(name="all", documents=(0, number), rate=1.0)
+    split = SimpleNamespace(tokens=None, document_starts=starts_D, sentence_starts=starts_S, sources=(source,))
+    for name, table in (
+        ("rows within documents, 128", lambda: DocumentRows(split, 126)),
+        ("joined stream, 128", lambda: WindowRows(split, 126, separated=True)),
+        ("windows of 568", lambda: WindowRows(split, 568)),
+        ("sentence pairs, 128", lambda: PairRows(split, 125)),
+    ):
+        began = time.perf_counter()
+        rows = table().count
+        seconds = time.perf_counter() - began
+        yield f"| {name} | {number:,} | {len(starts_S) - 1:,} | {starts_D[-1] / 1e9:.2f} | {rows:,} | {seconds:.2f} |"
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
+
+
+def processor_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":")[1].strip()
+    return platform.processor()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tokens", type=int, default=40_000_000)
+    parser.add_argument("--documents", type=int, default=10_000_000)
+    parser.add_argument("--store")
+    parser.add_argument("--opening", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.opening:  # in a process of its own, for its memory
+        print(*opening(args.documents), sep="\n")
+        return
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    tf = import_tensorflow()
+    with tempfile.TemporaryDirectory() as folder:
+        if args.store:
+            store = Store.open(args.store)
+            stores = {"t5" if store.vocabulary.mask is None else "bert": store}
+        else:
+            stores = synthetic(pathlib.Path(folder), args.tokens)
+        columns = ["objective", "batch", "M tokens/s", "M text tokens/s", "M tokens/CPU s", "seek, ms"]
+        lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+        lines += throughput(stores, args.rounds, args.seconds)
+    if args.documents:
+        columns = ["row table", "documents", "sentences", "10^9 tokens", "rows", "seconds"]
+        command = [sys.executable, __file__, "--opening", "--documents", str(args.documents)]
+        table = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *table[1:], "", table[0] + "."]
+    title = (
+        f"## {datetime.date.today()}, {processor_name()}, {cores} cores, load {load:.1f} at the start, "
+        f"Python {platform.python_version()}, NumPy {np.__version__}, TensorFlow {tf.__version__}"
+    )
+    print("\n".join([title, "", *lines]))
+    results = ROOT / "benchmarks" / "results" / "input.md"
+    results.parent.mkdir(exist_ok=True)
+    corpus = "a prepared store" if args.store else f"synthetic, {args.tokens / 1e6:.0f} M tokens"
+    note = f"`python benchmarks/input.py`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
+    with results.open("a") as file:
+        file.write("\n".join([title, "", note, "", *lines, "", ""]))
+
+
+if __name__ == "__main__":
+    main()
