@@ -58,7 +58,8 @@ class RelativeBias(nn.Module):
         table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.heads))
         distance_R = np.arange(1 - L, M)
         bucket_R = bucket(distance_R, bidirectional=self.bidirectional, buckets=c.buckets, max_distance=c.max_distance)
-        return shear(table[bucket_R].T, L)[None]
+        # In float32, in which all layers' gradients then add up.
+        return shear(table[bucket_R].T.astype(jnp.float32), L)[None]
 
 
 def shear(bias_HR, L):

@@ -112,6 +112,8 @@ def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
     which = bucket(distance, bidirectional=bidirectional, buckets=8, max_distance=20)
     weight = jax.random.normal(jax.random.key(1), (1, 3, L, M))
     np.testing.assert_array_equal(module.apply(params, L, M), table[which].transpose(2, 0, 1)[None])
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    assert jax.eval_shape(lambda: module.apply(low, L, M)).dtype == jnp.float32  # gradients of all layers add up there
     found = jax.grad(lambda params: (weight * module.apply(params, L, M)).sum())(params)["params"]["table"]
     expected = np.zeros(table.shape)
     np.add.at(expected, which, np.asarray(weight[0].transpose(1, 2, 0)))
