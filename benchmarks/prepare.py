@@ -62,13 +62,15 @@ def bare(processor, corpus: pathlib.Path, cores: int) -> tuple[float, float, int
 
 
 def ours(corpus: pathlib.Path, scratch: pathlib.Path, *options: str) -> tuple[float, float, int, list[int]]:
-    """Seconds by the clock, seconds of CPU time, tokens, and peak kilobytes of the main process and of the largest worker."""
+    """Seconds by the clock and of CPU time, tokens, peak kilobytes of the main process and of the largest worker."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         script = pathlib.Path(folder) / "run.py"
         script.write_text(COMMAND)
         command = [sys.executable, script, corpus, "--output", f"{folder}/store", *options]
         began, used = time.perf_counter(), children()
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        done = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+        )
         seconds, cpu = time.perf_counter() - began, children() - used
         report = json.loads(done.stdout.splitlines()[-1])
         if report["status"]:
@@ -116,13 +118,16 @@ def main() -> None:
             fast, cheap = ({name: max(values) for name, values in kind.items()} for kind in (walls, cpus))
             largest = [max(values) / 1024 for values in zip(*peaks)]
             rows.append(
-                f"| {count}x, {megabytes:.0f} MB | {fast['bare']:.2f} | {fast['ours']:.2f} | {fast['ours'] / fast['bare']:.2f} "
-                f"| {cheap['ours'] / cheap['bare']:.2f} | {largest[0]:.0f} + {cores} x {largest[1]:.0f} "
+                f"| {count}x, {megabytes:.0f} MB | {fast['bare']:.2f} | {fast['ours']:.2f} "
+                f"| {fast['ours'] / fast['bare']:.2f} | {cheap['ours'] / cheap['bare']:.2f} "
+                f"| {largest[0]:.0f} + {cores} x {largest[1]:.0f} "
                 f"| {trained[0] / 1024:.0f} + {cores} x {trained[1] / 1024:.0f} |"
             )
             print(rows[-1], flush=True)
-    title = f"## {datetime.date.today()}, {processor_name()}, {cores} cores, load {load:.1f} at the start, {platform.python_version()}"
-    head = "| books | bare, M tokens/s | prepare, M tokens/s | ratio | ratio by CPU time | peak MiB, given vocabulary | peak MiB, training one |"
+    machine = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}"
+    columns = ["books", "bare, M tokens/s", "prepare, M tokens/s", "ratio", "ratio by CPU time"]
+    columns += ["peak MiB, given vocabulary", "peak MiB, training one"]
+    title, head = f"## {datetime.date.today()}, {machine}", f"| {' | '.join(columns)} |"
     results = ROOT / "benchmarks" / "results" / "prepare.md"
     results.parent.mkdir(exist_ok=True)
     with results.open("a") as file:

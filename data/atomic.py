@@ -13,14 +13,14 @@ import shutil
 import tempfile
 from typing import Iterator
 
-from data.store import sync
+from data.store_writer import sync
 
 LOCK = "lock"
 
 
 @contextlib.contextmanager
 def workshop(target: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A new folder beside `target` to write in, locked and removed in the end; leftovers of dead runs are removed first.
+    """A new folder beside `target` to write in, locked, removed in the end; leftovers of dead runs are removed first.
 
     Raises BlockingIOError if a living process writes the same target.
     """
@@ -52,4 +52,3 @@ def _remove_if_dead(folder: pathlib.Path, target: pathlib.Path) -> None:
             shutil.rmtree(folder)
     except BlockingIOError as error:
         raise BlockingIOError(f"{target} is being prepared by another process, in {folder}") from error
-

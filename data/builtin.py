@@ -75,7 +75,9 @@ def _topics(tree: ast.Module) -> dict[str, str]:
 def _of_module(module: str, tree: ast.Module, source: str) -> Iterator[tuple[str, list[str]]]:
     """A document for the module and one for each of its classes: docstrings and comments by line."""
     written = {module: [(0, ast.get_docstring(tree))]}
-    owners = [(node.lineno, node.end_lineno, f"{module}.{node.name}") for node in tree.body if isinstance(node, ast.ClassDef)]
+    owners = [
+        (node.lineno, node.end_lineno, f"{module}.{node.name}") for node in tree.body if isinstance(node, ast.ClassDef)
+    ]
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             owner = _owner(owners, node.lineno, module)

@@ -71,7 +71,9 @@ class Crew(contextlib.AbstractContextManager):
             except concurrent.futures.TimeoutError:
                 self._show(bar, task, began, done + int(self._progress[:STOP].sum()))
             except concurrent.futures.BrokenExecutor as error:
-                raise ChildProcessError("a worker process was killed, perhaps for want of memory: fewer --workers?") from error
+                raise ChildProcessError(
+                    "a worker process was killed, perhaps for want of memory: fewer --workers?"
+                ) from error
         self._progress[job.slot] = 0
         self._show(bar, task, began, done + job.size)
         yield job, result
@@ -84,7 +86,9 @@ class Crew(contextlib.AbstractContextManager):
             progress.TextColumn("{task.fields[rate]}"),
             progress.TimeRemainingColumn(),
         )
-        return progress.Progress(*columns, console=self.console, transient=True, disable=not self.console or not self.console.is_terminal)
+        return progress.Progress(
+            *columns, console=self.console, transient=True, disable=not self.console or not self.console.is_terminal
+        )
 
     def _show(self, bar, task, began, done) -> None:
         seconds = max(time.monotonic() - began, 1e-9)

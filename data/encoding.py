@@ -19,9 +19,9 @@ from typing import Iterator
 import numpy as np
 
 from data import sources
-from data.sentences import JOINT, WHITE, cut, sentence_spans
 from data.sentencepiece_vocabulary import BREAK
-from data.store import FILES, SPLITS, token_dtype
+from data.sentences import JOINT, WHITE, cut, sentence_spans
+from data.store_writer import FILES, SPLITS, token_dtype
 from data.tokenizers import Vocabulary, load_vocabulary
 
 BATCH = 1 << 20  # bytes of text that are split and encoded at once
@@ -105,7 +105,7 @@ def encode_job(job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathl
 
 
 def settle() -> None:
-    """What a worker process does first: leave Ctrl-C to the main process, use one thread, and end with the main process.
+    """What a worker process does first: leave Ctrl-C to the main process, use one thread, end with the main process.
 
     Without the last, workers of a killed `prepare` would wait for jobs for ever.
     """
@@ -126,7 +126,7 @@ def part_file(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.
 
 
 def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece, int]]:
-    """The job's documents, cleaned and not empty, with piece and line; notes progress, and what was mended or left out."""
+    """The job's documents that are not empty, cleaned, with piece and line; notes progress and the others."""
     progress, done = np.asarray(np.memmap(job.progress, np.int64, mode="r+")), 0
     for piece in job.pieces:
         for raw, line, consumed, mended in sources.read(piece):
@@ -176,7 +176,10 @@ def _encode(batch, vocabulary: Vocabulary, threshold: int, files: "_PartFiles", 
     _note_silent(batch, lengths, documents, first, report)
     kept = documents > 0
     report.totals += collections.Counter(
-        tokens=len(ids), sentences=int((lengths > 0).sum()), kept=int(kept.sum()), unknown=int((ids == vocabulary.unk).sum())
+        tokens=len(ids),
+        sentences=int((lengths > 0).sum()),
+        kept=int(kept.sum()),
+        unknown=int((ids == vocabulary.unk).sum()),
     )
     if kept.any():
         report.least = min(report.least, int(hashes[kept].min()))

@@ -1,4 +1,4 @@
-"""Text to a token store: sample, train a vocabulary, encode on all cores, put the store in its place, say what happened.
+"""Text to a token store: sample, train a vocabulary, encode on all cores, put the store in its place.
 
 The same request on the same text gives the same bytes, whatever the number of processes. The store appears whole or
 not at all: it is written beside its place (data/atomic.py) and renamed in the end. Memory does not grow with the text,
@@ -13,7 +13,6 @@ import collections
 import contextlib
 import dataclasses
 import json
-import math
 import pathlib
 import shutil
 import time
@@ -25,58 +24,15 @@ from data import atomic, builtin, encoding, sources
 from data.crew import Crew, cores
 from data.encoding import HASHES, Report
 from data.readers import line_number
-from data.store import FILES, MANIFEST, SPLITS, Store, StoreWriter
+from data.request import Request
+from data.store import Store
+from data.store_writer import FILES, MANIFEST, SPLITS, StoreWriter
 from data.tokenizers import Vocabulary, read_vocabulary, train_vocabulary
 
 JOB = 4 << 20  # bytes of text in a job
 SMALL = 2 << 20  # bytes of text below which starting processes takes longer than the work
 OTHER_FILES = "files of other kinds in the folders"
 INFLATED = 4  # bytes of text that a byte of a gzipped file is taken for
-
-
-@dataclasses.dataclass(frozen=True)
-class Request:
-    """What is asked of `prepare`; kept in the manifest, so that the same request is recognised.
-
-    sources, document, field    see data/sources.py
-    vocabulary                  a released or saved one to use; None trains one by the next five
-    vocab_size                  ids in all, special ones and sentinels included
-    sample_size                 bytes of text, at most, that the vocabulary is trained on
-    held_out                    share of the documents, 0 for none
-    rates                       of the mixture, one for each source; None: source i is drawn in proportion to
-    temperature                 its training tokens to this power: 1 as much as there is, 0 all alike; multilingual BERT
-                                took 0.7 (Devlin et al. 2018, release notes), and so smooths its vocabulary's sample
-    """
-
-    sources: tuple[str, ...]
-    vocabulary: str | None = None
-    vocab_size: int = 32768
-    layout: str = "bert"
-    algorithm: str = "unigram"
-    lowercase: bool = False
-    sample_size: int = 10_000_000
-    held_out: float = 0.01
-    document: str = "file"
-    field: str = "text"
-    rates: tuple[float, ...] | None = None
-    temperature: float = 1.0
-
-    def check(self) -> None:
-        """Raise ValueError for what cannot be meant."""
-        if not self.sources:
-            raise ValueError("no source given")
-        if len(set(self.sources)) < len(self.sources):
-            raise ValueError(f"a source is given twice: {' '.join(self.sources)}")
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"--held-out {self.held_out}: a share of the documents, from 0 up to but not 1")
-        if self.rates is not None and len(self.rates) != len(self.sources):
-            raise ValueError(f"{len(self.rates)} rates for {len(self.sources)} sources: one for each")
-        if self.rates is not None and not all(rate > 0 and math.isfinite(rate) for rate in self.rates):
-            raise ValueError(f"--rates {self.rates}: positive numbers")
-        if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise ValueError(f"--temperature {self.temperature}: 0 or more")
-        if self.sample_size < 1:
-            raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +87,7 @@ def prepare(
         began = time.monotonic()
         writer, report, threshold = work.encode(vocabulary)
         seconds = time.monotonic() - began
-        rates = _rates(request, [high - low for low, high in (source["train"]["tokens"] for source in writer.sources)])
+        rates = request.shares(_sizes(request, writer))
         writer.finish(
             rates,
             **asked,
@@ -158,13 +114,15 @@ class _Work:
     say: Callable[[str], None]
 
     def vocabulary(self, given: Vocabulary | None) -> tuple[Vocabulary, int]:
-        """The vocabulary, trained if none is given, saved where the processes find it, and the bytes it was trained on."""
+        """The vocabulary, trained if none is given, saved for the processes, and the bytes it was trained on."""
         request, vocabulary, size = self.request, given, 0
         if given is None:
             texts = self._sample()
             size = sum(len(text.encode()) for text in texts)
             self.say(f"training a {request.algorithm} vocabulary of {request.vocab_size:,} ids on {size:,} bytes")
-            vocabulary = train_vocabulary(texts, request.vocab_size, request.layout, request.algorithm, request.lowercase)
+            vocabulary = train_vocabulary(
+                texts, request.vocab_size, request.layout, request.algorithm, request.lowercase
+            )
         vocabulary.save(self.folder / "scratch" / "vocabulary")
         return vocabulary, size
 
@@ -175,13 +133,15 @@ class _Work:
             writer, report = self._encode(vocabulary, threshold)
             kept = report.totals["kept"]
             if not kept:
-                raise ValueError(f"no text in {' '.join(self.request.sources)}: all {report.totals['documents']} documents are empty")
+                raise ValueError(
+                    f"no text in {' '.join(self.request.sources)}: all {report.totals['documents']} documents are empty"
+                )
             held = writer.totals["heldout"]["documents"]
             if (held or not threshold) and held < kept:
                 return writer, report, threshold
             if report.least == report.most:
                 raise ValueError(
-                    f"the text is a single document ({kept} of the same contents), so that no part of it can be held out: "
+                    f"the text is a single document ({kept} of the same contents), no part of which can be held out: "
                     "cut it into more documents (--document block or record), or ask for --held-out 0"
                 )
             threshold = report.least + 1 if not held else report.most
@@ -191,14 +151,14 @@ class _Work:
         """Parts of the text up to the sample's size, evenly from all of it, in an order that depends on them alone."""
         size = self.request.sample_size
         guesses = [max(self._guess(source), 1) for source in self.found]
-        shares = _rates(self.request, guesses)
+        shares = self.request.shares(guesses)
         thresholds = [min(HASHES, int(1.5 * size * share / guess * HASHES)) for share, guess in zip(shares, guesses)]
         chosen, sizes = [[] for _ in self.found], [0] * len(self.found)
         jobs = self._jobs("reading", encoding.sample_job, lambda source: (thresholds[source],))
         for job, (parts, report) in jobs:
             chosen[job.source] += parts
             sizes[job.source] += report.totals["bytes"]
-        shares = _rates(self.request, sizes)
+        shares = self.request.shares(sizes)
         within = [_smallest(parts, size * share) for parts, share in zip(chosen, shares)]
         return [text for _, text in sorted(part for parts in within for part in parts)]
 
@@ -278,10 +238,16 @@ def _pairs(manifest: dict, asked: dict) -> Iterator[tuple[dict, dict]]:
     yield from ((there.get(entry["name"], {}), entry) for entry in asked["inputs"])
 
 
-def _rates(request: Request, sizes: list[int]) -> list[float]:
-    """The share of each source in the mixture; they sum to 1."""
-    weights = request.rates or [size**request.temperature if size else 0.0 for size in sizes]
-    return [weight / (sum(weights) or 1) for weight in weights]
+def _sizes(request: Request, writer: StoreWriter) -> list[int]:
+    """Training tokens of each source; ValueError if one that is to be drawn has none."""
+    sizes = []
+    for source in writer.sources:
+        train, held = (high - low for low, high in (source[split]["tokens"] for split in SPLITS))
+        sizes.append(train)
+        if not train and (request.rates or not held):
+            where = "all of its documents are held out" if held else "there is no text in it"
+            raise ValueError(f"{source['name']} has nothing to train on: {where}")
+    return sizes
 
 
 def _smallest(parts: list[tuple[int, str]], size: float) -> list[tuple[int, str]]:

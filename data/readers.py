@@ -153,7 +153,9 @@ def _json(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Re
         except (ValueError, RecursionError) as error:
             raise lines.error(f"not a JSON record ({error})") from error
         if not isinstance(record, dict) or field not in record:
-            has = f"an object with {', '.join(map(repr, record))}" if isinstance(record, dict) else type(record).__name__
+            has = (
+                f"an object with {', '.join(map(repr, record))}" if isinstance(record, dict) else type(record).__name__
+            )
             raise lines.error(f"no field {field!r} in the record, which is {has[:200]}; --field names the text")
         text = record[field]
         if not isinstance(text, str):
@@ -161,7 +163,9 @@ def _json(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Re
         try:
             yield Record(text.encode(), number, read, mended)
         except UnicodeEncodeError:
-            yield Record(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode(), number, read, SURROGATES)
+            yield Record(
+                text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode(), number, read, SURROGATES
+            )
 
 
 FORMS = {"file": _whole, "record": _lines, "block": _blocks, "jsonl": _json}

@@ -1,7 +1,7 @@
 """Vocabularies that others released, read by the `tokenizers` library: WordPiece, byte-level BPE, tokenizer.json.
 
-WordPiece as in BERT (Devlin et al. 2018), byte-level BPE as in GPT-2 (Radford et al. 2019) and RoBERTa (Liu et al. 2019).
-The library's tokenizers are built without special tokens, so that "[MASK]" in a text is text like any other.
+WordPiece as in BERT (Devlin et al. 2018), byte-level BPE as in GPT-2 (Radford et al. 2019) and RoBERTa (Liu et al.
+2019). The library's tokenizers are built without special tokens, so that "[MASK]" in a text is text like any other.
 """
 
 import json

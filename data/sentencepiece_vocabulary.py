@@ -1,9 +1,9 @@
 """SentencePiece (Kudo and Richardson 2018): training, and the released `.model` files, read by the library itself.
 
 Two layouts. `bert`: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4. `t5`: <pad>=0 </s>=1 <unk>=2, and 100 sentinels appended
-behind the V pieces of the model, <extra_id_0> last: <extra_id_i> = V + 99 - i (as the released T5 checkpoints number them).
+behind the V pieces of the model, <extra_id_0> last: <extra_id_i> = V + 99 - i, as in the released T5 checkpoints.
 
-Normalisation is SentencePiece's own: `nmt_nfkc` (NFKC and cleaned white space), or `nmt_nfkc_cf`, which also folds case.
+Normalisation is SentencePiece's own: `nmt_nfkc` (NFKC, cleaned white space), or `nmt_nfkc_cf`, which folds case too.
 """
 
 import io
@@ -67,7 +67,9 @@ class SentencePieceVocabulary(Vocabulary):
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special ids appear by their names."""
         runs = itertools.groupby(map(int, ids), key=lambda i: bool(self.special[i]) and i != self.unk)
-        parts = [[self.pieces[i] for i in run] if hidden else [self._processor.decode(list(run))] for hidden, run in runs]
+        parts = [
+            [self.pieces[i] for i in run] if hidden else [self._processor.decode(list(run))] for hidden, run in runs
+        ]
         return " ".join(text for part in parts for text in part)
 
     def encode_spans(
@@ -77,8 +79,9 @@ class SentencePieceVocabulary(Vocabulary):
 
         The library encodes long texts faster than single sentences, and fewer results cross into Python. So the
         sentences of a document are joined by a piece that only this method's copy of the model knows, and told apart
-        again where it appears. The library adds scores up in single precision: of two segmentations that score the
-        same to six digits it may choose the other one when the text goes on (once in a million tokens).
+        again where it appears. The library adds scores up in single precision: with a released model, of two
+        segmentations that score the same to six digits it may choose the other one when the text goes on (once in a
+        million tokens). With a model that was trained here sums are exact, and nothing changes.
         """
         if self._breaker is None:
             self._breaker = _with_breaks(self._model)
@@ -88,7 +91,9 @@ class SentencePieceVocabulary(Vocabulary):
         mark = np.array([len(self.pieces) - self._appended], np.int32)
         ids = np.concatenate([part for group in encoded for part in (group, mark)])
         stops = np.flatnonzero(ids == mark)
-        trailing = stops[ids[stops - 1] == self._space] - 1  # a blank at a sentence's end, which is none where it is alone
+        trailing = (
+            stops[ids[stops - 1] == self._space] - 1
+        )  # a blank at a sentence's end, which is none where it is alone
         kept = np.delete(ids, np.concatenate([stops, trailing]))
         lengths = np.diff(stops, prepend=-1) - 1
         lengths[np.searchsorted(stops, trailing)] -= 1
@@ -138,8 +143,8 @@ def train_sentencepiece(
 def _rounded(model: bytes) -> bytes:
     """The model with its scores rounded to multiples of 2^-8, whose float32 sums are exact in any order.
 
-    Two libraries that add up the same pieces in another order then find the same ties, and break them alike: the exported tokenizer
-    gives the ids of this one.
+    Two libraries that add up the same pieces in another order then find the same ties, and break them alike: the
+    exported tokenizer gives the ids of this one, and sentences that are encoded together those of single ones.
     """
     parsed = sentencepiece_model_pb2.ModelProto.FromString(model)
     for piece in parsed.pieces:

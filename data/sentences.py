@@ -3,9 +3,9 @@
 A sentence ends
 1. at a blank line, and at every line break, unless the document is hard-wrapped: unless fewer than one in ten of its
    lines is longer than 100 characters;
-2. at white space behind `.` `!` `?` `…` and their like in other scripts, and any closing quotes or brackets, if the next
-   letter, behind opening marks, is not a lower-case one; but not behind the full stop of an abbreviation (Mr. Prof. vs.),
-   of a single letter other than I (J. S. Mill, e.g. U.S.), or of No. pp. and the like before a digit;
+2. at white space behind `.` `!` `?` `…` and their like in other scripts, and any closing quotes or brackets, if the
+   next letter, behind opening marks, is not a lower-case one; but not behind the full stop of an abbreviation (Mr.
+   Prof. vs.), of a single letter other than I (J. S. Mill, e.g. U.S.), or of No. pp. and the like before a digit;
 3. behind `。` `！` `？` `｡` and closing brackets, white space or not;
 4. after LONGEST bytes at the latest, at white space where there is some: what is longer is no sentence.
 
@@ -24,8 +24,8 @@ WRAPPED = 100  # characters
 LONGEST = 8192  # bytes
 WHITE = bytes(range(0x21))  # control characters count as white space
 ALWAYS = (
-    "Mr Mrs Ms Messrs Mme Mlle Dr Prof Rev Hon St Sr Jr Gen Col Maj Capt Lt Sgt Adm Gov Sen Rep Pres Mt Ft vs cf viz al "
-    "Inc Ltd Co Corp Bros Esq approx dept Dept Univ Jan Feb Apr Aug Sept Oct Nov Dec"
+    "Mr Mrs Ms Messrs Mme Mlle Dr Prof Rev Hon St Sr Jr Gen Col Maj Capt Lt Sgt Adm Gov Sen Rep Pres Mt Ft vs cf viz "
+    "al Inc Ltd Co Corp Bros Esq approx dept Dept Univ Jan Feb Apr Aug Sept Oct Nov Dec"
 ).split()
 BEFORE_DIGITS = "No no Nos nos pp Vol vol Fig fig Figs Eq eq Ch ch Sec sec Art art Pt Bk ver Mar Jun Jul Sep".split()
 TERMINATORS = ".!?…؟۔।॥。！？｡"
@@ -64,7 +64,9 @@ def _at_lines(bytes_T, gaps, breaks, in_gap, documents):
     count = np.bincount(in_gap, minlength=len(gaps))
     first, last = np.append(0, breaks + 1), np.append(breaks, len(bytes_T))
     document = np.searchsorted(documents, first, "right") - 1
-    within = np.flatnonzero((bytes_T & 0xC0) == 0x80)  # characters are counted, so all bytes of one but its first are not
+    within = np.flatnonzero(
+        (bytes_T & 0xC0) == 0x80
+    )  # characters are counted, so all bytes of one but its first are not
     long = last - first - (np.searchsorted(within, last) - np.searchsorted(within, first)) > WRAPPED
     lines = np.bincount(document[last > first], minlength=len(documents))
     wrapped = 10 * np.bincount(document[long], minlength=len(documents)) < lines
@@ -125,7 +127,7 @@ def _cut_long(text: bytes, starts, ends):
 
 
 def cut(text: bytes, start: int, end: int, longest: int) -> Iterator[tuple[int, int]]:
-    """Spans of at most `longest` bytes that make up text[start:end], cut at white space if possible, never in a character."""
+    """Spans of at most `longest` bytes that are text[start:end], cut at white space or between characters."""
     while end - start > longest:
         at = max(text.rfind(space, start + 1, start + longest) for space in (b" ", b"\n", b"\t"))
         if at < 0:

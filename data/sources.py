@@ -2,7 +2,7 @@
 
 SOURCE                        documents
 builtin                       data/builtin.py
-FILE.txt[.gz]                 `--document file` (default): the file; `block`: what blank lines separate; `record`: a line
+FILE.txt[.gz]                 `--document file` (default): the file; `block`: between blank lines; `record`: a line
 FILE.jsonl[.gz]               a line: a JSON object with the text in `--field`
 FOLDER, "GLOB*"               all such files below the folder, or that match, in order of their paths
 tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice: train[:10%]

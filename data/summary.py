@@ -14,7 +14,8 @@ def summary(prepared: Prepared) -> list[str]:
         lines.append(f"{name:<9}" + "".join(counts))
     rate = f", {tokens / prepared.seconds:,.0f} tokens/s" if prepared.seconds else ""
     unknown = totals.get("unknown", 0) / max(tokens, 1)
-    lines.append(f"text     {totals.get('bytes', 0):,} bytes in {totals['documents']:,} documents, {tokens / max(totals.get('bytes', 0), 1):.3f} tokens per byte{rate}")
+    read = f"text     {totals['bytes']:,} bytes in {totals['documents']:,} documents"
+    lines.append(f"{read}, {tokens / totals['bytes']:.3f} tokens per byte{rate}")
     vocabulary = manifest["vocabulary"]
     lines.append(
         f"words    {vocabulary['size']:,} ids ({vocabulary['kind']}), {unknown:.4%} of the tokens unknown"

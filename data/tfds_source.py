@@ -13,18 +13,25 @@ def shards(name: str, split: str, field: str) -> list[tuple[str, str, int, int, 
     """(folder, split, first, last + 1, bytes) of a dataset's parts, one for each stored file, in order."""
     tfds, builder = _tfds(), _builder(name)
     if field not in (builder.info.features or {}):
-        raise ValueError(f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(builder.info.features))}; --field names the text")
+        raise ValueError(
+            f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(builder.info.features))}; --field names it"
+        )
     try:
         wanted = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     except (ValueError, KeyError, AssertionError) as error:
-        raise ValueError(f"tfds:{name}: no split {split!r}; it has {', '.join(sorted(builder.info.splits))} ({error})") from error
+        raise ValueError(
+            f"tfds:{name}: no split {split!r}; it has {', '.join(sorted(builder.info.splits))} ({error})"
+        ) from error
     found = []
     for part in wanted:
         info = builder.info.splits[part.splitname]
         each = max(info.num_bytes, 1) / max(info.num_examples, 1)
         start = 0
         for length in info.shard_lengths:
-            low, high = max(start, part.from_ or 0), min(start + length, info.num_examples if part.to is None else part.to)
+            low, high = (
+                max(start, part.from_ or 0),
+                min(start + length, info.num_examples if part.to is None else part.to),
+            )
             if low < high:
                 found.append((str(builder.data_dir), part.splitname, low, high, int(each * (high - low)) + 1))
             start += length
@@ -43,11 +50,15 @@ def read(folder: str, split: str, start: int, stop: int, field: str) -> Iterator
     else:
         once = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
         only = tfds.decode.PartialDecoding({field: True})
-        examples = builder.as_dataset(split=part, decoders=only, read_config=once, shuffle_files=False).as_numpy_iterator()
+        examples = builder.as_dataset(
+            split=part, decoders=only, read_config=once, shuffle_files=False
+        ).as_numpy_iterator()
     for i, example in enumerate(examples, start=1):
         text = example[field]
         if not isinstance(text, (bytes, str)):
-            raise ValueError(f"{folder}, {split}[{start + i - 1}]: field {field!r} is {type(text).__name__}, not a text")
+            raise ValueError(
+                f"{folder}, {split}[{start + i - 1}]: field {field!r} is {type(text).__name__}, not a text"
+            )
         raw = text.encode() if isinstance(text, str) else text
         valid = raw.decode("utf-8", "replace").encode()
         yield Record(valid, start + i, int(i * each), None if valid == raw else NOT_UTF8)
@@ -66,7 +77,9 @@ def _builder(name: str):
         builder = tfds.builder(name)
     except (tfds.core.DatasetNotFoundError, ValueError, AssertionError) as error:
         message = str(error).strip().split("\n")[0]
-        raise ValueError(f"tfds:{name}: TFDS knows no such dataset, and has none of that name on the disk ({message})") from error
+        raise ValueError(
+            f"tfds:{name}: TFDS knows no such dataset, and has none of that name on the disk ({message})"
+        ) from error
     if not builder.is_prepared():
         builder.download_and_prepare()
     return builder

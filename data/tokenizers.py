@@ -49,18 +49,19 @@ def load_vocabulary(folder) -> Vocabulary:
     described = json.loads((folder / DESCRIPTION).read_text())
     if described["version"] != VERSION:
         raise ValueError(f"{folder / DESCRIPTION}: version {described['version']}, this program reads {VERSION}")
+    options = described["options"]
     kinds = {
-        "sentencepiece": lambda: SentencePieceVocabulary((folder / "spiece.model").read_bytes(), **described["options"]),
-        "wordpiece": lambda: read_wordpiece(_text(folder / "vocab.txt"), **described["options"]),
+        "sentencepiece": lambda: SentencePieceVocabulary((folder / "spiece.model").read_bytes(), **options),
+        "wordpiece": lambda: read_wordpiece(_text(folder / "vocab.txt"), **options),
         "byte_bpe": lambda: read_byte_bpe(_text(folder / "vocab.json"), _text(folder / "merges.txt")),
-        "tokenizer_json": lambda: read_tokenizer_json(_text(folder / "tokenizer.json"), **described["options"]),
+        "tokenizer_json": lambda: read_tokenizer_json(_text(folder / "tokenizer.json"), **options),
     }
     if described["kind"] not in kinds:
         raise ValueError(f"{folder / DESCRIPTION}: kind {described['kind']!r}, not one of {', '.join(kinds)}")
     vocabulary = kinds[described["kind"]]()
     if vocabulary.fingerprint != described["fingerprint"]:
         raise ValueError(
-            f"{folder}: the vocabulary's fingerprint is {vocabulary.fingerprint}, saved was {described['fingerprint']}: "
+            f"{folder}: its fingerprint is {vocabulary.fingerprint}, saved was {described['fingerprint']}: "
             "its files were changed, or a library normalises text otherwise than the one that saved it"
         )
     return vocabulary
@@ -91,7 +92,8 @@ def _read_folder(folder) -> Vocabulary:
     if not json_file.exists():
         if not models:
             raise FileNotFoundError(
-                f"{folder}: no vocabulary here; expected spiece.model, vocab.txt, vocab.json and merges.txt, or tokenizer.json"
+                f"{folder}: no vocabulary here; expected spiece.model, vocab.txt, "
+                "vocab.json with merges.txt, or tokenizer.json"
             )
         return _read_file(models[0])
     whole = _read_file(json_file)

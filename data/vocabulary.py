@@ -32,10 +32,10 @@ class Vocabulary:
     pieces          tuple of size strings; an id that no piece has is ""
     pad unk cls sep mask bos eos    ids, or None where the vocabulary has no such piece
     sentinels       ids of <extra_id_0>, <extra_id_1>, ...; () where there are none
-    starts_word     np.bool_[size], True where a piece begins a word, or is special. The first piece of a text begins one too
+    starts_word     np.bool_[size], True where a piece begins a word or is special. A text's first piece begins one too
     special         np.bool_[size], True for control, unknown, unused and sentinel ids: never masked, never drawn
     keeps_spaces    True if the blank before a word belongs to its piece (byte BPE): then " word" and "word" differ
-    fingerprint     hash over kind, pieces, scores, specials and normalisation; the same for the same vocabulary in any file
+    fingerprint     hash over kind, pieces, scores, specials and normalisation, whichever file they came from
     """
 
     keeps_spaces = False
@@ -61,7 +61,9 @@ class Vocabulary:
         known = np.arange(self.size) != self.unk
         self.starts_word |= self.special & known  # an unknown piece may be a word or go on with one: as its kind says
         self.special.flags.writeable = self.starts_word.flags.writeable = False
-        numbered = {int(match[1]): i for piece, i in ids.items() if piece[:1] == "<" and (match := SENTINEL.match(piece))}
+        numbered = {
+            int(match[1]): i for piece, i in ids.items() if piece[:1] == "<" and (match := SENTINEL.match(piece))
+        }
         self.sentinels = tuple(numbered[n] for n in range(len(numbered))) if _dense(numbered) else ()
         described = [kind, self.pieces, [f"{score:.6g}" for score in scores], np.flatnonzero(self.special).tolist()]
         described += [found, normalize(PROBE)]

@@ -1,39 +1,58 @@
 """The verb `prepare`: text to a token store."""
 
-SOURCES = """builtin (English from this Python's own library, needs no download), a .txt or .jsonl file (also .gz), a folder
-or "pattern" of such files, tfds:NAME[/CONFIG][:SPLIT], or gs://... of any of the file forms; several make a mixture"""
+HELP = {
+    "sources": "builtin (English from this Python's own library, needs no download), a .txt or .jsonl file (also .gz), "
+    'a folder or "pattern" of such files, tfds:NAME[/CONFIG][:SPLIT], or gs://... of any of the file forms; several '
+    "make a mixture",
+    "output": "folder for the store, on this machine",
+    "document": "what is a document in .txt files: the file (default), a block between blank lines, or a line",
+    "field": "the field of JSON records and TFDS examples that holds the text (default: text)",
+    "held_out": "share of the documents for evaluation, chosen by hash (default: 0.01)",
+    "rates": "how often each source is drawn, in any unit",
+    "temperature": "draw a source in proportion to (its tokens)^S: 1 (default) as is, 0.7 multilingual BERT, 0 alike",
+    "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them",
+    "vocab_size": "ids in all, special ones and sentinels included (default: 32768)",
+    "layout": "special pieces: [PAD] [UNK] [CLS] [SEP] [MASK] (default), or <pad> </s> <unk> and 100 sentinels",
+    "algorithm": "default: unigram",
+    "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
+    "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
+    "workers": "processes (default: all cores; the result is the same)",
+    "overwrite": "replace the store that is there",
+}
+TRAINING = (
+    "vocab_size",
+    "layout",
+    "algorithm",
+    "lowercase",
+    "sample_size",
+)  # a finished vocabulary has no use for them
 
 
 def add_arguments(parser):
     """The command line of `prepare`."""
-    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=SOURCES)
-    parser.add_argument("--output", required=True, metavar="STORE", help="folder for the store, on this machine")
+
+    def add(group, name, **options):
+        flag = name if name == "sources" else "--" + name.replace("_", "-")
+        group.add_argument(flag, help=HELP[name], **options)
+
+    add(parser, "sources", nargs="+", metavar="SOURCE")
+    add(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
-    text.add_argument("--document", choices=("file", "block", "record"), default="file", help="what is a document in .txt files: the whole file (default), a block between blank lines, or a line")  # fmt: skip
-    text.add_argument(
-        "--field", default="text", help="the field of JSON records and TFDS examples with the text (default: text)"
-    )
-    text.add_argument("--held-out", type=float, default=0.01, metavar="SHARE", help="share of the documents for evaluation, by hash (default: 0.01)")  # fmt: skip
+    add(text, "document", choices=("file", "block", "record"), default="file")
+    add(text, "field", default="text")
+    add(text, "held_out", type=float, default=0.01, metavar="SHARE")
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
-    mixture.add_argument("--rates", type=_rates, metavar="R,R,...", help="how often each source is drawn, in any unit")
-    mixture.add_argument("--temperature", type=float, metavar="S", help="draw source i in proportion to (its tokens)^S: 1 (default) as they are, 0.7 multilingual BERT, 0 all alike")  # fmt: skip
-    words = parser.add_argument_group(
-        "vocabulary", "a SentencePiece vocabulary is trained, unless --vocabulary is given"
-    )
-    words.add_argument("--vocabulary", metavar="PATH", help="a released one: vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them")  # fmt: skip
-    words.add_argument(
-        "--vocab-size", type=int, metavar="N", help="ids in all, special ones and sentinels included (default: 32768)"
-    )
-    words.add_argument("--layout", choices=("bert", "t5"), help="special pieces: [PAD] [UNK] [CLS] [SEP] [MASK] (default), or <pad> </s> <unk> and 100 sentinels")  # fmt: skip
-    words.add_argument("--algorithm", choices=("unigram", "bpe"), help="default: unigram")
-    words.add_argument(
-        "--lowercase", action="store_true", default=None, help="fold case (nmt_nfkc_cf instead of nmt_nfkc)"
-    )
-    words.add_argument("--sample-size", type=int, metavar="BYTES", help="train on at most so much text, drawn evenly (default: 10000000)")  # fmt: skip
-    parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes (default: all cores; the result is the same)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the store that is there")
+    add(mixture, "rates", type=_rates, metavar="R,R,...")
+    add(mixture, "temperature", type=float, metavar="S")
+    words = parser.add_argument_group("vocabulary", "a released one, or one of SentencePiece that is trained here")
+    add(words, "vocabulary", metavar="PATH")
+    add(words, "vocab_size", type=int, metavar="N")
+    add(words, "layout", choices=("bert", "t5"))
+    add(words, "algorithm", choices=("unigram", "bpe"))
+    add(words, "lowercase", action="store_true", default=None)
+    add(words, "sample_size", type=int, metavar="BYTES")
+    add(parser, "workers", type=int, metavar="N")
+    add(parser, "overwrite", action="store_true")
 
 
 def run(args):
@@ -45,11 +64,8 @@ def run(args):
     from data.summary import summary
 
     if is_remote(args.output):
-        raise ValueError(
-            f"--output {args.output}: write the store to this machine and copy it; training reads it from a bucket"
-        )
-    training = ("vocab_size", "layout", "algorithm", "lowercase", "sample_size")
-    given = {name: getattr(args, name) for name in training if getattr(args, name) is not None}
+        raise ValueError(f"--output {args.output}: write the store to this machine and copy it to the bucket")
+    given = {name: getattr(args, name) for name in TRAINING if getattr(args, name) is not None}
     if args.vocabulary and given:
         options = ", ".join("--" + name.replace("_", "-") for name in given)
         raise ValueError(f"--vocabulary names a finished vocabulary, so {options} cannot be asked for")
@@ -65,9 +81,11 @@ def run(args):
         **given,
     )
     console = Console(stderr=True)
-    done = prepare(
-        request, args.output, workers=args.workers, overwrite=args.overwrite, say=console.print, console=console
-    )
+
+    def say(line):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    done = prepare(request, args.output, workers=args.workers, overwrite=args.overwrite, say=say, console=console)
     print("\n".join(summary(done)))
     return 0
 

@@ -1,8 +1,11 @@
 """A small vocabulary of each layout and a small store, shared by the tests of the data side."""
 
+import gzip
+import json
 import pathlib
 
 import pytest
+import tokenizers
 
 from data.store import write_store
 from data.tokenizers import train_vocabulary
@@ -10,7 +13,9 @@ from data.tokenizers import train_vocabulary
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"
 
 STEMS = "walk talk jump look turn play rain snow paint count point help wander gather listen follow".split()
-WORDS = "the a of and near under over old green slowly".split() + [s + e for s in STEMS for e in ("", "s", "ed", "ing", "er")]
+WORDS = "the a of and near under over old green slowly".split() + [
+    s + e for s in STEMS for e in ("", "s", "ed", "ing", "er")
+]
 
 
 def sentences(count: int) -> list[str]:
@@ -66,3 +71,46 @@ def t5_store(tmp_path_factory, t5_vocabulary, texts):
     encoded = iter(t5_vocabulary.encode_batch(texts))
     long = [[next(encoded) for _ in range(20)] for _ in range(20)]
     return write_store(tmp_path_factory.mktemp("store") / "t5", t5_vocabulary, long[:18], heldout=long[18:])
+
+
+@pytest.fixture(scope="session")
+def wordpiece(tmp_path_factory):
+    """A WordPiece vocabulary small enough to know its ids by heart."""
+    pieces = "[PAD] [unused0] [UNK] [CLS] [SEP] [MASK] walk ##ing ##ed the [ ] mask un".split()
+    path = tmp_path_factory.mktemp("wordpiece") / "vocab.txt"
+    path.write_text("\n".join(pieces) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def byte_bpe(tmp_path_factory):
+    """A byte BPE of RoBERTa's form: special pieces, 256 bytes, three merges."""
+    folder = tmp_path_factory.mktemp("bpe")
+    letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    names = ["<s>", "<pad>", "</s>", "<unk>", *letters, "Ġt", "Ġth", "he", "<mask>"]
+    (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nĠ t\nĠt h\nh e\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def words(vocabulary, tmp_path_factory) -> str:
+    """The folder of a saved vocabulary, for requests that shall not train one."""
+    folder = tmp_path_factory.mktemp("words") / "vocabulary"
+    vocabulary.save(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def corpus(tmp_path, texts) -> pathlib.Path:
+    """Files of several forms: 61 documents of one to nine sentences, in two folders."""
+    folder = tmp_path / "corpus"
+    (folder / "more").mkdir(parents=True)
+    bodies = [" ".join(texts[i : i + 1 + i % 9]) for i in range(0, 300, 5)]
+    records = "".join(json.dumps({"text": body}) + "\n" for body in bodies[:40])
+    (folder / "a.jsonl").write_text(records)
+    (folder / "more" / "b.jsonl.gz").write_bytes(
+        gzip.compress("".join(json.dumps({"text": b}) + "\n" for b in bodies[40:]).encode())
+    )
+    (folder / "more" / "c.txt").write_text("A title\n\n" + texts[0] + " " + texts[1])
+    return folder

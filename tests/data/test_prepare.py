@@ -1,23 +1,15 @@
-import concurrent.futures
 import gzip
 import hashlib
 import json
-import multiprocessing
-import os
 import pathlib
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 
-from data import atomic, encoding
+from data import encoding
 from data.prepare import Request, prepare
 from data.store import Store
 from data.summary import summary
-from data.tokenizers import read_vocabulary
 
 
 def digest(folder: pathlib.Path) -> dict[str, str]:
@@ -31,29 +23,6 @@ def texts_of(store: Store, name: str) -> list[str]:
     split = store.split(name)
     bounds = split.document_starts.tolist()
     return [store.vocabulary.decode(split.tokens[a:b]) for a, b in zip(bounds, bounds[1:])]
-
-
-@pytest.fixture(scope="module")
-def words(texts, tmp_path_factory) -> str:
-    """A saved vocabulary, for requests that shall not train one."""
-    from data.tokenizers import train_vocabulary
-
-    folder = tmp_path_factory.mktemp("words") / "vocabulary"
-    train_vocabulary(texts, 96).save(folder)
-    return str(folder)
-
-
-@pytest.fixture
-def corpus(tmp_path, texts) -> pathlib.Path:
-    """Files of several forms: 61 documents of one to nine sentences, in two folders."""
-    folder = tmp_path / "corpus"
-    (folder / "more").mkdir(parents=True)
-    bodies = [" ".join(texts[i : i + 1 + i % 9]) for i in range(0, 300, 5)]
-    records = "".join(json.dumps({"text": body}) + "\n" for body in bodies[:40])
-    (folder / "a.jsonl").write_text(records)
-    (folder / "more" / "b.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps({"text": b}) + "\n" for b in bodies[40:]).encode()))
-    (folder / "more" / "c.txt").write_text("A title\n\n" + texts[0] + " " + texts[1])
-    return folder
 
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
@@ -75,7 +44,9 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
     # A sentence is encoded as it is alone.
     split = store.split("train")
     sentence = split.tokens[: split.sentence_starts[1]].tolist()
-    assert store.vocabulary.decode(sentence) in texts and sentence == store.vocabulary.encode(store.vocabulary.decode(sentence))
+    assert store.vocabulary.decode(sentence) in texts and sentence == store.vocabulary.encode(
+        store.vocabulary.decode(sentence)
+    )
     starts = set(split.sentence_starts.tolist())
     assert set(split.document_starts.tolist()) <= starts and len(starts) == len(split.sentence_starts)
 
@@ -113,7 +84,9 @@ def test_one_document_at_least_on_either_side(tmp_path, texts, words):
         path = tmp_path / f"{name}.txt"
         path.write_text("\n\n".join(texts[:5]))
         said = []
-        prepare(Request((str(path),), vocabulary=words, held_out=share, document="block"), tmp_path / name, say=said.append)
+        prepare(
+            Request((str(path),), vocabulary=words, held_out=share, document="block"), tmp_path / name, say=said.append
+        )
         store = Store.open(tmp_path / name)
         assert sorted([len(texts_of(store, "train")), len(texts_of(store, "heldout"))]) == [1, 4]
         assert len(texts_of(store, "heldout")) == (1 if name == "few" else 4)
@@ -125,7 +98,9 @@ def test_a_single_document_cannot_be_held_out(tmp_path, texts, words):
     with pytest.raises(ValueError, match="single document.*--document block or record.*--held-out 0"):
         prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words), tmp_path / "s")
     prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words, held_out=0), tmp_path / "s")
-    assert len(texts_of(Store.open(tmp_path / "s"), "train")) == 1 and not texts_of(Store.open(tmp_path / "s"), "heldout")
+    assert len(texts_of(Store.open(tmp_path / "s"), "train")) == 1 and not texts_of(
+        Store.open(tmp_path / "s"), "heldout"
+    )
 
 
 @pytest.mark.parametrize("text", ["", " \n\n\t ", "\0\0", "\x07"])
@@ -141,7 +116,11 @@ def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
     (tmp_path / "a").mkdir()
     records = [{"text": texts[0]}, {"text": "  "}, {"text": texts[1] + "\0"}, {"text": ""}, {"text": "\x07\x07 \x08"}]
     lines = [json.dumps(record).encode() for record in records]
-    lines += [b'{"text": "caf\xe9 ' + texts[2].encode() + b'"}', rb'{"text": "half \ud83d pair"}', b'{"text": "U+FDD0 \xef\xb7\x90"}']
+    lines += [
+        b'{"text": "caf\xe9 ' + texts[2].encode() + b'"}',
+        rb'{"text": "half \ud83d pair"}',
+        b'{"text": "U+FDD0 \xef\xb7\x90"}',
+    ]
     lines += [json.dumps({"text": "walk " * 5000}).encode(), json.dumps({"text": "\u200b"}).encode()]
     lines += [json.dumps({"text": texts[3] + "\n\n\u200b\n\n" + texts[4]}).encode()]
     path = tmp_path / "a" / "a.jsonl"
@@ -179,7 +158,9 @@ def test_a_bad_record_is_one_error_and_leaves_nothing(tmp_path, texts, words, wo
 def test_a_line_of_50_mb(tmp_path, words):
     line = "walking in rain and snow " * 2_000_000
     (tmp_path / "a.txt").write_text("a walk.\n" + line + "\na talk.\n")
-    done = prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01), tmp_path / "s")
+    done = prepare(
+        Request((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01), tmp_path / "s"
+    )
     totals, noted = done.store.manifest["totals"], done.store.manifest["noted"]
     assert totals["kept"] == 3 and noted[encoding.CUT]["count"] == totals["sentences"] - 3 > 6000
     assert totals["tokens"] > 8_000_000
@@ -191,7 +172,10 @@ def test_mixtures(corpus, tmp_path, words):
     def rates(name, **options):
         prepare(Request(two, vocabulary=words, held_out=0, **options), tmp_path / name)
         sources = Store.open(tmp_path / name).split("train").sources
-        assert [source.name for source in sources] == list(two) and [source.documents for source in sources] == [(0, 40), (40, 61)]
+        assert [source.name for source in sources] == list(two) and [source.documents for source in sources] == [
+            (0, 40),
+            (40, 61),
+        ]
         return [source.rate for source in sources]
 
     plain = rates("plain")
@@ -218,9 +202,26 @@ def test_a_mixture_rules_the_sample_of_its_vocabulary(tmp_path):
     assert cyrillic[0] > 8 > cyrillic[1]
 
 
+def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
+    (tmp_path / "a.txt").write_text("\n".join(texts[:20]))
+    (tmp_path / "b.txt").write_text(" \n\n")
+    (tmp_path / "c.txt").write_text(texts[30])
+    names = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
+    options = dict(vocabulary=words, document="record")
+    with pytest.raises(ValueError, match="b.txt has nothing to train on: there is no text in it"):
+        prepare(Request((names["a"], names["b"]), held_out=0.1, **options), tmp_path / "s")
+    both = (names["a"], names["c"])
+    with pytest.raises(ValueError, match="c.txt has nothing to train on: all of its documents are held out"):
+        prepare(Request(both, held_out=0.95, rates=(1.0, 1.0), **options), tmp_path / "s")
+    prepare(Request(both, held_out=0.95, **options), tmp_path / "s")
+    assert [source.rate for source in Store.open(tmp_path / "s").split("train").sources] == [1.0, 0.0]
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
+        (dict(layout="gpt"), "--layout gpt: bert or t5"),
+        (dict(algorithm="char"), "--algorithm char: unigram or bpe"),
         (dict(sources=()), "no source"),
         (dict(sources=("a", "a")), "given twice"),
         (dict(held_out=1.0), "--held-out 1.0"),
@@ -234,192 +235,3 @@ def test_a_mixture_rules_the_sample_of_its_vocabulary(tmp_path):
 def test_requests_that_cannot_be_meant(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         prepare(Request(**{"sources": ("a", "b")} | options), tmp_path / "s")
-
-
-# ---- again, over, beside and killed
-
-
-def test_the_same_request_again_is_recognised(corpus, tmp_path, words):
-    request = Request((str(corpus),), vocabulary=words)
-    prepare(request, tmp_path / "s")
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
-    again = prepare(request, tmp_path / "s", workers=2)
-    assert again.existed and summary(again)[0].startswith("already prepared")
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")} == before
-
-
-def test_another_request_is_refused_unless_told(corpus, tmp_path, words, vocabulary, texts):
-    request = Request((str(corpus),), vocabulary=words)
-    prepare(request, tmp_path / "s")
-    old = digest(tmp_path / "s")
-
-    def refused(message, request):
-        with pytest.raises(FileExistsError, match=f"store of something else.*{message}.*--overwrite"):
-            prepare(request, tmp_path / "s")
-        assert digest(tmp_path / "s") == old
-
-    refused("held_out: 0.01 in the store, 0.5 asked for", Request((str(corpus),), vocabulary=words, held_out=0.5))
-    refused("sources", Request((str(corpus / "a.jsonl"),), vocabulary=words))
-    (corpus / "more" / "d.txt").write_text(texts[9])
-    refused("files: 3 in the store, 4 asked for", request)
-    assert not prepare(request, tmp_path / "s", overwrite=True).existed
-    assert Store.open(tmp_path / "s").manifest["totals"]["documents"] == 62
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
-
-
-def test_another_vocabulary_under_the_same_name_is_noticed(corpus, tmp_path, vocabulary, t5_vocabulary):
-    vocabulary.save(tmp_path / "words")
-    request = Request((str(corpus),), vocabulary=str(tmp_path / "words"))
-    prepare(request, tmp_path / "s")
-    t5_vocabulary.save(tmp_path / "words")
-    with pytest.raises(FileExistsError, match="fingerprint"):
-        prepare(request, tmp_path / "s")
-
-
-def test_a_folder_that_is_no_store_is_never_replaced(corpus, tmp_path, words):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("x")
-    with pytest.raises(FileExistsError, match="is not a token store"):
-        prepare(Request((str(corpus),), vocabulary=words), tmp_path / "mine", overwrite=True)
-    assert (tmp_path / "mine" / "thesis.txt").read_text() == "x"
-
-
-def test_two_at_once_do_not_disturb_each_other(corpus, tmp_path, words):
-    with atomic.workshop(tmp_path / "s") as folder:
-        (folder / "work").write_text("in progress")
-        with pytest.raises(BlockingIOError, match="is being prepared by another process"):
-            prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
-        assert (folder / "work").exists()
-    prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
-
-
-def test_what_a_dead_run_left_is_removed(corpus, tmp_path, words):
-    for lock in (True, False):
-        left = tmp_path / f".s.preparing-{lock}"
-        (left / "store").mkdir(parents=True)
-        (left / "store" / "manifest.json").write_text("{")
-        if lock:
-            (left / "lock").write_text("")
-    prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
-
-
-KILLED = """
-import pathlib, sys
-from data import prepare as module
-from data.prepare import Request, prepare
-
-if __name__ == "__main__":
-    source, words, output, workers = sys.argv[1:]
-    prepare(Request((source,), vocabulary=words or None, vocab_size=90), output, workers=int(workers), job=20_000, say=print)
-"""
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_killed_at_any_moment(tmp_path, texts, words, workers):
-    """SIGKILL after ever more time: there is no store or a whole one, no process goes on, and the next run gets it right."""
-    source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(200)))
-    prepare(Request((str(source),), vocabulary=words), tmp_path / "right", job=20_000)
-    right, output = digest(tmp_path / "right"), tmp_path / "s"
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    command = [sys.executable, str(script), str(source), words, str(output), str(workers)]
-    path = os.pathsep.join([str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    for seconds in (0.05, 0.3, 0.6):
-        before = set(tmp_path.glob(".s.*"))
-        process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.PIPE, start_new_session=True)
-        while process.poll() is None and set(tmp_path.glob(".s.*")) <= before:
-            time.sleep(0.002)
-        time.sleep(seconds)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        deadline = time.monotonic() + 10
-        while alive(process.pid) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not alive(process.pid), "workers outlive the process that was killed"
-        if output.exists():
-            assert digest(output) == right
-            break
-        with pytest.raises(FileNotFoundError):
-            Store.open(output)
-    prepare(Request((str(source),), vocabulary=words), output, workers=workers, job=20_000)
-    assert digest(output) == right
-    assert not list(tmp_path.glob(".s.*"))
-
-
-def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words):
-    source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(2000)))
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        work = thread.submit(prepare, Request((str(source),), vocabulary=words), tmp_path / "s", workers=2, job=100_000)
-        while not (children := multiprocessing.active_children()) and not work.done():
-            time.sleep(0.01)
-        children[0].kill()
-        with pytest.raises(ChildProcessError, match="a worker process was killed"):
-            work.result(timeout=60)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
-
-
-def alive(session: int) -> bool:
-    """Whether a process of the session runs."""
-    try:
-        os.killpg(session, 0)
-        return True
-    except ProcessLookupError:
-        return False
-
-
-# ---- the command line
-
-
-def run(*words):
-    from pretrain.__main__ import main
-
-    return main(["prepare", *map(str, words)])
-
-
-def test_the_verb(corpus, tmp_path, capsys):
-    command = (corpus, "--output", tmp_path / "s", "--vocab-size", 180, "--layout", "t5", "--held-out", 0.1, "--workers", 1)
-    assert run(*command) == 0
-    out = capsys.readouterr().out
-    store = Store.open(tmp_path / "s")
-    tokens = store.manifest["splits"]["train"]["tokens"]
-    for part in (f"{tokens:,} tokens", "tokens/s", " in 61 documents", "180 ids (sentencepiece)", "unknown", "trained on", str(tmp_path / "s")):
-        assert part in out, part
-    assert store.vocabulary.sentinels[0] == 179 and store.vocabulary.pad == 0
-    assert run(*command) == 0
-    assert "already prepared" in capsys.readouterr().out
-    assert run(*command, "--lowercase") == 2
-    assert "lowercase: False in the store, True asked for" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["nowhere.txt"], "nowhere.txt: no such file or folder"),
-        (["builtin", "--vocabulary", "nowhere"], "nowhere: no such vocabulary"),
-        (["builtin", "--vocabulary", "v", "--vocab-size", "9", "--lowercase"], "--vocab-size, --lowercase cannot be asked for"),
-        (["builtin", "--output", "gs://bucket/s"], "write the store to this machine"),
-        (["builtin", "--workers", "0"], "--workers 0"),
-        (["builtin", "--rates", "1,2"], "2 rates for 1 sources"),
-    ],
-)
-def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
-    assert run("--output", tmp_path / "s", *words) == 2
-    assert "error: " in (err := capsys.readouterr().err) and message in err
-    assert not list(tmp_path.iterdir())
-
-
-def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
-    for name, lossless in (("vocab_bert_uncased", False), ("vocab_gpt2", True), ("vocab_t5/t5_spiece.model", True)):
-        output = tmp_path / name.replace("/", "_")
-        prepare(Request((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0), output)
-        store = Store.open(output)
-        assert store.vocabulary == read_vocabulary(corpora / name)
-        with gzip.open(corpus / "more" / "b.jsonl.gz", "rt") as file:
-            documents = [json.loads(line)["text"] for line in file]
-        read = texts_of(store, "train")[: len(documents)]
-        assert read == (documents if lossless else [text.lower() for text in documents])
-        first = store.split("train").tokens[: store.split("train").document_starts[1]].tolist()
-        assert first == store.vocabulary.encode(documents[0])

@@ -83,7 +83,9 @@ def test_cut_keeps_every_byte_that_is_not_white():
         longest = int(random.integers(4, 20))
         spans = list(cut(raw, 0, len(raw), longest))
         assert all(0 < b - a <= longest for a, b in spans)
-        assert b"".join(raw[a:b] for a, b in spans).split() == [] or _dense(b"".join(raw[a:b] for a, b in spans)) == _dense(raw)
+        assert b"".join(raw[a:b] for a, b in spans).split() == [] or _dense(
+            b"".join(raw[a:b] for a, b in spans)
+        ) == _dense(raw)
         [raw[a:b].decode() for a, b in spans]  # no character is cut
 
 

@@ -1,15 +1,11 @@
 import gzip
 import json
 import os
-import pathlib
-import shutil
-import sysconfig
 
 import numpy as np
 import pytest
-from etils.epath import backend
 
-from data import builtin, readers, sources
+from data import readers, sources
 from data.readers import NOT_UTF8, SURROGATES
 
 BOM = "\ufeff"
@@ -142,7 +138,10 @@ def test_bad_records_are_errors_that_name_file_and_line(tmp_path, line, message,
 
 def test_what_is_not_utf8_is_mended_and_said(tmp_path):
     write(tmp_path / "a.txt", b"caf\xe9 one\n\nfine\n\n\xff\xfe")
-    write(tmp_path / "a.jsonl", b'{"text": "caf\xe9"}\n' + rb'{"text": "half \ud83d pair"}' + b"\n" + rb'{"text": "\ud83d\ude42"}')
+    write(
+        tmp_path / "a.jsonl",
+        b'{"text": "caf\xe9"}\n' + rb'{"text": "half \ud83d pair"}' + b"\n" + rb'{"text": "\ud83d\ude42"}',
+    )
     for name, options, texts, mended in [
         ("a.txt", {"document": "block"}, ["caf\ufffd one", "fine", "\ufffd\ufffd"], [NOT_UTF8, None, NOT_UTF8]),
         ("a.jsonl", {}, ["caf\ufffd", "half \ufffd pair", "🙂"], [NOT_UTF8, SURROGATES, None]),
@@ -171,7 +170,9 @@ def test_a_document_beyond_the_limit_is_an_error_before_it_is_in_memory(tmp_path
         documents(path, document=document)
 
 
-@pytest.mark.parametrize("damage", [lambda raw: raw[:-20], lambda raw: b"not gzip", lambda raw: raw[:50] + b"\x00" * 50 + raw[100:]])
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[:-20], lambda raw: b"not gzip", lambda raw: raw[:50] + b"\x00" * 50 + raw[100:]]
+)
 def test_broken_gzip_files(tmp_path, damage):
     path = tmp_path / "a.jsonl.gz"
     lines = json_lines(*(str(n) for n in np.random.default_rng(0).integers(0, 1 << 60, 500)))
@@ -191,156 +192,3 @@ def test_reading_writes_nothing(tmp_path):
     before = sorted(tmp_path.rglob("*"))
     assert documents(folder) == ["text"]
     assert sorted(tmp_path.rglob("*")) == before
-
-
-class Bucket(backend._OsPathBackend):
-    """gs://bucket is a folder of this machine; files open as TensorFlow's do, whose readline takes no limit."""
-
-    def __init__(self, root):
-        def here(function):
-            return lambda path, *args, **kwargs: function(str(path).replace("gs://bucket", str(root)), *args, **kwargs)
-
-        for name in ("exists", "isdir", "listdir", "stat"):
-            setattr(self, name, here(getattr(super(), name)))
-        self.glob = lambda path: [
-            name.replace(str(root), "gs://bucket")
-            for name in backend._OsPathBackend.glob(self, str(path).replace("gs://bucket", str(root)))
-        ]
-        self.open = here(self._open)
-
-    def _open(self, path, mode):
-        tensorflow = pytest.importorskip("tensorflow")
-        return tensorflow.io.gfile.GFile(path, mode)
-
-
-def test_files_in_a_bucket(tmp_path, monkeypatch):
-    monkeypatch.setattr(backend, "tf_backend", Bucket(tmp_path))
-    (tmp_path / "sub").mkdir()
-    write(tmp_path / "a.txt", TEXT)
-    write(tmp_path / "sub" / "b.jsonl.gz", json_lines("eins", "zwei"))
-    assert documents("gs://bucket/a.txt", document="block", size=5) == ["one\nline", "two", "three, the last"]
-    assert documents("gs://bucket") == [TEXT, "eins", "zwei"]
-    assert documents("gs://bucket/*/*.gz") == ["eins", "zwei"]
-    with pytest.raises(FileNotFoundError, match="gs://bucket/c.txt: no such file"):
-        documents("gs://bucket/c.txt")
-
-
-# ---- TensorFlow datasets
-
-
-@pytest.fixture(scope="module", params=["tfrecord", "array_record"])
-def dataset(request, tmp_path_factory):
-    """A dataset of 60 examples in three files, in a folder where TFDS looks."""
-    tfds = pytest.importorskip("tensorflow_datasets")
-
-    class Verses(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        """Numbered verses."""
-
-        VERSION = tfds.core.Version("1.2.0")
-        RELEASE_NOTES = {"1.2.0": "first"}
-
-        def _info(self):
-            features = tfds.features.FeaturesDict({"verse": tfds.features.Text(), "number": np.int64})
-            return tfds.core.DatasetInfo(builder=self, description="verses", features=features)
-
-        def _split_generators(self, manager):
-            return {"train": self._generate_examples(60), "test": self._generate_examples(5)}
-
-        def _generate_examples(self, count):
-            for i in range(count):
-                yield i, {"verse": f"verse {i} of {count} é", "number": i}
-
-    folder = tmp_path_factory.mktemp("tfds")
-    builder = Verses(data_dir=folder, file_format=request.param)
-    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=3))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tfds.core.constants, "DATA_DIR", str(folder))
-        yield f"tfds:{builder.name}"
-
-
-def test_tensorflow_datasets(dataset):
-    train = documents(dataset, field="verse")
-    assert sorted(train) == sorted(f"verse {i} of 60 é" for i in range(60))
-    assert documents(f"{dataset}:train", field="verse") == train
-    assert documents(f"{dataset}:1.2.0:train[10:25]", field="verse") == train[10:25]
-    assert documents(f"{dataset}:train[:50%]+test", field="verse") == train[:30] + documents(f"{dataset}:test", field="verse")
-    pieces = list(sources.pieces(sources.resolve(dataset, field="verse"), 1, None))
-    assert len(pieces) == 3 and pieces[0].stop == pieces[1].start  # one for each file
-
-
-def test_tensorflow_datasets_that_cannot_be_read(dataset):
-    for name, field, message in [
-        (dataset, "text", "no field 'text', it has number, verse; --field"),
-        (f"{dataset}:dev", "verse", "no split 'dev'; it has"),
-        ("tfds:no_such_dataset_of_verses", "verse", "TFDS knows no such dataset"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            documents(name, field=field)
-    with pytest.raises(ValueError, match=r"train\[0\]: field 'number' is int(64)?, not a text"):
-        documents(dataset, field="number")
-
-
-# ---- the built-in corpus
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    path = tmp_path_factory.mktemp("builtin") / "builtin.jsonl"
-    counts = builtin.write_builtin(path)
-    return path, counts, [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def test_the_built_in_corpus_is_large_and_english(built):
-    _, counts, records = built
-    texts = [record["text"] for record in records]
-    assert sum(map(len, texts)) > 2_000_000 and len(texts) > 1000
-    assert len({record["name"] for record in records}) == len(records)
-    words = " ".join(texts).lower().split()
-    common = sum(word in {"the", "a", "of", "to", "is", "in", "and", "if", "for", "that"} for word in words)
-    assert 0.15 < common / len(words) < 0.4
-    assert all(counts.values()) and len(counts) == 3
-    paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n")]
-    assert not any(paragraph.startswith(">>>") or ":class:`" in paragraph for paragraph in paragraphs)
-    assert all(len(text.split()) >= builtin.FEWEST for text in texts)
-
-
-def test_the_built_in_corpus_is_repeatable(tmp_path, monkeypatch):
-    """On a part of the library, copied in another order; where the files lie does not matter, what is there does."""
-    library = pathlib.Path(sysconfig.get_path("stdlib"))
-    for name, packages in (("a", ["json", "pydoc_data", "wsgiref"]), ("b", ["wsgiref", "pydoc_data", "json"]), ("c", ["json"])):
-        for package in packages:
-            shutil.copytree(library / package, tmp_path / name / package)
-        (tmp_path / name / "test").mkdir()
-        (tmp_path / name / "test" / "left.py").write_text('"""This docstring of a test is not in the corpus at all."""')
-        monkeypatch.setattr(sysconfig, "get_path", lambda _, root=tmp_path / name: str(root))
-        builtin.write_builtin(tmp_path / f"{name}.jsonl")
-    first, second, third = ((tmp_path / f"{name}.jsonl").read_bytes() for name in "abc")
-    assert first == second != third and b"is not in the corpus" not in first
-    names = [json.loads(line)["name"] for line in third.decode().splitlines()]
-    assert "json" in names and "json.decoder.JSONDecoder" in names
-
-
-def test_markup_and_code_are_taken_out():
-    import collections
-
-    counts = collections.Counter()
-    text = """The :class:`Queue` and ``put()`` of *this* **module**::
-
-    >>> 1 + 1
-    2
-
-    for x in range(10): y[x] = {f(x): g[x, 1] ** 2}
-
-    * first item
-      goes on
-    - second item
-
-    ======  ====
-    a = b; c == d; e[0] = f(1, 2)
-    """
-    assert list(builtin._prose([text, text], set(), counts)) == [
-        "The Queue and put() of this module:",
-        "* first item goes on",
-        "- second item",
-    ]
-    assert counts["docstrings and comments that occurred before"] == 1 and counts["paragraphs of code or tables"] == 3

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from etils.epath import backend
 
-from data.store import Source, Store, StoreWriter, token_dtype, write_store
+from data.store import Source, Store, write_store
+from data.store_writer import StoreWriter, token_dtype
 from data.tokenizers import read_vocabulary
 
 
@@ -108,7 +109,9 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
         Store.open(path).split("test")
 
 
-@pytest.mark.parametrize("name", ["train/tokens.bin", "train/documents.bin", "heldout/sentences.bin", "vocabulary/spiece.model"])
+@pytest.mark.parametrize(
+    "name", ["train/tokens.bin", "train/documents.bin", "heldout/sentences.bin", "vocabulary/spiece.model"]
+)
 def test_verify_finds_a_flipped_bit(tmp_path, store, vocabulary, documents, name):
     store.verify()
     path = copied(store, tmp_path, vocabulary, documents)
