@@ -36,16 +36,18 @@ class Seen:
     key_B: np.ndarray
 
 
-def inspect(stream, step=0, batches=8, rows=4):
+def inspect(stream, step=0, batches=8, rows=4, token_id=None):
     """{"objective", "step", "batches", "passed", "checks", "rows"}: measured from `step` on, some rows decoded.
 
+    token_id: from a piece to its id in the tokenizer that the model will be used with; default: the store's vocabulary.
     If keys, shapes or ids are wrong, nothing further can be read, and the report ends there.
     """
     spanned = stream.objective.name == "span_corruption"
+    token_id = token_id or dict(map(reversed, enumerate(stream.vocabulary.pieces))).get
     seen = [look(stream, step + i) for i in range(batches)]
     checks, shown = common(stream, seen, step), []
     if checks[0].passed and checks[1].passed:
-        checks += spans(stream, seen) if spanned else masks(stream, seen)
+        checks += spans(stream, seen, token_id) if spanned else masks(stream, seen, token_id)
         describe = span_row if spanned else masked_row
         shown = [describe(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))]
     return {
@@ -88,7 +90,7 @@ def common(stream, seen, step):
     ]
 
 
-def masks(stream, seen):
+def masks(stream, seen, token_id):
     """masked_lm and sentence_pair."""
     objective, vocabulary = stream.objective, stream.vocabulary
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
@@ -123,6 +125,7 @@ def masks(stream, seen):
         within("masked as [MASK]", actions[0], masked, 0.8),
         within("masked by another word", actions[1], masked, 0.1 - chance),
         within("masked as itself", actions[2], masked, 0.1 + chance),
+        specials(vocabulary, token_id, "pad", "cls", "sep", "mask"),
         none("special tokens masked", special),
         none("losses on padding, tokens in it", padding),
         none("positions out of order", disorder),
@@ -187,11 +190,10 @@ def pairs(stream, seen):
     ]
 
 
-def spans(stream, seen):
+def spans(stream, seen, token_id):
     """span_corruption."""
     objective, vocabulary = stream.objective, stream.vocabulary
-    names = {vocabulary.piece(i): i for i in vocabulary.sentinels}
-    tokenizer = [names.get(f"<extra_id_{i}>") for i in range(objective.spans)]
+    tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.spans)]
     from_end = [vocabulary.size - 1 - i for i in range(objective.spans)]
     foreign = gaps = loss = other_text = 0
     removed, rows = 0, 0
@@ -227,10 +229,23 @@ def spans(stream, seen):
             f"{ends(tokenizer)} in every row",
         ),
         Check("sentinels count down from the vocabulary's end", tokenizer == from_end, ends(tokenizer), ends(from_end)),
+        specials(vocabulary, token_id, "eos"),
         none("gaps in rows (padding, no </s>)", gaps),
         none("losses on padding, tokens without loss", loss),
         none("rows that do not rebuild the store's text", other_text),
     ]
+
+
+def specials(vocabulary, token_id, *roles):
+    """The ids that rows are built with, against the tokenizer's."""
+    ours = {vocabulary.pieces[i]: i for i in (getattr(vocabulary, role) for role in roles)}
+    theirs = {piece: token_id(piece) for piece in ours}
+    return Check("special ids are the tokenizer's", ours == theirs, listed(ours), listed(theirs))
+
+
+def listed(ids):
+    """{piece: id} in words."""
+    return ", ".join(f"{piece} {i}" for piece, i in ids.items())
 
 
 def ends(ids):

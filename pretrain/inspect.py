@@ -1,4 +1,7 @@
-"""inspect CONFIG: show one batch as the model gets it, decoded, and check what its objective promises."""
+"""inspect CONFIG: show one batch as the model gets it, decoded, and check what its objective promises.
+
+Special ids and sentinels are compared with the tokenizer that `export` would write beside the model.
+"""
 
 import json
 
@@ -19,6 +22,7 @@ def run(args):
     from data.pipeline import Stream
     from data.store import Store
     from pretrain.config import load
+    from pretrain.convert.tokenizer import build
 
     if args.batches < 1 or args.rows < 0:
         raise ValueError(f"--batches {args.batches} --rows {args.rows}: at least one batch, and 0 rows or more")
@@ -27,7 +31,9 @@ def run(args):
         raise ValueError(f"{args.config} names no token store: add data.store=FOLDER, a folder that prepare wrote")
     store = Store.open(settings.data.store)
     stream = Stream(store, settings.data, split=args.split, seed=settings.train.seed)
-    report = {"store": str(store.path), "split": args.split} | inspect(stream, args.step, args.batches, args.rows)
+    exported = build(store.vocabulary, "t5" if stream.objective.name == "span_corruption" else "bert")
+    report = {"store": str(store.path), "split": args.split}
+    report |= inspect(stream, args.step, args.batches, args.rows, exported.token_to_id)
     if args.json:
         print(json.dumps(report))
     else:

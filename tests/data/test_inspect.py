@@ -152,6 +152,21 @@ def test_a_broken_promise_is_named(make, name, tamper, promise):
     assert promise in broken(inspect(stream))
 
 
+@pytest.mark.parametrize(
+    "name, promise",
+    [
+        ("spans", "sentinels are the tokenizer's <extra_id_0> ..."),
+        ("spans", "special ids are the tokenizer's"),
+        ("pieces", "special ids are the tokenizer's"),
+    ],
+)
+def test_another_tokenizer_is_named(make, name, promise):
+    """The fault of sentinels from 32100 on in the batch and up to 32099 in the tokenizer."""
+    stream = make(name)
+    ids = {piece: i + 1 for i, piece in enumerate(stream.vocabulary.pieces)}
+    assert promise in broken(inspect(stream, token_id=ids.get))
+
+
 def test_words_masked_in_part_are_named(make, monkeypatch):
     stream = make("words")
     monkeypatch.setattr(Masker, "words", lambda self, tokens_BL, candidate_BL, *_: candidate_BL & (np.arange(22) == 4))
