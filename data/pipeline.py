@@ -149,7 +149,6 @@ class Stream:
             return {key: tf.ensure_shape(array, shape) for array, (key, (_, shape)) in zip(arrays, treaty.items())}
 
         options = tf.data.Options()
-        options.deterministic = True
         options.threading.private_threadpool_size = self.data.threads
         options.threading.max_intra_op_parallelism = 1
         dataset = tf.data.Dataset.range(start, stop)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from collections import Counter
 
 import numpy as np
@@ -90,6 +91,15 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
     assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
         key: (dtype.type, shape) for key, (dtype, shape) in treaty.items()
     }
+
+
+def test_batches_come_in_order_however_long_each_takes(make):
+    stream = make("pieces")
+    batch = stream.batch
+    stream.batch = lambda step, *share: time.sleep(0.05 * (step % 3 == 0)) or batch(step, *share)
+    iterator = stream.batches()
+    assert all(equal(next(iterator), batch(step)) for step in range(8))
+    iterator.close()
 
 
 def unmasked(batch):
@@ -220,6 +230,14 @@ def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_p
     with pytest.raises(ValueError, match=f"the id {vocabulary.size}, but its vocabulary has {vocabulary.size} ids"):
         stream.batch(0)
     with pytest.raises(ValueError, match="run prepare again"):
+        next(stream.batches())
+
+
+def test_a_batch_that_breaks_the_treaty_is_raised(make):
+    stream = make("pieces")
+    batch = stream.batch
+    stream.batch = lambda *args: {**batch(*args), "weights": np.ones((8, 4))}
+    with pytest.raises(ValueError, match=r"weights is float64\[8, 4\], the treaty says float32\[8, 4\]"):
         next(stream.batches())
 
 

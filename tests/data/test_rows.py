@@ -68,12 +68,13 @@ def read_rows(table, row_B, separated):
     return [["|" if s else t for s, t in zip(*row)] for row in zip(separator_BN.tolist(), token_BN.tolist())]
 
 
-def test_a_source_shorter_than_a_row_is_named_and_borrows():
-    table = WindowRows(split_of([20, 3, 20], {"a": (0, 1), "b": (1, 2), "c": (2, 3)}), 10)
-    assert table.short == ["b"] and np.diff(table.offsets).tolist() == [2, 1, 2]
+@pytest.mark.parametrize("lengths, short", [([20, 3, 20], "b"), ([3, 20, 20], "a"), ([20, 20, 3], "c")])
+def test_a_source_shorter_than_a_row_is_named_and_borrows(lengths, short):
+    table = WindowRows(split_of(lengths, {"a": (0, 1), "b": (1, 2), "c": (2, 3)}), 10)
+    assert table.short == [short] and np.diff(table.offsets).tolist() == [-(-length // 10) for length in lengths]
     start = table.starts(np.arange(table.count))
-    covered = {t for s in start.tolist() for t in range(s, s + 10)}
-    assert covered == set(range(43))
+    assert start.min() == 0 and start.max() == 43 - 10
+    assert {t for s in start.tolist() for t in range(s, s + 10)} == set(range(43))
 
 
 def test_a_split_shorter_than_a_row_is_refused():

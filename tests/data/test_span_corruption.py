@@ -55,6 +55,12 @@ def test_all_segmentations_are_alike_likely():
     assert lengths_of(hashing.key(1, np.arange(3)), 4, 4).tolist() == [[1] * 4] * 3
 
 
+def test_what_is_kept_does_not_tell_what_is_removed():
+    kept, gone = SpanCorruption(64).segments(hashing.key(6, np.arange(10_000)))
+    assert abs(np.corrcoef(kept[:, 0] == 1, gone[:, 0] == 1)[0, 1]) < 4 / np.sqrt(10_000)
+    assert kept.shape == gone.shape == (10_000, SpanCorruption(64).spans)
+
+
 def slow_corrupt(raw, kept, gone, sentinels, eos):
     """One row, token by token: a span leaves its sentinel in the inputs and follows it in the targets."""
     raw, inputs, targets = list(raw), [], []
