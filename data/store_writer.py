@@ -14,6 +14,7 @@ MANIFEST = "manifest.json"
 SPLITS = ("train", "heldout")
 FILES = ("tokens", "documents", "sentences")
 OFFSETS = np.dtype("<i8")
+PART = 1 << 18  # numbers of a file that are in memory at a time
 
 
 class StoreWriter:
@@ -148,5 +149,5 @@ class _ChecksumFile:
 def _parts(path: pathlib.Path, dtype: np.dtype):
     """The numbers in a file, a part at a time."""
     with open(path, "rb") as file:
-        while len(part := np.fromfile(file, dtype, 1 << 18)):
+        while len(part := np.fromfile(file, dtype, PART)):
             yield part

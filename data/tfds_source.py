@@ -48,7 +48,7 @@ def read(folder: str, split: str, start: int, stop: int, field: str) -> Iterator
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         examples = builder.as_data_source(split=part)
     else:
-        once = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+        once = tfds.ReadConfig(try_autocache=False)
         only = tfds.decode.PartialDecoding({field: True})
         examples = builder.as_dataset(
             split=part, decoders=only, read_config=once, shuffle_files=False

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from data import encoding
+from data import encoding, sources, store_writer
 from data.prepare import Request, prepare
 from data.store import Store
 from data.summary import summary
@@ -64,6 +64,7 @@ def test_batches_change_nothing(corpus, tmp_path, words, monkeypatch):
     request = Request((str(corpus),), vocabulary=words, held_out=0.1)
     prepare(request, tmp_path / "one")
     monkeypatch.setattr(encoding, "BATCH", 50)
+    monkeypatch.setattr(store_writer, "PART", 3)
     prepare(request, tmp_path / "two")
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
 
@@ -153,6 +154,18 @@ def test_a_bad_record_is_one_error_and_leaves_nothing(tmp_path, texts, words, wo
     with pytest.raises(ValueError, match="a.jsonl, line 31: no field 'text'"):
         prepare(Request((str(tmp_path / "a.jsonl"),), vocabulary=words), tmp_path / "s", workers=workers, job=500)
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_job_stops_when_it_is_told(tmp_path, texts):
+    """However long it is: the main process would wait for it before it removes what was written."""
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    progress = np.memmap(tmp_path / "progress", np.int64, mode="w+", shape=(3,))
+    piece = sources.Piece("record", str(tmp_path / "a.txt"), 0, None, 100)
+    job = encoding.Job(0, 0, (piece,), tmp_path / "progress", 0)
+    assert len(encoding.sample_job(job, encoding.HASHES)[0]) == len(texts) and 0 < progress[0] <= 100
+    progress[encoding.STOP] = 1
+    with pytest.raises(InterruptedError):
+        encoding.sample_job(job, encoding.HASHES)
 
 
 def test_a_line_of_50_mb(tmp_path, words):

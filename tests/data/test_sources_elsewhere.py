@@ -146,7 +146,7 @@ def test_the_built_in_corpus_is_large_and_english(built):
 
 def test_the_built_in_corpus_is_repeatable(tmp_path, monkeypatch):
     """On a part of the library, copied in another order; where the files lie does not matter, what is there does."""
-    library = pathlib.Path(sysconfig.get_path("stdlib"))
+    library, found = pathlib.Path(sysconfig.get_path("stdlib")), pathlib.Path.rglob
     for name, packages in (
         ("a", ["json", "pydoc_data", "wsgiref"]),
         ("b", ["wsgiref", "pydoc_data", "json"]),
@@ -156,6 +156,8 @@ def test_the_built_in_corpus_is_repeatable(tmp_path, monkeypatch):
             shutil.copytree(library / package, tmp_path / name / package)
         (tmp_path / name / "test").mkdir()
         (tmp_path / name / "test" / "left.py").write_text('"""This docstring of a test is not in the corpus at all."""')
+        order = {"a": sorted, "b": lambda paths: sorted(paths)[::-1], "c": sorted}[name]
+        monkeypatch.setattr(pathlib.Path, "rglob", lambda *args, order=order: order(found(*args)))
         monkeypatch.setattr(sysconfig, "get_path", lambda _, root=tmp_path / name: str(root))
         builtin.write_builtin(tmp_path / f"{name}.jsonl")
     first, second, third = ((tmp_path / f"{name}.jsonl").read_bytes() for name in "abc")

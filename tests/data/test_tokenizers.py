@@ -1,9 +1,9 @@
-
 import numpy as np
 import pytest
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
+from data import sentencepiece_vocabulary
 from data.tokenizers import load_vocabulary, read_vocabulary, train_vocabulary
 from data.vocabulary import SENTINELS
 
@@ -129,6 +129,17 @@ def test_a_documents_ids_do_not_depend_on_its_neighbours(vocabulary, texts):
     assert both.tolist() == ids(one)[0].tolist() + ids(other)[0].tolist()
 
 
+def test_sentences_are_joined_within_documents_and_bounds():
+    text = b"".join(b"s%05d" % i for i in range(2000))
+    starts = np.arange(0, len(text), 6)
+    first = np.array([0, 1, 2, 1500])
+    groups = sentencepiece_vocabulary._groups(text, starts, starts + 6, first)
+    joined = [group.split("\ufdd0 ".encode()) for group in groups]
+    assert b"".join(sentence for group in joined for sentence in group) == text
+    assert {int(group[0][1:]) for group in joined} >= set(first.tolist())
+    assert 5 < len(groups) < 10 and all(len(group) <= sentencepiece_vocabulary.GROUP / 6 + 1 for group in joined)
+
+
 # ---- what all kinds promise
 
 
@@ -191,6 +202,12 @@ def test_masks_are_read_only_and_of_the_right_size(any_kind):
         assert mask.shape == (any_kind.size,) and mask.dtype == np.bool_
         with pytest.raises(ValueError, match="read-only"):
             mask[0] = True
+
+
+def test_special_pieces_stand_alone(any_kind):
+    """All begin a word, but the unknown piece may go on with one."""
+    known = np.arange(any_kind.size) != any_kind.unk
+    assert any_kind.starts_word[any_kind.special & known].all()
 
 
 def test_every_word_has_one_beginning(any_kind):
