@@ -145,10 +145,14 @@ class Checkpoints:
         if not saved:
             raise OSError(f"{self.workdir}/checkpoints/{step}: not saved; the newest step there is {self.manager.latest_step()}")
 
+    def check(self):
+        """Raise what went wrong in the background, such as a full disk; costs nothing."""
+        self.manager.check_for_errors()
+
     def wait(self):
         """Until everything is committed; raises what went wrong in the background."""
         self.manager.wait_until_finished()
-        self.manager.check_for_errors()
+        self.check()
 
     def record(self, step):
         """The record of a step. Raises DamagedCheckpoint where there is none that can be read."""

@@ -79,6 +79,7 @@ def train(run, workdir, allow_changes=False):
             finished = done == run.train.end
             stopping = stop.requested(done)
             log.step(done, metrics)
+            checkpoints.check()
             if heldout and (done % run.evaluate.every == 0 or finished):
                 log.scores(evaluate, state.params, heldout)
             if finished or stopping or done % run.checkpoint.every == 0:
