@@ -84,7 +84,7 @@ class SentencePieceVocabulary(Vocabulary):
         million tokens). With a model that was trained here sums are exact, and nothing changes.
         """
         if self._breaker is None:
-            self._breaker = _with_breaks(self._model)
+            self._breaker = _with_breaks(self._model, self._processor)
         if self._breaker is False or BREAK.encode() in text:
             return super().encode_spans(text, starts, ends, first)
         encoded = self._breaker.encode(_groups(text, starts, ends, first), return_type="numpy")
@@ -184,13 +184,13 @@ def _processor(model: bytes):
         raise ValueError(f"not a SentencePiece model ({error})") from error
 
 
-def _with_breaks(model: bytes):
-    """A processor of the same model that also knows BREAK as one piece; False where joining would change ids."""
+def _with_breaks(model: bytes, plain):
+    """A processor like `plain`, of `model`, that knows BREAK as one piece too; False where joining would change ids."""
     piece = BREAK.encode()
     entry = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0)  # the piece and its score
     # Protocol buffers append to a repeated field (ModelProto.pieces, number 1) by concatenation.
     extended = model + b"\x0a" + bytes([len(entry)]) + entry
-    plain, breaker = _processor(model), _processor(extended)
+    breaker = _processor(extended)
     mark, probes = plain.get_piece_size(), ["One two.", "“Three?” 4", "fünf.", "数学 。"]
     expected = [i for probe in probes for i in plain.encode(probe) + [mark]][:-1]
     return breaker if breaker.encode(f"{BREAK} ".join(probes)) == expected else False

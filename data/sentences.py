@@ -80,12 +80,17 @@ def _at_punctuation(bytes_T, gaps, behind):
     """Rule 2, for gaps that may follow a terminator or a closing mark."""
     last, closed = gaps - 1, np.zeros(len(gaps), np.bool_)
     for _ in range(4):
-        last = last - (width := _widths(bytes_T, last, _tables().closers, backwards=True))
-        closed |= width > 0
+        width = _widths(bytes_T, last, _tables().closers, backwards=True)
+        if not width.any():
+            break
+        last, closed = last - width, closed | (width > 0)
     ends_here = _widths(bytes_T, last, _tables().terminators, backwards=True) > 0
     following = behind
     for _ in range(3):
-        following = following + _widths(bytes_T, following, _tables().openers)
+        width = _widths(bytes_T, following, _tables().openers)
+        if not width.any():
+            break
+        following = following + width
     codes = _codes(bytes_T, following)
     ends_here &= ~_tables().lower[codes]
     stops = np.flatnonzero(ends_here & ~closed & (bytes_T[last] == ord(".")))
