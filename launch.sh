@@ -31,9 +31,8 @@ install() {
   mark=".venv/installed-$extra-$(cksum < setup.cfg | cut -d' ' -f1)"
   if [ ! -e "$mark" ]; then
     say "Installing Cloze with the extra '$extra' into .venv (a few minutes the first time)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=23.1'
     # A torch that is there already satisfies the range: bring the build you want before you ask for `peers`.
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extra]"
+    PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extra]"
     touch "$mark"
   fi
 }
@@ -50,7 +49,7 @@ cloze() { .venv/bin/python -m pretrain "$@"; }
 first_run() {
   local began=$SECONDS
   say "1/5 Text to tokens: this Python's own documentation, real English that is on every machine"
-  cloze prepare builtin --output runs/builtin --vocab-size 8192
+  cloze prepare builtin --output runs/builtin --vocab-size 4096
   say "2/5 Pretraining BERT-tiny on masked words (configs/bert_tiny.py); Ctrl-C saves and leaves, the same command goes on"
   cloze train bert_tiny --workdir runs/bert_tiny
   say "3/5 Its score on text that it has not seen"

@@ -1,6 +1,6 @@
 """BERT-tiny (Turc et al. 2019: 2 layers, width 128) on the built-in corpus: the first run, and the one every change must still do.
 
-    python -m pretrain prepare builtin --output runs/builtin --vocab-size 8192
+    python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
     python -m pretrain train bert_tiny --workdir runs/bert_tiny
 """
 
@@ -12,10 +12,10 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 def config():
     return Run(
-        model=BertConfig(vocab=8192, length=128, width=128, depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
-        data=Data(store="runs/builtin", objective=MaskedLm(length=128, predictions=20, join_documents=True), batch_size=32),
-        optimizer=AdamW(learning_rate=2e-3, warmup=60),
-        train=Train(steps=600, compute="float32"),
-        evaluate=Evaluate(every=200),
-        checkpoint=Checkpoint(every=200),
+        model=BertConfig(vocab=4096, length=128, width=128, depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
+        data=Data(store="runs/builtin", objective=MaskedLm(length=64, predictions=10, join_documents=True), batch_size=32),
+        optimizer=AdamW(learning_rate=1e-3, warmup=100),
+        train=Train(steps=1000, compute="float32"),
+        evaluate=Evaluate(every=250),
+        checkpoint=Checkpoint(every=250),
     )

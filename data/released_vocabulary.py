@@ -50,6 +50,10 @@ class ReleasedVocabulary(Vocabulary):
     def decode(self, ids: Sequence[int]) -> str:
         return self._decoder.decode([int(i) for i in ids], skip_special_tokens=False)
 
+    def to_json(self) -> str:
+        """The tokenizer with its special tokens, as the `tokenizers` library writes it."""
+        return self._decoder.to_str()
+
     def files(self) -> dict[str, bytes]:
         return dict(self._files)
 

@@ -281,7 +281,7 @@ def restore_params(workdir, step=None, place=None, report=print):
 def start_workdir(workdir, run, params, vocabulary, origin=None):
     """Make a workdir whose step 0 holds the given parameters, ready for `train`, `evaluate`, `predict` and `export`.
 
-    origin: a JSON-like note on where the parameters come from. The folder appears whole or not at all.
+    origin: a JSON-like note on where the parameters come from, kept as origin.json. The folder appears whole or not at all.
     Raises FileExistsError where `workdir` is there and not empty.
     """
     from pretrain.optim import make_optimizer
@@ -297,6 +297,8 @@ def start_workdir(workdir, run, params, vocabulary, origin=None):
     part.mkdir()
     (part / "config.json").write_text(to_json(run))
     vocabulary.save(str(part / "vocabulary"))
+    if origin is not None:
+        (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
     state = jax.jit(partial(start, optimizer=make_optimizer(run.optimizer, run.train.steps)))(params)
     with Checkpoints(part, keep=run.checkpoint.keep) as checkpoints:
         checkpoints.save(state, run, vocabulary.fingerprint, origin)

@@ -1,6 +1,5 @@
 """import FOLDER --workdir W: a Hugging Face BERT or T5 as the beginning of a run."""
 
-import json
 import os
 
 from pretrain.config import Run, override
@@ -32,7 +31,6 @@ def run(args):
         "unused": unused,
     }
     start_workdir(workdir, config, params, opened.vocabulary, origin)
-    (workdir / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
     print(summary(args, opened, config, missing, unused))
     return 0
 

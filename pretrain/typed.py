@@ -146,7 +146,11 @@ def typed(node, kinds, where):
     unknown = sorted(node.keys() - names - {"type"})
     if unknown:
         raise ConfigError(f"{where}: {node['type']} has no {', '.join(unknown)}: written by another version of Cloze?")
+    values = {name: typed(value, kinds, f"{where}: {name}") for name, value in node.items() if name != "type"}
+    hints = typing.get_type_hints(kind)
+    for name, value in values.items():
+        check(value, f"{where}: {name}", hints[name])
     try:
-        return kind(**{name: typed(value, kinds, f"{where}: {name}") for name, value in node.items() if name != "type"})
+        return kind(**values)
     except TypeError as error:
         raise ConfigError(f"{where}: {error}") from error

@@ -87,7 +87,7 @@ def _sentencepiece(vocabulary):
 
 def _released(vocabulary):
     """The vocabulary's own pipeline, told which of its pieces are special."""
-    result = Tokenizer.from_str(vocabulary._decoder.to_str())
+    result = Tokenizer.from_str(vocabulary.to_json())
     special = sorted({i for role in ROLES if (i := getattr(vocabulary, role)) is not None} | set(vocabulary.sentinels))
     for i in special:
         # Byte BPE keeps blanks: the one before a masked word belongs to the mask.

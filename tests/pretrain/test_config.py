@@ -92,7 +92,7 @@ def test_json_loads_only_what_the_table_names():
         ({"type": "os:system"}, "unknown type 'os:system'"),
         ({"type": "Train"}, "Train has no"),
         ({"more": 1}, "Run has no more: written by another version"),
-        ({"train": {"type": "Train", "steps": "3"}}, "train.steps: '3' is not an int"),
+        ({"train": {"type": "Train", "steps": "3"}}, "steps: '3' is not an int"),
         ({"model": {"type": "AdamW"}}, "AdamW is not one of BertConfig or T5Config"),
     ):
         with pytest.raises(ConfigError) as caught:

@@ -27,8 +27,8 @@ NASTY = [
     *("\u200d\u200djoiner", "sep\u2028\u2029"),
     *("▁ written out", "▁", "▁▁ a ▁", "a ▁", "don't we'll 1,000.5%", "a \nb ▁\n c \n", "x" * 300, "UPPER lower MiXeD"),
 ]  # fmt: skip
-# Several segmentations of "-----" have the same score; float32 sums (SentencePiece) and float64 sums (tokenizers) then
-# break the tie by their rounding. It happens in runs of one character, and nowhere else in these texts.
+# Several segmentations of "-----" have the same score; float32 sums (SentencePiece) and float64 sums (tokenizers) then break the tie by
+# their rounding, unless the scores are as coarse as those that Cloze trains. It happens in runs of one character only.
 RULER = re.compile(r"(\S)\1{3}|www")
 
 
@@ -89,15 +89,9 @@ def exported(request, vocabularies, tmp_path_factory):
     return request.param, family, vocabulary, folder
 
 
-def compared(name, lines):
-    """The lines of which equality is promised: for a unigram vocabulary, all without a run of one character."""
-    return [line for line in lines if not RULER.search(line)] if name in ("unigram", "t5") else lines
-
-
 def test_ids_of_a_thousand_lines(exported, lines):
     name, _, vocabulary, folder = exported
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    lines = compared(name, lines)
     assert len(lines) > 930
     encoded = theirs.encode_batch(lines, add_special_tokens=False)
     different = [line for line, ours, it in zip(lines, vocabulary.encode_batch(lines), encoded) if ours != it.ids]
@@ -169,7 +163,6 @@ def test_an_export_is_read_back_as_the_same_vocabulary(exported, lines):
     name, _, vocabulary, folder = exported
     again = read_vocabulary(folder)
     assert again.pieces == vocabulary.pieces
-    lines = compared(name, lines)
     assert again.encode_batch(lines) == vocabulary.encode_batch(lines)
     for role in tokenizer.ROLES:
         assert getattr(again, role) == getattr(vocabulary, role), role
@@ -322,7 +315,6 @@ def test_auto_tokenizer(exported, lines, tmp_path):
     assert theirs.is_fast and len(theirs) == vocabulary.size
     for role, key in tokenizer.ROLES.items():
         assert getattr(theirs, f"{key}_id") == getattr(vocabulary, role), key
-    lines = compared(name, lines)
     ours = vocabulary.encode_batch(lines)
     assert [theirs(line, add_special_tokens=False)["input_ids"] for line in lines] == ours
     assert ("token_type_ids" in theirs("a")) == (family == "bert")
