@@ -13,9 +13,9 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 def config():
     return Run(
         model=BertConfig(vocab=4096, length=128, width=128, depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
-        data=Data(store="runs/builtin", objective=MaskedLm(length=64, predictions=10, join_documents=True), batch_size=32),
+        data=Data(store="runs/builtin", objective=MaskedLm(length=64, predictions=20, rate=0.3, join_documents=True), batch_size=32),
         optimizer=AdamW(learning_rate=1e-3, warmup=100),
-        train=Train(steps=1000, compute="float32"),
-        evaluate=Evaluate(every=250),
-        checkpoint=Checkpoint(every=250),
+        train=Train(steps=1500, compute="float32"),
+        evaluate=Evaluate(every=500),
+        checkpoint=Checkpoint(every=500),
     )
