@@ -37,8 +37,8 @@ install() {
   fi
 }
 
-# Compiled programs are kept between runs; on Linux's malloc, pages are kept too: half of a small step's time went into giving
-# memory back and taking it again. What the caller has set stays.
+# Compiled programs are kept between runs. glibc keeps its pages, too, instead of giving them back and taking them again at each
+# step. What the caller has set stays.
 settle() {
   export JAX_COMPILATION_CACHE_DIR=${JAX_COMPILATION_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/cloze/jax}
   export GLIBC_TUNABLES=${GLIBC_TUNABLES:-glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1}
