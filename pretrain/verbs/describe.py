@@ -1,6 +1,7 @@
 """describe CONFIG: what a configuration costs, without computing any of it."""
 
 import json
+import math
 
 from pretrain.config import load
 
@@ -36,28 +37,27 @@ def describe(run):
     from functools import partial
 
     import jax
-    import numpy as np
 
     from models import build
+    from pretrain.sharding import path_of
     from pretrain.state import init_params
     from pretrain import flops as counted
 
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
-    size = lambda tree: sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(tree))
     parts = {}
-    for name, tree in params.items():
-        inner = tree.items() if isinstance(tree, dict) and any(isinstance(value, dict) and len(value) > 1 for value in tree.values()) else []
-        parts |= {f"{name}/{key}": size(value) for key, value in inner} or {name: size(tree)}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        part = "/".join(path_of(keys).split("/")[:2])
+        parts[part] = parts.get(part, 0) + math.prod(leaf.shape)
     dims = run.data.objective.dims()
     tokens = run.data.batch_size * (dims["L"] + dims.get("T", 0))
     flops = counted.of_step(run)
     return {
-        "parameters": size(params),
+        "parameters": sum(parts.values()),
         "parameters_by_part": parts,
         "tokens_per_step": tokens,
         "flops_per_token": round(flops / tokens),
         "flops_per_step": flops,
-        "steps": run.train.steps,
-        "tokens": tokens * run.train.steps,
-        "flops": flops * run.train.steps,
+        "steps": run.train.end,
+        "tokens": tokens * run.train.end,
+        "flops": flops * run.train.end,
     }
