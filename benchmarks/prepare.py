@@ -92,47 +92,55 @@ def processor_name() -> str:
     return platform.processor()
 
 
+def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int) -> dict:
+    """Tokens; best seconds by the clock and of CPU time, bare and ours; peak MiB, with a given and a trained vocabulary."""
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(MODEL))
+    times, peaks, tokens = [], [], 0
+    for _ in range(rounds):
+        wall, cpu, tokens = bare(processor, corpus, cores)
+        our_wall, our_cpu, _, peak = ours(corpus, scratch, "--vocabulary", str(MODEL))
+        times.append((wall, our_wall, cpu, our_cpu))
+        peaks.append(peak)
+    given = [max(values) / 1024 for values in zip(*peaks)]
+    trained = [value / 1024 for value in ours(corpus, scratch, "--vocab-size", "8192")[3]]
+    names = ("bare", "ours", "bare_cpu", "ours_cpu")
+    return {"tokens": tokens, "given": given, "trained": trained} | dict(zip(names, map(min, zip(*times))))
+
+
+def row(label: str, seen: dict, cores: int) -> str:
+    """A line of the table."""
+    rates = [seen["tokens"] / seen[name] / 1e6 for name in ("bare", "ours")]
+    ratios = [seen["bare"] / seen["ours"], seen["bare_cpu"] / seen["ours_cpu"]]
+    peaks = [f"{main:.0f} + {cores} x {worker:.0f}" for main, worker in (seen["given"], seen["trained"])]
+    return f"| {' | '.join([label, *(f'{value:.2f}' for value in rates + ratios), *peaks])} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--copies", type=int, default=8)
     args = parser.parse_args()
-    cores = len(os.sched_getaffinity(0))
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(MODEL))
-    rows, load = [], os.getloadavg()[0]
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    seen, rows = [], []
     with tempfile.TemporaryDirectory(dir=ROOT) as folder:
-        scratch = pathlib.Path(folder)
         for count in (1, args.copies):
-            corpus = copies(scratch / f"books{count}", count)
+            corpus = copies(pathlib.Path(folder) / f"books{count}", count)
             megabytes = sum(path.stat().st_size for path in corpus.rglob("*.jsonl")) / 1e6
-            walls, cpus, peaks = {"bare": [], "ours": []}, {"bare": [], "ours": []}, []
-            for _ in range(args.rounds):
-                seconds, cpu, tokens = bare(processor, corpus, cores)
-                walls["bare"].append(tokens / seconds / 1e6)
-                cpus["bare"].append(tokens / cpu)
-                seconds, cpu, tokens, peak = ours(corpus, scratch, "--vocabulary", str(MODEL))
-                walls["ours"].append(tokens / seconds / 1e6)
-                cpus["ours"].append(tokens / cpu)
-                peaks.append(peak)
-            trained = ours(corpus, scratch, "--vocab-size", "8192")[3]
-            fast, cheap = ({name: max(values) for name, values in kind.items()} for kind in (walls, cpus))
-            largest = [max(values) / 1024 for values in zip(*peaks)]
-            rows.append(
-                f"| {count}x, {megabytes:.0f} MB | {fast['bare']:.2f} | {fast['ours']:.2f} "
-                f"| {fast['ours'] / fast['bare']:.2f} | {cheap['ours'] / cheap['bare']:.2f} "
-                f"| {largest[0]:.0f} + {cores} x {largest[1]:.0f} "
-                f"| {trained[0] / 1024:.0f} + {cores} x {trained[1] / 1024:.0f} |"
-            )
+            seen.append(measure(corpus, pathlib.Path(folder), args.rounds, cores))
+            rows.append(row(f"{count}x, {megabytes:.0f} MB", seen[-1], cores))
             print(rows[-1], flush=True)
+    more = {key: seen[1][key] - seen[0][key] for key in ("tokens", "bare", "ours")}
+    steady = (
+        f"Once started (the difference of the rows): {more['tokens'] / more['ours'] / 1e6:.2f} M tokens/s, "
+        f"{more['bare'] / more['ours']:.2f} of bare."
+    )
     machine = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}"
     columns = ["books", "bare, M tokens/s", "prepare, M tokens/s", "ratio", "ratio by CPU time"]
     columns += ["peak MiB, given vocabulary", "peak MiB, training one"]
-    title, head = f"## {datetime.date.today()}, {machine}", f"| {' | '.join(columns)} |"
-    results = ROOT / "benchmarks" / "results" / "prepare.md"
-    results.parent.mkdir(exist_ok=True)
-    with results.open("a") as file:
-        note = f"`python benchmarks/prepare.py --rounds {args.rounds} --copies {args.copies}`; best of the rounds."
-        file.write("\n".join([title, "", note, "", head, "|---" * 7 + "|", *rows, "", ""]))
+    note = f"`python benchmarks/prepare.py --rounds {args.rounds} --copies {args.copies}`; best of the rounds."
+    table = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows]
+    with (ROOT / "benchmarks" / "results" / "prepare.md").open("a") as file:
+        file.write("\n".join([f"## {datetime.date.today()}, {machine}", "", note, "", *table, "", steady, "", ""]))
 
 
 if __name__ == "__main__":

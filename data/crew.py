@@ -59,21 +59,19 @@ class Crew(contextlib.AbstractContextManager):
 
     def _submit(self, function, index, source, pieces):
         job = Job(index, source, pieces, self._path, index % self.window)
-        return job, self._executor.submit(function, job)
+        with _told():
+            return job, self._executor.submit(function, job)
 
     def _next(self, waiting, bar, task, began, done) -> Iterator:
         """The result of the first job that waits."""
         job, future = waiting[0]
         while True:
             try:
-                result = future.result(timeout=TICK)
+                with _told():
+                    result = future.result(timeout=TICK)
                 break
             except concurrent.futures.TimeoutError:
                 self._show(bar, task, began, done + int(self._progress[:STOP].sum()))
-            except concurrent.futures.BrokenExecutor as error:
-                raise ChildProcessError(
-                    "a worker process was killed, perhaps for want of memory: fewer --workers?"
-                ) from error
         self._progress[job.slot] = 0
         self._show(bar, task, began, done + job.size)
         yield job, result
@@ -93,3 +91,12 @@ class Crew(contextlib.AbstractContextManager):
     def _show(self, bar, task, began, done) -> None:
         seconds = max(time.monotonic() - began, 1e-9)
         bar.update(task, completed=done, rate=f"{done / seconds / 1e6:.1f} MB/s")
+
+
+@contextlib.contextmanager
+def _told():
+    """A worker's death, which any use of the executor may be the first to notice, in words."""
+    try:
+        yield
+    except concurrent.futures.BrokenExecutor as error:
+        raise ChildProcessError("a worker process was killed, perhaps for want of memory: fewer --workers?") from error
