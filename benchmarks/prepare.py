@@ -93,7 +93,7 @@ def processor_name() -> str:
 
 
 def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int) -> dict:
-    """Tokens; best seconds by the clock and of CPU time, bare and ours; peak MiB, with a given and a trained vocabulary."""
+    """Tokens; best seconds by clock and of CPU time, bare and ours; peak MiB, with a given and a trained vocabulary."""
     processor = sentencepiece.SentencePieceProcessor(model_file=str(MODEL))
     times, peaks, tokens = [], [], 0
     for _ in range(rounds):
