@@ -9,7 +9,7 @@ rows of 512: then continue the same workdir with
     python -m pretrain train bert_base --workdir runs/bert_base data.store=english --allow-changes \
         data.objective.length=512 data.objective.predictions=77 train.until=0
 
-The paper: 4 days on a v2 slice of 4x4 chips. Not run here: this repository's own machine has no accelerator.
+The paper: 4 days on 16 TPU chips. Not run here: this repository's own machine has no accelerator.
 """
 
 from data.config import Data

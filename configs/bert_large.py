@@ -4,7 +4,7 @@
     python -m pretrain train bert_large --workdir runs/bert_large data.store=english
 
 Then bert_large_512 in the same workdir. Parameters and optimizer are split over all chips, layers are computed again in the
-backward pass. The paper: 4 days for both phases on a v2 slice of 8x8 chips. Not run here: no accelerator.
+backward pass. The paper: 4 days on 64 TPU chips. Not run here: no accelerator.
 """
 
 from data.config import Data

@@ -1,4 +1,4 @@
-"""BERT-mini (Turc et al. 2019: 4 layers, width 256) on 28 authors' books, 10 million tokens: a BERT that fits in a CPU's hour.
+"""BERT-mini (Turc et al. 2019: 4 layers, width 256) on 28 authors' books, 10 million tokens. Not yet run to its end.
 
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini --workdir runs/bert_mini

@@ -1,4 +1,4 @@
-"""T5-mini (Tay et al. 2021: 4 + 4 layers, width 384 there, 256 here) on the same books, by AdamW instead of Adafactor.
+"""T5-mini (Tay et al. 2021: 4 + 4 layers, width 384 there, 256 here) on the same books, by AdamW instead of Adafactor. Not yet run.
 
     python -m pretrain prepare BOOKS --output runs/books_t5 --vocab-size 8192 --layout t5
     python -m pretrain train t5_mini --workdir runs/t5_mini

@@ -19,7 +19,7 @@ from pretrain.state import init_state
 from pretrain.step import make_step
 
 # Dense bf16 FLOP/s of one device as JAX counts devices (a core on v2 and v3), by jax's device_kind.
-# Sources: Google Cloud's TPU system architecture pages and NVIDIA's data sheets (without sparsity), read 2026-11.
+# The vendors' published figures (without sparsity), written from memory and not yet held against their pages: check before quoting an MFU.
 PEAK = {
     "TPU v2": 22.5e12,
     "TPU v3": 61.5e12,
