@@ -29,7 +29,6 @@ BATCH = 1 << 20  # bytes of text that are split and encoded at once
 SAMPLED = 2048  # bytes; the unit of text in which a vocabulary's sample is drawn
 HASHES = 1 << 64
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-STOP = -1  # entry of the progress file by which the main process tells all others to give up
 
 EMPTY = "empty documents"
 NO_TOKEN = "documents of which the vocabulary makes no token"
@@ -141,8 +140,6 @@ def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece,
             report.totals["documents"] += 1
             report.totals["bytes"] += len(raw)
             progress[job.slot] = done + min(max(consumed - (piece.start or 0), 0), piece.size)
-            if progress[STOP]:
-                raise InterruptedError("stopped by the main process")
             if raw:
                 yield raw, piece, line
             else:

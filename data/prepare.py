@@ -56,8 +56,8 @@ def prepare(
 ) -> Prepared:
     """Write the store `output`, unless it is there; ValueError and OSError say what is wrong with request or text.
 
-    workers: processes, default all cores, or one for little text. job: bytes of a job. say: hears of each step.
-    A script that calls this with more than one worker needs the `if __name__ == "__main__"` that spawned processes do.
+    workers: processes, default one a core, or none (all is done here) for little text. job: bytes of a job. say: hears of each step.
+    A script that calls this needs the `if __name__ == "__main__"` that spawned processes do.
     """
     request.check()
     output = pathlib.Path(output).absolute()
@@ -71,8 +71,8 @@ def prepare(
         return Prepared(there, existed=True)
     total = sum(source.size for source in found)
     if workers is None:
-        workers = cores() if total > SMALL else 1
-    if workers < 1:
+        workers = cores() if total > SMALL else 0
+    elif workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
     with atomic.workshop(output) as folder, Crew(workers, folder, console) as crew, contextlib.ExitStack() as stack:
         for name in ("scratch", "parts"):

@@ -103,11 +103,11 @@ from data.prepare import Request, prepare
 
 if __name__ == "__main__":
     source, words, output, workers = sys.argv[1:]
-    prepare(Request((source,), vocabulary=words), output, workers=int(workers), job=20_000, say=print)
+    prepare(Request((source,), vocabulary=words), output, workers=int(workers) or None, job=20_000, say=print)
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [0, 2])
 def test_killed_at_any_moment(tmp_path, texts, words, workers):
     """SIGKILL after ever more time: no store or a whole one, no process goes on, and the next run gets it right."""
     source = tmp_path / "a.jsonl"
@@ -139,22 +139,25 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
             break
         with pytest.raises(FileNotFoundError):
             Store.open(output)
-    prepare(Request((str(source),), vocabulary=words), output, workers=workers, job=20_000)
+    prepare(Request((str(source),), vocabulary=words), output, workers=workers or None, job=20_000)
     assert digest(output) == right
     assert not list(tmp_path.glob(".s.*"))
 
 
-def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words):
+@pytest.mark.parametrize("seconds", [0, 0.02, 0.1, 0.3, 0.6])
+def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, seconds):
+    """Killed so long after it appears: while Python starts in it, while it imports, at work."""
     source = tmp_path / "a.jsonl"
     source.write_text("".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(6000)))
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         work = thread.submit(prepare, Request((str(source),), vocabulary=words), tmp_path / "s", workers=2, job=100_000)
-        while not list(tmp_path.glob(".s.*/parts/*")) and not work.done():  # until the first job is done
-            time.sleep(0.01)
-        multiprocessing.active_children()[0].kill()
+        while not (workers := multiprocessing.active_children()) and not work.done():
+            time.sleep(0.001)
+        time.sleep(seconds)
+        workers[0].kill()
         with pytest.raises(ChildProcessError, match="a worker process was killed"):
             work.result(timeout=60)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"] and not multiprocessing.active_children()
 
 
 def alive(session: int) -> bool:
