@@ -36,7 +36,7 @@ PEAK = {
 
 
 def count(jaxpr):
-    """FLOPs of the matmuls and convolutions of a jaxpr: 2 per multiply-add, scan bodies times their length, dearest branch."""
+    """FLOPs of the matmuls of a jaxpr: 2 per multiply-add, scan bodies times their length, dearest branch."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return sum(_of_equation(equation) for equation in jaxpr.eqns)
 
@@ -48,9 +48,6 @@ def _of_equation(equation):
             (contracted, _), _ = params["dimension_numbers"]
             sizes = equation.invars[0].aval.shape
             return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(sizes[dim] for dim in contracted)
-        case "conv_general_dilated":
-            kernel, dims = equation.invars[1].aval.shape, params["dimension_numbers"]
-            return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) // kernel[dims.rhs_spec[0]]
         case "scan":
             return params["length"] * count(params["jaxpr"])
         case "cond":

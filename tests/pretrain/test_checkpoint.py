@@ -37,6 +37,7 @@ def abstract_and_placed(run, sizes=(1, 1, 1)):
 def make_state(run, step, sizes=(1, 1, 1)):
     init, _, placed = abstract_and_placed(dataclasses.replace(run, train=dataclasses.replace(run.train, seed=step)), sizes)
     state = jax.jit(init, out_shardings=placed)()
+    state = state.replace(optimizer=jax.tree.map(lambda leaf: leaf + jnp.asarray(step, leaf.dtype), state.optimizer))
     return state.replace(step=jax.device_put(np.asarray(step, np.int32), placed.step))
 
 
@@ -143,14 +144,32 @@ def test_a_flipped_bit_falls_back_to_the_step_before(saved, tmp_path):
     assert_equal(restore(run, workdir), states[1])
 
 
-def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_sound(saved, tmp_path):
+@pytest.mark.parametrize("part", ["params", "optimizer"])
+def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_sound(saved, tmp_path, part):
     """Orbax's own checksums cannot see this: other values, written well."""
     run, workdir, states = copy(saved, tmp_path)
-    shutil.rmtree(workdir / "checkpoints" / "2" / "params")
-    shutil.copytree(workdir / "checkpoints" / "1" / "params", workdir / "checkpoints" / "2" / "params")
+    shutil.rmtree(workdir / "checkpoints" / "2" / part)
+    shutil.copytree(workdir / "checkpoints" / "1" / part, workdir / "checkpoints" / "2" / part)
+    if part == "params":
+        with pytest.raises(DamagedCheckpoint, match="is not what was saved"):
+            restore_params(workdir, step=2)
     said = []
     assert_equal(restore(run, workdir, said=said), states[1])
     assert "is not what was saved (fingerprint" in said[0]
+
+
+def test_a_checkpoint_of_another_version_is_refused_and_stays(saved, monkeypatch):
+    run, workdir, _ = saved
+    monkeypatch.setattr("pretrain.checkpoint.VERSION", 2)
+    with pytest.raises(ConfigError, match="checkpoint version 1: this Cloze reads version 2"):
+        restore(run, workdir)
+    assert (workdir / "checkpoints" / "2").is_dir()
+
+
+def test_a_step_that_is_there_already_is_not_saved_in_silence(saved, tmp_path):
+    run, workdir, _ = copy(saved, tmp_path)
+    with Checkpoints(workdir) as checkpoints, pytest.raises(OSError, match="checkpoints/2: not saved; the newest step there is 2"):
+        checkpoints.save(make_state(run, 2), run, "vocabulary")
 
 
 @pytest.mark.parametrize("damage", ["truncate", "delete", "record", "empty"])

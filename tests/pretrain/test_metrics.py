@@ -1,6 +1,7 @@
 """metrics.jsonl has one row a step whatever happened, and TensorBoard has the same numbers."""
 
 import json
+import time
 
 import pytest
 
@@ -41,6 +42,21 @@ def test_tensorboard_has_the_scalars(tmp_path):
     assert "step" not in seen
 
 
+def test_tensorboard_is_told_to_forget_what_is_done_again(tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+
+    MetricsLog(tmp_path, 0).close()
+    (first,) = (tmp_path / "tensorboard").iterdir()
+    MetricsLog(tmp_path, 2).close()
+    (second,) = set((tmp_path / "tensorboard").iterdir()) - {first}
+    starts = [
+        [event.step for event in EventFileLoader(str(path)).Load() if event.session_log.status == SessionLog.START]
+        for path in (first, second)
+    ]
+    assert starts == [[], [2]]
+
+
 def test_no_file_no_rows(tmp_path):
     assert read(tmp_path / "metrics.jsonl") == []
 
@@ -71,3 +87,24 @@ def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
     assert "step 500/1,000  loss 0.0020  rate 1.00e-04  10 tokens/s  MFU 40.0%  0:" in out.text
     assert ("\r" in out.text) == terminal
     assert "held out\n" in out.text and out.text.endswith("\n")
+
+
+def test_progress_is_quiet_between_two_looks(monkeypatch):
+    """Every 15 seconds where nobody can see a line redrawn, and always at the last step."""
+    clock = iter((100.0, 101.0, 114.9, 115.0, 116.0, 117.0))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    out = Terminal(False)
+    progress = Progress(0, 5, flops_per_step=2e9, peak=None, out=out)
+    for step in (1, 2, 3, 4, 5):
+        progress.show(row(step, learning_rate=1e-4, seconds=0.5))
+    assert [line.split("/")[0] for line in out.text.splitlines()] == ["step 3", "step 5"]
+
+
+@pytest.mark.parametrize(("elapsed", "left"), [(1.1, "0:03 left"), (30.5, "1:01 left"), (2000.0, "1:06:40 left")])
+def test_the_time_left_is_never_said_too_short(monkeypatch, elapsed, left):
+    clock = iter((0.0, elapsed))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    out = Terminal(False)
+    progress = Progress(10, 40, flops_per_step=1, peak=None, out=out, seconds=0.0)
+    progress.show(row(20, learning_rate=0.0, seconds=0.5))  # 10 done, 20 to do
+    assert out.text.endswith(left + "\n")

@@ -50,17 +50,22 @@ def test_neither_biases_nor_norms_nor_relative_positions_decay():
     }
 
 
-def test_adamw_is_its_formula():
-    """Two updates by numpy, from Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm."""
-    config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=1.0)
+@pytest.mark.parametrize("clip", [1.0, 0.0])
+def test_adamw_is_its_formula(clip):
+    """Two updates by numpy, from Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm.
+
+    Only the first gradient is long enough to be clipped: Adam does not see a factor that all gradients share.
+    """
+    config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=clip)
     optimizer = make_optimizer(config, 10)
     params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([0.5])}
-    grads = {"kernel": jnp.array([3.0, 0.0]), "bias": jnp.array([4.0])}
     state, w, b, m, v = optimizer.init(params), np.array([1.0, -2.0]), np.array([0.5]), np.zeros(3), np.zeros(3)
-    for n in range(2):
+    for n, g in enumerate((np.array([3.0, 0.0, 4.0]), np.array([-0.3, 0.2, 0.1]))):
+        grads = {"kernel": jnp.asarray(g[:2], jnp.float32), "bias": jnp.asarray(g[2:], jnp.float32)}
         updates, state = optimizer.update(grads, state, params)
         params = {name: params[name] + updates[name] for name in params}
-        g = np.array([3.0, 0.0, 4.0]) / 5.0
+        if clip:
+            g = g / max(1, np.linalg.norm(g) / clip)
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         step = (m / (1 - 0.9 ** (n + 1))) / (np.sqrt(v / (1 - 0.999 ** (n + 1))) + 1e-6)
         rate = 0.1 * (10 - n) / 10

@@ -97,3 +97,14 @@ def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
     specs = dict(jax.tree.leaves(shapes, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], P)))
     assert specs[(32, 64)] == P("fsdp", "model")
     assert specs[(512,)] == specs[(256,)] == P()
+
+
+def test_a_large_moment_that_follows_no_parameter_is_refused():
+    """Each device would hold all of it."""
+    state = State(
+        step=jax.ShapeDtypeStruct((), jnp.int32),
+        params={"words": {"embedding": jax.ShapeDtypeStruct((8192, 4096), jnp.float32)}},
+        optimizer={"words": {"embedding": jax.ShapeDtypeStruct((4096, 8192), jnp.float32)}},
+    )
+    with pytest.raises(ValueError, match=r"words/embedding \(4096, 8192\) follows no parameter"):
+        shardings(state, make_mesh(Mesh(1, 4, 2)))
