@@ -1,7 +1,8 @@
 """python -m pretrain VERB ...: everything that Cloze does, one verb each."""
 
 import argparse
-import importlib
+import glob
+import importlib.util
 import os
 import sys
 
@@ -11,12 +12,14 @@ VERBS = {
     "prepare": ("pretrain.prepare", "turn text into a token store"),
     "inspect": ("pretrain.inspect", "show one batch decoded, and check what it promises"),
     "describe": ("pretrain.verbs.describe", "parameters, FLOPs and tokens of a configuration"),
+    "plan": ("pretrain.verbs.plan", "compile for a TPU slice that is not here: what fits, what bounds it"),
     "train": ("pretrain.verbs.train", "train, or go on training, in a workdir"),
     "evaluate": ("pretrain.verbs.evaluate", "score a checkpoint on the whole held-out part"),
     "predict": ("pretrain.predict", "fill masks, or generate, with a checkpoint"),
     "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),
     "report": ("pretrain.verbs.report", "draw the curves of a run"),
+    "pod": ("pretrain.pod", "ask for a TPU pod, run on all its workers, and keep it running"),
     "doctor": ("pretrain.verbs.doctor", "versions, devices and what is missing"),
 }
 
@@ -43,6 +46,10 @@ def main(words=None):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("NO_GCE_CHECK", "true")
+    if importlib.util.find_spec("libtpu") and not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
+        # The TPU's compiler is here for `plan`, and no TPU: without these, JAX's look for one fills the screen.
+        os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
+        os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     module = importlib.import_module(VERBS[verb][0])
     parser = argparse.ArgumentParser(prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False)
     module.add_arguments(parser)

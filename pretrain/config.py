@@ -94,7 +94,7 @@ class Mesh:
 
     def __post_init__(self):
         sizes = (self.data, self.fsdp, self.model)
-        if any(size < 1 and size != -1 for size in sizes) or sizes.count(-1) > 1:
+        if any(size < 1 and size != -1 for size in sizes):  # that only one is -1 is checked when all words have been applied
             raise ConfigError(f"mesh: {sizes} (data, fsdp, model): each is at least 1, and one of them may be -1")
 
 

@@ -9,13 +9,18 @@ from pretrain.sharding import replicated
 from pretrain.step import make_evaluation
 
 
+def make_score(model, loss, mesh, *, compute):
+    """`(params, batch) -> ({name: sum}, {name: weight})`, jitted for a mesh."""
+    return jax.jit(make_evaluation(model, loss, compute=compute), out_shardings=replicated(mesh))
+
+
 def make_evaluator(model, loss, mesh, *, compute):
     """A function `(params, stream) -> {name: mean}` over every row of the stream's split, with fixed masks and no dropout.
 
     The result has `loss`, every sum of the objective as a mean, `perplexity` (of the terms that predict words), `targets` (their
     number) and `rows`.
     """
-    score = jax.jit(make_evaluation(model, loss, compute=compute), out_shardings=replicated(mesh))
+    score = make_score(model, loss, mesh, compute=compute)
 
     def evaluate(params, stream):
         sums, weights = {}, {}

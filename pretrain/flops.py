@@ -13,26 +13,11 @@ import jax.numpy as jnp
 
 from data import batches
 from models import build
+from pretrain.chips import CHIPS
 from pretrain.losses import LOSSES
 from pretrain.optim import make_optimizer, schedule
 from pretrain.state import init_state
 from pretrain.step import make_step
-
-# Dense bf16 FLOP/s of one device as JAX counts devices (a core on v2 and v3), by jax's device_kind.
-# Held against Google Cloud's pages of each TPU (v3 123, v5e 197, v6e 918 TFLOP/s a chip), MaxText's results (v5p: 328 TFLOP/s are 71.5 %) and
-# tables of NVIDIA's SXM cards without sparsity (A100 312, H100 and H200 989), 2026-11-21; v2 (45 a chip) and v4 (275) by second hand only.
-PEAK = {
-    "TPU v2": 22.5e12,
-    "TPU v3": 61.5e12,
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5": 459e12,
-    "TPU v6 lite": 918e12,
-    "NVIDIA A100-SXM4-40GB": 312e12,
-    "NVIDIA A100-SXM4-80GB": 312e12,
-    "NVIDIA H100 80GB HBM3": 989e12,
-    "NVIDIA H200": 989e12,
-}
 
 
 def count(jaxpr):
@@ -71,7 +56,8 @@ def peak(device, compute):
     """FLOP/s of one device: from the table, measured on a CPU, None for an accelerator that the table lacks."""
     if device.platform == "cpu":
         return measured(compute)
-    return PEAK.get(device.device_kind)
+    chip = CHIPS.get(device.device_kind)
+    return chip and chip.flops
 
 
 def measured(compute, size=1024, seconds=0.2):

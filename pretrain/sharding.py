@@ -8,7 +8,8 @@ import re
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.experimental import mesh_utils
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 AXES = ("data", "fsdp", "model")
@@ -44,10 +45,13 @@ PARAMETERS = (
 def make_mesh(mesh, devices=None):
     """A `jax.sharding.Mesh` over all devices (or those given) for a `config.Mesh`, in the order that suits their network.
 
-    Raises ValueError when the sizes do not multiply to the number of devices.
+    Several TPU slices lie along the outer part of `data`: the network between them carries one sum of gradients a step, no more.
+    Raises ValueError when the sizes do not multiply to the number of devices, or more than one is -1.
     """
     devices = jax.devices() if devices is None else devices
     sizes = [mesh.data, mesh.fsdp, mesh.model]
+    if sizes.count(-1) > 1:
+        raise ValueError(f"mesh data={mesh.data} x fsdp={mesh.fsdp} x model={mesh.model}: only one of them may be -1, and takes what is left")
     known = int(np.prod([size for size in sizes if size != -1]))
     if -1 in sizes and len(devices) % known == 0:
         sizes[sizes.index(-1)] = len(devices) // known
@@ -55,7 +59,20 @@ def make_mesh(mesh, devices=None):
         shape = " x ".join(f"{axis}={size}" for axis, size in zip(AXES, (mesh.data, mesh.fsdp, mesh.model)))
         raise ValueError(f"mesh {shape} does not cover {len(devices)} devices; -1 on one axis takes what is left")
     # Auto, explicitly: with Explicit axes, jax.make_mesh's default, the gather of an embedding fails.
-    return jax.make_mesh(tuple(sizes), AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    types = (AxisType.Auto,) * len(AXES)
+    slices = len({slice_of(device) for device in devices})
+    if slices == 1:
+        return jax.make_mesh(tuple(sizes), AXES, axis_types=types, devices=devices)
+    if sizes[0] % slices:
+        raise ValueError(f"mesh.data={sizes[0]} on {slices} slices: it must be a multiple, so that only `data` crosses the slower network between them")
+    within = (sizes[0] // slices, *sizes[1:])
+    placed = mesh_utils.create_hybrid_device_mesh(within, (slices, 1, 1), devices=devices, allow_split_physical_axes=True)
+    return jax.sharding.Mesh(placed, AXES, axis_types=types)
+
+
+def slice_of(device):
+    """The TPU slice that a device belongs to; 0 where there is but one, and off TPUs."""
+    return getattr(device, "slice_index", 0) if device.platform == "tpu" else 0
 
 
 def batch_sharding(mesh):

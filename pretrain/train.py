@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-from functools import partial
 
 import jax
 import numpy as np
@@ -10,17 +9,13 @@ from etils import epath
 
 from data.pipeline import Stream
 from data.store import Store
-from models import build
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import from_json, to_json
 from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed
 from pretrain.log import Log
-from pretrain.losses import LOSSES
-from pretrain.optim import make_optimizer, schedule
-from pretrain.sharding import batch_sharding, constrain, kept_whole, make_mesh, replicated, shardings
-from pretrain.state import init_state
-from pretrain.step import make_step
+from pretrain.program import check_batch, make_program
+from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
@@ -43,38 +38,27 @@ def train(run, workdir, allow_changes=False):
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
     heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
 
-    loss = LOSSES[run.data.objective.name]
-    model = build(run.model, constrain=constrain(mesh))
-    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
-    init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
-    abstract = jax.eval_shape(init)
-    placed = shardings(abstract, mesh)
-    update = make_step(
-        model, loss, optimizer, rate, seed=run.train.seed, microbatches=run.train.microbatches, compute=run.train.compute
-    )
-    update = jax.jit(
-        update, in_shardings=(placed, batch_sharding(mesh)), out_shardings=(placed, replicated(mesh)), donate_argnums=0
-    )
-    evaluate = make_evaluator(model, loss, mesh, compute=run.train.compute)
+    program = make_program(run, mesh)
+    evaluate = make_evaluator(program.model, program.loss, mesh, compute=run.train.compute)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint.keep))
         stop = stack.enter_context(Stop())
-        state = checkpoints.restore(abstract, placed, store.vocabulary.fingerprint)
+        state = checkpoints.restore(program.abstract, program.placed, store.vocabulary.fingerprint)
         if state is None:
-            state = jax.jit(init, out_shardings=placed)()
+            state = program.init()
         start = int(state.step)
         write_workdir(run, store, workdir)
         if start >= run.train.end:
             print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
         log = stack.enter_context(Log(run, workdir, mesh, start))
-        log.say(opening(run, store, stream, abstract.params, mesh, start))
+        log.say(opening(run, store, stream, program.abstract.params, mesh, start))
 
         for step, batch in feed(stream, mesh, start, run.train.end):
             with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
-                state, metrics = update(state, batch)
+                state, metrics = program.update(state, batch)
             done = step + 1
             finished = done == run.train.end
             stopping = stop.requested(done)
@@ -93,17 +77,6 @@ def train(run, workdir, allow_changes=False):
 
 
 # ---- before the first step ---------------------------------------------------
-
-
-def check_batch(run, mesh):
-    """The rows must divide among micro-batches and devices."""
-    shards = mesh.shape["data"] * mesh.shape["fsdp"]
-    parts = run.train.microbatches * shards
-    if run.data.batch_size % parts:
-        raise ConfigError(
-            f"data.batch_size={run.data.batch_size} does not divide into train.microbatches={run.train.microbatches} "
-            f"on data x fsdp = {shards} devices; it must be a multiple of {parts}"
-        )
 
 
 def check_vocabulary(run, vocabulary):

@@ -59,7 +59,7 @@ def test_words_override():
         ("train.steps.more=3", "train.steps is a value and has no 'more'"),
         ("model=bertconfg", "model: 'bertconfg' is not one of BertConfig, T5Config"),
         ("mesh.fsdp=0", "each is at least 1"),
-        ("mesh.fsdp=-1", "one of them may be -1"),
+        ("mesh.fsdp=-2", "one of them may be -1"),
         ("data.rates=a,b", "data.rates: ('a,b',) is not a tuple of numbers"),
     ],
 )

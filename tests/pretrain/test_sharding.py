@@ -88,6 +88,13 @@ def test_a_mesh_covers_all_devices(sizes):
         make_mesh(Mesh(*sizes))
 
 
+def test_words_for_a_mesh_may_come_in_any_order():
+    for words in (["mesh.data=1", "mesh.fsdp=-1"], ["mesh.fsdp=-1", "mesh.data=1"]):
+        assert tuple(make_mesh(load("bert_tiny", words).mesh).shape.values()) == (1, 8, 1)
+    with pytest.raises(ValueError, match="only one of them may be -1"):
+        make_mesh(load("bert_tiny", ["mesh.fsdp=-1"]).mesh)
+
+
 def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
     mesh = make_mesh(Mesh(1, 4, 2))
     params = {"words": {"embedding": jnp.zeros((512, 256))}, "head": {"kernel": jnp.zeros((32, 64))}}

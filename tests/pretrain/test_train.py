@@ -206,6 +206,10 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
     assert [row["step"] for row in seen] == [1, 2, 3]
     assert seen[2]["tokens"] > seen[1]["tokens"]
     assert "changed on continuing: data.objective.length: 16 -> 32" in capsys.readouterr().out
+    # Where it runs and how often it is scored are free; the last step is scored though 3 does not divide 4.
+    assert main(["train", str(configs["bert"]), "--workdir", workdir, "train.until=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]) == 0
+    seen = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in seen] == [1, 2, 3, 4] and "heldout_loss" in seen[3]
 
 
 def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp_path, monkeypatch):

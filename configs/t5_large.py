@@ -1,0 +1,23 @@
+"""T5-large (Raffel et al. 2019, section 3.7): 770 M parameters, a million steps of 2,048 rows of 512 on C4, Adafactor.
+
+    python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
+    python -m pretrain train t5_large --workdir runs/t5_large data.store=c4
+
+spiece.model is the released vocabulary. Parameters are split over all chips, layers are computed again in the backward pass.
+The paper mixes supervised tasks into this last run of its series; this is the span corruption alone. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.span_corruption import SpanCorruption
+from models.config import T5Config
+from pretrain.config import Adafactor, Mesh, Run, Train
+
+
+def config():
+    return Run(
+        model=T5Config(width=1024, depth=24, decoder_depth=24, heads=16, mlp=4096, remat=True),
+        data=Data(objective=SpanCorruption(), batch_size=2048),
+        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        train=Train(steps=1_000_000),
+        mesh=Mesh(data=1, fsdp=-1),
+    )

@@ -1,0 +1,145 @@
+"""Every exchange between devices in a compiled program: what, how large, how often, over which mesh axes, hidden or not."""
+
+import dataclasses
+import math
+import re
+
+import numpy as np
+
+KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+
+
+@dataclasses.dataclass(frozen=True)
+class Collective:
+    """One exchange as the program text has it.
+
+    bytes: of the whole array, gathered or before it is scattered, that a group shares; group: the devices of one group, by their place
+    in the mesh; axes: the mesh axes along which they lie; count: how often it runs in one step; overlapped: whether matmuls are scheduled between its start and its end;
+    source: where in the model it comes from.
+    """
+
+    kind: str
+    bytes: float
+    dtype: str
+    group: tuple[int, ...]
+    axes: tuple[str, ...]
+    count: int
+    overlapped: bool
+    source: str
+    shape: tuple[int, ...]
+
+    @property
+    def sent(self):
+        """Bytes that each device sends in one run by the best ring: S (n - 1) / n, twice for a reduction that all receive."""
+        share = 1 - 1 / len(self.group)
+        return {"all-reduce": 2 * share, "collective-permute": 1.0}.get(self.kind, share) * self.bytes
+
+
+def collectives(module, mesh):
+    """[Collective] of an `hlo.Module` compiled for a `jax.sharding.Mesh`, the costliest first.
+
+    One exchange can stand in several fused computations that each do a part of it: they share a channel and are counted once.
+    """
+    found = {}
+    for name, instructions in module.computations.items():
+        for one in instructions:
+            kind = one.opcode.removesuffix("-start")
+            if kind not in KINDS or not module.runs(name):
+                continue
+            channel = re.search(r"channel_id=(\d+)", one.attributes)
+            key = (kind, channel[1] if channel else f"{name}/{one.name}")
+            seen = _read(module, name, one, kind, mesh)
+            if seen is None:
+                continue
+            if key in found:
+                seen = dataclasses.replace(seen, count=max(seen.count, found[key].count), overlapped=seen.overlapped or found[key].overlapped)
+            found[key] = seen
+    return sorted(found.values(), key=lambda one: -one.sent * one.count)
+
+
+def _read(module, computation, one, kind, mesh):
+    groups = _group(one.attributes, mesh.size, kind)
+    if len(groups) < 2:
+        return None  # with itself
+    arrays = one.arrays
+    if one.opcode.endswith("-start") and len(arrays) > 1:  # (operands, results, ...)
+        arrays = (max(arrays, key=lambda array: array.bytes),)
+    size = sum(array.bytes for array in arrays)
+    if kind == "reduce-scatter":
+        size *= len(groups)
+    if kind == "all-reduce" and "all-reduce-scatter" in computation:  # the compiler's name for a reduction of which each keeps a part
+        kind = "reduce-scatter"
+    texts = [one.attributes] + ([module.callers[computation][1].attributes] if computation in module.callers else [])
+    sources = [found[1] for text in texts if (found := re.search(r'op_name="([^"]*)"', text))]
+    largest = max(arrays, key=lambda array: array.bytes)
+    return Collective(
+        kind=kind,
+        bytes=size,
+        dtype=largest.dtype,
+        group=tuple(groups),
+        axes=_axes(groups, mesh),
+        count=module.runs(computation),
+        overlapped=_overlapped(module, computation, one),
+        source=sources[0] if sources else "",
+        shape=largest.dims,
+    )
+
+
+# ---- which devices -----------------------------------------------------------
+
+
+def _group(attributes, devices, kind):
+    """The devices of the first group, by their place in the program's order of devices."""
+    if kind == "collective-permute":
+        pairs = re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}", attributes)
+        return [int(pairs[1]), int(pairs[2])] if pairs else []
+    if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
+        return [int(device) for device in listed[1].split(",")]
+    if named := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? \{([^}]*)\}", attributes):
+        sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
+        order = _iota(named[2], devices) if named[2] else np.arange(devices)
+        chosen = re.findall(r"'(\w+)'", named[3])
+        index = tuple(slice(None) if name in chosen else 0 for name in sizes)
+        return order.reshape(tuple(sizes.values()))[index].reshape(-1).tolist()
+    if tiled := re.search(r"replica_groups=(\[[\d,]+\]<=\[[\d,]+\](?:T\([\d,]+\))?)", attributes):
+        shape, order = tiled[1].split("<=")
+        rows = [int(size) for size in shape[1:-1].split(",")]
+        return _iota(order, devices).reshape(rows)[0].reshape(-1).tolist()
+    return list(range(devices))  # {}: all
+
+
+def _iota(text, devices):
+    """`[4,4]T(1,0)`: 0, 1, 2 ... in that shape, its dimensions in that order, flattened."""
+    shape, _, order = text.strip("()").partition("T(")
+    sizes = [int(size) for size in re.findall(r"\d+", shape)]
+    ids = np.arange(math.prod(sizes)).reshape(sizes)
+    return (ids.transpose([int(dim) for dim in re.findall(r"\d+", order)]) if order else ids).reshape(-1)
+
+
+def _axes(group, mesh):
+    """The mesh axes along which the devices of a group lie."""
+    places = np.stack(np.unravel_index(group, mesh.devices.shape))
+    return tuple(axis for axis, row in zip(mesh.axis_names, places) if len(set(row.tolist())) > 1)
+
+
+# ---- hidden behind computation or not ----------------------------------------
+
+
+def _overlapped(module, computation, one):
+    """Whether matmuls run between the beginning and the end of an exchange."""
+    if computation not in module.times:  # inside of a fused step: started by one, carried on by those that compute as well
+        return "chain_id=" in one.attributes or _computes(module, computation)
+    if not one.opcode.endswith("-start"):
+        return False
+    instructions = module.computations[computation]
+    begun = next(i for i, other in enumerate(instructions) if other is one)
+    ended = next((i for i, other in enumerate(instructions) if other.opcode == f"{one.opcode[:-6]}-done" and one.name in other.operands), begun)
+    return any(_is_matmul(module, other) for other in instructions[begun:ended])
+
+
+def _is_matmul(module, one):
+    return one.opcode in ("dot", "convolution") or any(_computes(module, called) for called in one.calls("calls"))
+
+
+def _computes(module, computation):
+    return any(one.opcode in ("dot", "convolution") for one in module.computations.get(computation, ()))

@@ -1,0 +1,75 @@
+"""What a run computes on a mesh: the model, the shapes and places of its state, and the compiled-to-be step and evaluation.
+
+`train` runs it on the devices that are here, `plan` compiles it for devices that are not; both get the same program.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from data import batches
+from models import build
+from pretrain.evaluate import make_score
+from pretrain.losses import LOSSES, Loss
+from pretrain.optim import make_optimizer, schedule
+from pretrain.sharding import batch_sharding, constrain, replicated, shardings
+from pretrain.state import State, init_state
+from pretrain.step import make_step
+from pretrain.typed import ConfigError
+
+
+class Program(NamedTuple):
+    """`init()`, `update(state, batch)` and `score(params, batch)` are jitted for a mesh; nothing is compiled before it is called.
+
+    abstract: a `State` of shapes; placed: a `State` of shardings; batch: the shapes of a global batch, with their sharding.
+    """
+
+    model: Any
+    loss: Loss
+    abstract: State
+    placed: State
+    batch: dict
+    init: Any
+    update: Any
+    score: Any
+
+    def state(self):
+        """The shapes of a state, each with its sharding: what `update.lower` takes in place of arrays."""
+        return jax.tree.map(lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), self.abstract, self.placed)
+
+
+def make_program(run, mesh):
+    """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory."""
+    loss = LOSSES[run.data.objective.name]
+    model = build(run.model, constrain=constrain(mesh))
+    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
+    init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
+    abstract = jax.eval_shape(init)
+    placed = shardings(abstract, mesh)
+    rows = batch_sharding(mesh)
+    step = make_step(
+        model, loss, optimizer, rate, seed=run.train.seed, microbatches=run.train.microbatches, compute=run.train.compute
+    )
+    shapes = batches.shapes(run.data.objective, run.data.batch_size).items()
+    return Program(
+        model=model,
+        loss=loss,
+        abstract=abstract,
+        placed=placed,
+        batch={key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes},
+        init=jax.jit(init, out_shardings=placed),
+        update=jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0),
+        score=make_score(model, loss, mesh, compute=run.train.compute),
+    )
+
+
+def check_batch(run, mesh):
+    """The rows must divide among micro-batches and devices."""
+    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    parts = run.train.microbatches * shards
+    if run.data.batch_size % parts:
+        raise ConfigError(
+            f"data.batch_size={run.data.batch_size} does not divide into train.microbatches={run.train.microbatches} "
+            f"on data x fsdp = {shards} devices; it must be a multiple of {parts}"
+        )

@@ -1,0 +1,163 @@
+"""What a program moves, counted by hand on a text small enough for that, and on programs of which the answer is known."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from pretrain.config import Mesh
+from pretrain.plan.collectives import collectives
+from pretrain.plan.hlo import Array, Module
+from pretrain.sharding import make_mesh
+
+# A loop of 6 whose body reads a row of a table, adds it to what it carries in a memory on the chip, and writes it into a second table.
+TEXT = """
+HloModule jit_f, is_scheduled=true
+
+%picked (p.0: f32[6,128], p.1: s32[], p.2: f32[128]) -> f32[128] {
+  %p.0 = f32[6,128]{1,0:T(8,128)} parameter(0)
+  %p.1 = s32[]{:T(128)} parameter(1)
+  %p.2 = f32[128]{0:T(128)S(1)} parameter(2)
+  %zero = s32[]{:T(128)} constant(0)
+  %tiled = f32[6,128]{1,0:T(2,128)} copy(%p.0)
+  %row = f32[1,128]{1,0:T(8,128)} dynamic-slice(%tiled, %p.1, %zero), dynamic_slice_sizes={1,128}
+  %flat = f32[128]{0:T(128)} bitcast(%row)
+  ROOT %sum = f32[128]{0:T(128)S(1)} add(%flat, %p.2)
+}
+
+%put (q.0: f32[6,128], q.1: f32[128], q.2: s32[]) -> f32[6,128] {
+  %q.0 = f32[6,128]{1,0:T(8,128)} parameter(0)
+  %q.1 = f32[128]{0:T(128)S(1)} parameter(1)
+  %q.2 = s32[]{:T(128)} parameter(2)
+  %none = s32[]{:T(128)} constant(0)
+  %line = f32[1,128]{1,0:T(8,128)} bitcast(%q.1)
+  ROOT %there = f32[6,128]{1,0:T(8,128)} dynamic-update-slice(%q.0, %line, %q.2, %none)
+}
+
+%body (state: (s32[], f32[128], f32[6,128], f32[6,128])) -> (s32[], f32[128], f32[6,128], f32[6,128]) {
+  %state = (s32[]{:T(128)}, f32[128]{0:T(128)S(1)}, f32[6,128]{1,0:T(8,128)}, /*index=3*/f32[6,128]{1,0:T(8,128)}) parameter(0)
+  %i = s32[]{:T(128)S(2)} get-tuple-element(%state), index=0
+  %x = f32[128]{0:T(128)S(1)} get-tuple-element(%state), index=1
+  %table = f32[6,128]{1,0:T(8,128)} get-tuple-element(%state), index=2
+  %out = f32[6,128]{1,0:T(8,128)} get-tuple-element(%state), index=3
+  %next = f32[128]{0:T(128)S(1)} fusion(%table, %i, %x), kind=kLoop, calls=%picked, metadata={op_name="jit(f)/while/body/add"}
+  %filled = f32[6,128]{1,0:T(8,128)} fusion(%out, %next, %i), kind=kLoop, calls=%put
+  ROOT %again = (s32[]{:T(128)}, f32[128]{0:T(128)S(1)}, f32[6,128]{1,0:T(8,128)}, f32[6,128]{1,0:T(8,128)}) tuple(%i, %next, %table, %filled)
+}
+
+%condition (state.1: (s32[], f32[128], f32[6,128], f32[6,128])) -> pred[] {
+  %state.1 = (s32[]{:T(128)}, f32[128]{0:T(128)S(1)}, f32[6,128]{1,0:T(8,128)}, f32[6,128]{1,0:T(8,128)}) parameter(0)
+  %i.1 = s32[]{:T(128)} get-tuple-element(%state.1), index=0
+  %six = s32[]{:T(128)} constant(6)
+  ROOT %less = pred[]{:T(512)} compare(%i.1, %six), direction=LT
+}
+
+ENTRY %main (a: f32[128], b: f32[6,128]) -> f32[128] {
+  %a = f32[128]{0:T(128)} parameter(0)
+  %b = f32[6,128]{1,0:T(8,128)} parameter(1)
+  %room = f32[6,128]{1,0:T(8,128)} custom-call(), custom_call_target="AllocateBuffer"
+  %near = f32[128]{0:T(128)S(1)} copy(%a)
+  %start = s32[]{:T(128)S(2)} constant(0)
+  %begin = (s32[]{:T(128)}, f32[128]{0:T(128)S(1)}, f32[6,128]{1,0:T(8,128)}, f32[6,128]{1,0:T(8,128)}) tuple(%start, %near, %b, %room)
+  %loop = (s32[]{:T(128)}, f32[128]{0:T(128)S(1)}, f32[6,128]{1,0:T(8,128)}, f32[6,128]{1,0:T(8,128)}) while(%begin), condition=%condition, body=%body
+  %last = f32[128]{0:T(128)S(1)} get-tuple-element(%loop), index=1
+  ROOT %back = f32[128]{0:T(128)} copy(%last)
+}
+"""
+
+
+def test_a_loop_counts_as_often_as_it_runs_and_slices_are_not_tables():
+    module = Module(TEXT)
+    assert module.times == {"main": 1, "body": 6}
+    line = 128 * 4
+    # In: a copied to the chip. Each turn: a row read, a row written. Out: the result.
+    assert module.memory_bytes() == line + 6 * (line + line) + line
+
+
+def test_what_the_compiler_says_of_a_loop_is_believed():
+    text = TEXT.replace("body=%body", 'body=%body, backend_config={"known_trip_count":{"n":"5"}}')
+    assert Module(text).times["body"] == 5
+
+
+def test_shapes():
+    (one,) = [one for one in Module(TEXT).computations["body"] if one.name == "state"]
+    assert [array.space for array in one.arrays] == [0, 1, 0, 0]
+    assert [array.bytes for array in one.arrays] == [4, 512, 3072, 3072]
+    assert Array("bf16", (3, 5), 0).bytes == 30 and Array("pred", (8,), 0).bytes == 8 and Array("u4", (8,), 0).bytes == 4
+
+
+def test_a_text_that_is_no_program_is_refused():
+    with pytest.raises(ValueError, match="no ENTRY"):
+        Module("hello\n")
+
+
+# ---- exchanges: compiled for eight fake devices ------------------------------
+
+
+def compiled(function, mesh, *arguments, out=P()):
+    """The exchanges of a function of (array, spec) pairs."""
+    shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=NamedSharding(mesh, spec)) for array, spec in arguments]
+    with jax.set_mesh(mesh):
+        text = jax.jit(function, out_shardings=NamedSharding(mesh, out)).lower(*shapes).compile().as_text()
+    return collectives(Module(text), mesh)
+
+
+@pytest.fixture(scope="module")
+def mesh():
+    return make_mesh(Mesh(2, 1, 4))
+
+
+def test_a_split_contraction_is_one_sum_over_its_axis(mesh):
+    x, w = jnp.zeros((16, 64)), jnp.zeros((64, 32))
+    (one,) = compiled(lambda x, w: x @ w, mesh, (x, P("data", "model")), (w, P("model", None)), out=P("data", None))
+    assert (one.kind, one.axes, one.count, one.bytes, len(one.group)) == ("all-reduce", ("model",), 1, 8 * 32 * 4, 4)
+    assert one.sent == 2 * 3 / 4 * 8 * 32 * 4  # reduced, then gathered, each 3/4 of it around the ring
+    assert not one.overlapped
+
+
+def test_a_gathered_array_counts_whole_and_in_a_loop_as_often_as_it_runs(mesh):
+    ws = jnp.zeros((5, 64, 64))
+
+    def scanned(x, ws):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ jax.lax.with_sharding_constraint(w, P())), None), x, ws)[0]
+
+    found = compiled(scanned, mesh, (jnp.zeros((16, 64)), P("data", None)), (ws, P(None, "model", None)), out=P("data", None))
+    (one,) = [one for one in found if one.kind == "all-gather"]
+    assert one.axes == ("model",) and one.count * one.bytes == 5 * 64 * 64 * 4
+    assert one.sent == 3 / 4 * one.bytes
+
+
+def test_axes_are_told_apart(mesh):
+    x = jnp.zeros((16, 64))
+    (one,) = compiled(lambda x: x.sum(0), mesh, (x, P("data", None)))
+    assert one.axes == ("data",)
+    found = compiled(lambda x: x.sum(), mesh, (x, P("data", "model")))
+    assert {axis for one in found for axis in one.axes} == {"data", "model"}
+
+
+@pytest.mark.parametrize(
+    ("written", "group"),
+    [
+        ("replica_groups={{0,4},{1,5},{2,6},{3,7}}", [0, 4]),
+        ("replica_groups=[4,2]<=[8]", [0, 1]),
+        ("replica_groups=[2,4]<=[4,2]T(1,0)", [0, 2, 4, 6]),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_1'}", [0, 1, 2, 3]),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=4], device_ids=([2,4]T(1,0)) {'axis_0'}", [0, 2]),
+        ("replica_groups=mesh['a'=2,'b'=2,'c'=2], device_ids=([8]) {'a','c'}", [0, 1, 4, 5]),
+        ("replica_groups={}", [0, 1, 2, 3, 4, 5, 6, 7]),
+    ],
+)
+def test_every_way_to_write_a_group(written, group):
+    from pretrain.plan.collectives import _group
+
+    assert _group(f"channel_id=1, {written}, dimensions={{0}}", 8, "all-gather") == group
+
+
+def test_a_shift_is_a_pair(mesh):
+    def shifted(x):
+        return jax.shard_map(lambda x: jax.lax.ppermute(x, "model", [(i, (i + 1) % 4) for i in range(4)]), mesh=mesh, in_specs=P(None, "model"), out_specs=P(None, "model"))(x)
+
+    (one,) = compiled(shifted, mesh, (jnp.zeros((16, 64)), P(None, "model")), out=P(None, "model"))
+    assert one.kind == "collective-permute" and one.axes == ("model",) and one.sent == one.bytes == 16 * 16 * np.dtype("float32").itemsize

@@ -1,0 +1,153 @@
+"""Plans: the roofline by its formula, machines that are none, and two configurations compiled for TPUs that are not here."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from pretrain.chips import CHIPS
+from pretrain.plan import machine as machines
+from pretrain.plan.collectives import Collective
+from pretrain.plan.machine import Machine
+from pretrain.plan.roofline import exchange_seconds, link_rate, roofline
+from pretrain.typed import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def slice_of_chips(name, kind, slices=1):
+    """A Machine, and the mesh (all of it `fsdp`, the slices `data`), of made-up devices at their places."""
+    sides = [int(side) for side in name.partition(":")[2].split("x")]
+    places = [tuple(int(i) for i in place[::-1]) for place in np.ndindex(*sides[::-1])]
+    devices = [
+        SimpleNamespace(device_kind=kind, platform="tpu", coords=place, slice_index=i) for i in range(slices) for place in places
+    ]
+    grid = np.empty((slices, len(places), 1), object)
+    grid.reshape(-1)[:] = devices
+    return Machine(name, devices, slices), SimpleNamespace(devices=grid, size=len(devices), axis_names=("data", "fsdp", "model"))
+
+
+def exchange(kind, size, group, count=1, overlapped=False):
+    return Collective(kind, size, "bf16", tuple(group), ("fsdp",), count, overlapped, "", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "group", "links"),
+    [
+        ("v5p:2x2x4", "TPU v5", range(16), 4),  # 1 + 1, and a ring of 4
+        ("v5p:2x2x4", "TPU v5", (0, 4, 8, 12), 2),  # the ring
+        ("v5p:2x2x4", "TPU v5", (0, 1), 1),
+        ("v5e:4x4", "TPU v5 lite", range(16), 2),  # rings only in a whole pod
+        ("v5e:16x16", "TPU v5 lite", range(256), 4),
+        ("v4:4x4x4", "TPU v4", range(64), 6),
+    ],
+)
+def test_the_links_of_a_group(name, kind, group, links):
+    machine, mesh = slice_of_chips(name, kind)
+    devices = [mesh.devices.flat[place] for place in group]
+    assert link_rate(devices, machine) == links * CHIPS[kind].link
+
+
+def test_a_roofline_is_the_longest_of_three_and_what_nothing_hides():
+    machine, mesh = slice_of_chips("v5p:2x2x4", "TPU v5")
+    hidden, bare = exchange("all-gather", 4e9, range(16), count=3, overlapped=True), exchange("all-reduce", 1e9, range(16))
+    roof = roofline(16 * 459e12 * 0.05, 2765e9 * 0.02, [hidden, bare], mesh, machine)
+    assert roof.matmul == pytest.approx(0.05) and roof.memory == pytest.approx(0.02)
+    assert roof.hidden == pytest.approx(3 * 4e9 * 15 / 16 / 400e9)
+    assert roof.exposed == pytest.approx(2 * 1e9 * 15 / 16 / 400e9)
+    assert roof.bound == pytest.approx(0.05 + roof.exposed) and roof.by == "matmul"
+
+
+def test_what_crosses_slices_goes_over_the_slower_network():
+    """8 GB summed over two slices of 4: 2 GB a chip are exchanged with the other slice."""
+    machine, mesh = slice_of_chips("v5p:2x2x1", "TPU v5", slices=2)
+    one = exchange("all-reduce", 8e9, range(8))
+    assert exchange_seconds(one, mesh, machine) == pytest.approx(2 * 8e9 * 7 / 8 / 200e9 + (2 * 8e9 / 2) / 4 / 6.25e9)
+
+
+@pytest.mark.parametrize("name", ["v7x:2x2x2", "v5p", "v5p:4x4", "v5e:4x4x4", "v5p:64x64x64", "v5e:0x4", "v5e:4xx4", "tpu"])
+def test_what_is_no_slice_is_refused(name):
+    with pytest.raises(ConfigError, match="is not the name of a TPU slice: v4:2x2x1"):
+        machines.tpu(name)
+
+
+def test_a_machine_without_the_tpus_compiler_is_told_what_to_install(monkeypatch):
+    from jax.experimental import topologies
+
+    def absent(**_):
+        raise RuntimeError("Failed to open libtpu.so: no such file")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", absent)
+    with pytest.raises(ConfigError, match=r"pip install 'cloze\[plan\]'.*--mesh N"):
+        machines.tpu("v5p:2x2x4")
+
+
+def planned(root, *words):
+    """The JSON of a plan, made by a process of its own: libtpu reads its settings once."""
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    done = subprocess.run(
+        [sys.executable, "-m", "pretrain", "plan", *words, "--json"], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu, the TPU's compiler, is not installed (Linux only)")
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ("bert_tiny", ["mesh.data=1", "mesh.fsdp=2", "mesh.model=2"]),
+        ("t5_mini", ["mesh.data=2", "mesh.fsdp=2", "model.depth=1", "model.decoder_depth=1"]),
+    ],
+)
+def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words):
+    facts = planned(root, config, *words, "train.compute=bfloat16", "--topology", "v5e:2x2", "--quick", "--price", "1.5", "--output", str(tmp_path / "plan.json"))
+    assert json.loads((tmp_path / "plan.json").read_text()) == facts
+    assert facts["fits"] and facts["chips"] == 4 and facts["warnings"] == [] == facts["gathered_against_the_rules"]
+    sizes = facts["bytes_per_chip"]
+    assert sizes["optimizer"] == pytest.approx(2 * sizes["parameters"], rel=1e-3)  # Adam's two moments
+    assert sizes["parameters"] + sizes["optimizer"] < sizes["peak"] < sizes["limit"] == sizes["peak"] + sizes["headroom"]
+    assert facts["flops_computed"] == facts["flops_per_step"] and 1 < facts["flops_per_step"] / facts["flops_6nd"] < 2
+    # Every parameter is gathered in bf16 at least twice, and its gradient sent back, over half of the chips.
+    assert facts["interconnect_bytes_per_step"] > 1.5 * sizes["parameters"] / 2
+    assert {"fsdp"} <= {axis for one in facts["collectives"] for axis in one["axes"]} <= {"data", "fsdp", "model"}
+    roof = facts["roofline"]
+    assert facts["step_seconds_bound"] == pytest.approx(max(roof["matmul"], roof["memory"], roof["hidden"]) + roof["exposed"])
+    assert facts["mfu_bound"] == pytest.approx(facts["flops_per_step"] / (4 * 197e12 * facts["step_seconds_bound"]))
+    assert facts["cost_bound"] == pytest.approx(facts["chip_hours_bound"] * 1.5)
+
+
+def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(root):
+    facts = planned(root, "bert_tiny", "mesh.data=2", "mesh.fsdp=4", "--mesh", "8")
+    assert facts["fits"] and facts["kind"] == "cpu" and facts["step_seconds_bound"] is None and facts["bytes_per_chip"]["limit"] is None
+    total = facts["bytes_per_chip"]["parameters"]
+    alone = planned(root, "bert_tiny", "mesh.data=1", "--mesh", "1")
+    assert alone["collectives"] == [] and alone["flops_per_step"] == facts["flops_per_step"]
+    assert 3 < alone["bytes_per_chip"]["parameters"] / total <= 4
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "--topology T, a TPU slice such as v5p:2x2x4, or --mesh N"),
+        (["--topology", "v5e:4x4", "--mesh", "8"], "either"),
+        (["--topology", "v5x:4x4"], "'v5x:4x4' is not the name of a TPU slice"),
+        (["--mesh", "8", "data.batch_size=12"], "data.batch_size=12 does not divide"),
+    ],
+)
+def test_a_wrong_word_is_one_error(capsys, monkeypatch, words, message):
+    from pretrain.__main__ import main
+
+    monkeypatch.setattr(machines, "prepare", lambda: None)
+    monkeypatch.setattr(machines, "cpu", lambda count: Machine("fake", jax.devices()[:count]))
+    assert main(["plan", "bert_tiny", *words]) == 2
+    assert message in capsys.readouterr().err
