@@ -2,6 +2,7 @@
 # Cloze on this machine: installs what is missing into .venv, then does what the words say.
 #   ./launch.sh                 the first run: text -> tokens -> a small BERT -> evaluation -> Hugging Face folder -> a filled mask
 #   ./launch.sh test [peers] [pytest's words]   the tests; `peers` also against transformers and torch
+#   ./launch.sh pod ...         a TPU pod from this machine, without installing anything here: docs/pods.md
 #   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -77,6 +78,10 @@ case "${1:-}" in
     install "$extra"
     settle
     exec .venv/bin/python -m pytest "$@"
+    ;;
+  pod)
+    python=$(find_python)
+    exec "$python" -m pretrain "$@"
     ;;
   *)
     install report

@@ -1,0 +1,154 @@
+#!/usr/bin/env bash
+# What runs on each worker of a pod; the launcher calls it over ssh (pretrain/pod/gcloud.py), from the home folder.
+#   settle ID      make cloze/trees/ID the tree that runs, and install what it needs into cloze/venv
+#   start WORDS    start `python -m pretrain WORDS`, detached from the connection; refuses where one runs already
+#   now WORDS      run it here and wait
+#   status         one line: cloze-worker HOST running|exited|stopped|lost|idle STATUS
+#   stop [force]   SIGTERM: it saves and leaves (force: SIGKILL)
+#   logs N [follow|name]
+# It deletes nothing: older trees stay beside the new one. cloze/run/lock is held for as long as any process of the training lives, so
+# that "does it run" needs no process table and survives restarts of the machine.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+mkdir -p "$HOME/cloze/run"
+cd "$HOME/cloze"
+host=$(hostname)
+
+# A shared lock, so that two who ask at once do not take each other for the training.
+running() { ! flock --shared --nonblock run/lock true; }
+
+refuse_if_running() {
+  if running; then
+    echo "$host: a training runs here already ($(cat run/words)): pod logs shows it, pod watch watches it, pod stop ends it" >&2
+    exit 3
+  fi
+}
+
+# A Python of at least 3.11 that can make environments; Ubuntu 22.04's own is 3.10.
+make_venv() {
+  local python
+  for python in ${CLOZE_PYTHON:-python3 python3.11 python3.12 python3.13}; do
+    if "$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      "$python" -m venv venv
+      return
+    fi
+  done
+  export PATH=$HOME/.local/bin:$PATH
+  command -v uv >/dev/null || python3 -m pip install --quiet --user uv
+  uv venv --quiet --seed --python 3.11 venv
+}
+
+settle() {
+  local mark
+  refuse_if_running
+  ln -sfn "trees/$1" tree
+  [ -x venv/bin/python ] || make_venv
+  mark=venv/installed-$(cksum < tree/setup.cfg | cut -d' ' -f1)
+  if [ ! -e "$mark" ]; then
+    # In one command: pip then finds the libtpu that fits the JAX that setup.cfg admits.
+    venv/bin/python -m pip install --quiet --disable-pip-version-check -e tree 'jax[tpu]'
+    touch "$mark"
+  fi
+  echo "$host: ready, tree $1"
+}
+
+# JAX's own advice for v5e and later: without huge pages the TPU runtime starts and ends slowly. Where it is not allowed, nothing is lost.
+huge_pages() {
+  local file=/sys/kernel/mm/transparent_hugepage/enabled
+  if [ -e "$file" ] && ! grep -q '\[always\]' "$file"; then
+    echo always | sudo -n tee "$file" >/dev/null 2>&1 || true
+  fi
+}
+
+start() {
+  refuse_if_running
+  [ -x venv/bin/python ] || { echo "$host: nothing was pushed here: pod push" >&2; exit 4; }
+  huge_pages
+  rm -f run/status run/stopped run/pid
+  echo "$*" > run/words
+  setsid bash "$here/worker.sh" hold "$@" < /dev/null >> run/log 2>&1 &
+  for _ in $(seq 100); do # until it holds the lock: a status asked for right after must not find it idle
+    if [ -e run/pid ]; then
+      echo "$host: started"
+      return
+    fi
+    sleep 0.1
+  done
+  echo "$host: the training did not start: pod logs" >&2
+  exit 5
+}
+
+# Keep the lock, run the training, note how it ended.
+hold() {
+  local code=0 pid
+  exec 9> run/lock
+  flock --timeout 5 9 || { echo "lost a race: another training has just been started here"; exit 3; }
+  echo "== $(date -u +%FT%TZ) $host: python -m pretrain $*"
+  cd tree
+  "$HOME/cloze/venv/bin/python" -m pretrain "$@" &
+  pid=$!
+  cd ..
+  echo "$$" > run/keeper
+  echo "$pid" > run/pid
+  trap '' TERM INT HUP # a machine that shuts down asks everyone to leave: let the training save first
+  wait "$pid" || code=$?
+  echo "$code" > run/status.part
+  mv run/status.part run/status
+  echo "== $(date -u +%FT%TZ) $host: ended with status $code"
+}
+
+status() {
+  local state=idle code=0
+  if running; then
+    state=running
+  elif [ -e run/status ]; then
+    code=$(cat run/status)
+    state=exited
+    if [ -e run/stopped ] && [ "$code" != 0 ]; then state=stopped; fi
+  elif [ -e run/pid ]; then
+    state=lost # killed together with its keeper, or the machine was started anew
+  fi
+  echo "cloze-worker $host $state $code"
+}
+
+stop() {
+  if ! running; then
+    echo "$host: nothing runs"
+    return
+  fi
+  touch run/stopped
+  if [ "${1:-}" = force ]; then
+    kill -KILL -- "-$(cat run/keeper)" # its whole process group: whatever it started would keep the chips
+    echo 137 > run/status
+  else
+    kill -TERM "$(cat run/pid)"
+  fi
+  for _ in $(seq $((10 * ${CLOZE_STOP_SECONDS:-120}))); do
+    if ! running; then
+      echo "$host: stopped"
+      return
+    fi
+    sleep 0.1
+  done
+  echo "$host: still running (saving?): pod logs; pod stop --force kills it" >&2
+  exit 6
+}
+
+logs() {
+  case "${2:-}" in
+    follow) exec tail -n "$1" -F run/log ;;
+    name) tail -n "$1" run/log | sed "s/^/$host: /" ;;
+    *) exec tail -n "$1" run/log ;;
+  esac
+}
+
+now() {
+  refuse_if_running
+  cd tree
+  exec "$HOME/cloze/venv/bin/python" -m pretrain "$@"
+}
+
+case "${1:-}" in
+  settle | start | hold | now | status | stop | logs) "$@" ;;
+  *) echo "worker.sh: no verb '${1:-}'" >&2; exit 2 ;;
+esac

@@ -1,0 +1,308 @@
+"""The launcher of pods against a stand-in gcloud, whose workers are folders here: what it runs, and what it does when something fails."""
+
+import json
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.pod import archive
+from pretrain.pod.environment import ENVIRONMENT, variables
+
+STANDINS = pathlib.Path(__file__).parent / "standins"
+POD = ["--name", "bert", "--zone", "us-east5-a"]
+ASK = [*POD, "--type", "v5p-16", "--poll", "0"]
+TRAIN = ["--", "train", "bert_large", "--workdir", "gs://bucket/a run", "data.store=gs://bucket/it's", "train.steps=7"]
+pytestmark = pytest.mark.skipif(not shutil.which("flock"), reason="workers are Linux machines, and need flock")
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """No JAX here."""
+
+
+class Cloud:
+    """The stand-in's folder, read and written by the tests."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.train("exit 0")
+        self.skip = 0
+
+    def train(self, what):
+        (self.folder / "training").write_text(what + "\n")
+
+    def plan(self, *events):
+        (self.folder / "plan.json").write_text(json.dumps(events))
+        (self.folder / "counts.json").unlink(missing_ok=True)
+
+    def calls(self):
+        """The commands since the last time that this was asked."""
+        path = self.folder / "calls.jsonl"
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        new, self.skip = rows[self.skip :], len(rows)
+        return new
+
+    def verbs(self):
+        return [call[4] for call in self.calls()]
+
+    def worker(self, number, path):
+        path = self.folder / f"worker{number}" / path
+        return path.read_text() if path.exists() else None
+
+
+def commit(folder):
+    git = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=b"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory, root):
+    """What of the project a worker without a Python needs, as a checkout."""
+    tree = tmp_path_factory.mktemp("tree")
+    for name in ("setup.cfg", "pretrain/pod/worker.sh"):
+        (tree / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(root / name, tree / name)
+    commit(tree)
+    return tree
+
+
+@pytest.fixture
+def cloud(tmp_path, monkeypatch, tree):
+    monkeypatch.setattr(archive, "ROOT", tree)
+    program = tmp_path / "bin" / "gcloud"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{STANDINS / "gcloud.py"}" "$@"\n')
+    program.chmod(0o755)
+    folder = tmp_path / "cloud"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setenv("STANDIN", str(folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    yield Cloud(folder)
+    for keeper in folder.glob("*/cloze/run/keeper"):
+        subprocess.run(["bash", "-c", f"kill -KILL -- -{keeper.read_text().strip()}"], stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def pod(cloud, capfd):
+    """A pod that was created and filled."""
+    assert main(["pod", "create", *ASK]) == 0
+    assert main(["pod", "push", *POD]) == 0
+    capfd.readouterr()
+    cloud.calls()
+    return cloud
+
+
+def commands(text):
+    return [shlex.split(line) for line in text.split("# if the pod is taken away")[0].splitlines() if line and line[0] != "#"]
+
+
+# ---- all goes well ---------------------------------------------------------------
+
+
+def test_a_dry_run_prints_exactly_what_a_run_runs(cloud, capfd):
+    spot = [*ASK, "--spot"]
+    for words in (["create", *spot, "--create-flag=--network=a b"], ["push", *POD], ["run", *spot, *TRAIN], ["delete", *POD, "--yes"]):
+        assert main(["pod", words[0], "--dry-run", *words[1:]]) == 0
+        said = commands(capfd.readouterr().out)
+        assert cloud.calls() == []
+        assert main(["pod", *words]) == 0
+        assert cloud.calls() == said and said, words
+        capfd.readouterr()
+    assert not cloud.folder.joinpath("pod.json").exists()
+
+
+def test_run_trains_on_every_worker_with_the_words_as_they_were(pod, capfd):
+    assert main(["pod", "run", *ASK, "--env", "EXTRA=two words", *TRAIN]) == 0
+    assert "the training is done. The pod is still there" in capfd.readouterr().out
+    for number in (0, 1):
+        assert shlex.split(pod.worker(number, "trained")) == TRAIN[1:]
+        set_there = dict(line.split("=", 1) for line in pod.worker(number, "environment").splitlines())
+        assert set_there | variables("gs://bucket/a run") == set_there
+        assert set_there["JAX_COMPILATION_CACHE_DIR"] == "gs://bucket/a run/compiled" and set_there["EXTRA"] == "two words"
+        assert "install" in pod.worker(number, "installed") and "jax[tpu]" in pod.worker(number, "installed")
+        assert "ended with status 0" in pod.worker(number, "cloze/run/log")
+    assert "delete" not in pod.verbs()
+
+
+def test_every_row_of_the_environment_has_its_reason():
+    for name, (value, reason) in ENVIRONMENT.items():
+        assert value and len(reason.split()) > 8, name
+    assert "JAX_COMPILATION_CACHE_DIR" not in variables()
+    with pytest.raises(ValueError, match="--env 'A B': expected NAME=VALUE"):
+        variables(extra=["A B"])
+
+
+def test_slices_are_nodes_of_one_queued_resource(cloud, capfd):
+    assert main(["pod", "create", *ASK, "--slices", "2", "--dry-run"]) == 0
+    command = commands(capfd.readouterr().out)[-1]
+    assert {"--node-count=2", "--node-prefix=bert", "--accelerator-type=v5p-16", "--runtime-version=v2-alpha-tpuv5"} <= set(command)
+    assert "--spot" not in command and not any(word.startswith("--node-id") for word in command)
+
+
+def test_logs_and_stop(pod, capfd):
+    pod.train("wait")
+    assert main(["pod", "run", "--detach", *ASK, *TRAIN]) == 0
+    assert main(["pod", "logs", *POD, "--worker", "all"]) == 0
+    said = capfd.readouterr().out
+    assert "w-0: a line of the log" in said and "w-1: a line of the log" in said
+    assert main(["pod", "stop", *POD]) == 0
+    assert main(["pod", "watch", *ASK, *TRAIN]) == 143
+    said = capfd.readouterr().out
+    assert "w-1: stopped" in said and "was stopped by `pod stop`" in said
+    assert "saved" in pod.worker(0, "cloze/run/log")
+
+
+# ---- twice, and half ---------------------------------------------------------------
+
+
+def test_run_refuses_to_start_twice(pod, capfd):
+    pod.train("wait")
+    assert main(["pod", "run", "--detach", *ASK, *TRAIN]) == 0
+    assert main(["pod", "run", *ASK, *TRAIN]) == 2
+    assert "a training runs already on w-0, w-1" in capfd.readouterr().err
+    assert main(["pod", "push", *POD]) == 1  # nor is the code exchanged under it
+    assert "w-0: a training runs here already (train bert_large" in capfd.readouterr().err
+    assert main(["pod", "doctor", *POD]) == 1
+    assert len(pod.worker(0, "trained").splitlines()) == 1
+    assert main(["pod", "stop", *POD, "--force"]) == 0
+
+
+def test_a_worker_that_cannot_be_reached_leaves_none_running(pod, capfd):
+    pod.train("wait")
+    pod.plan({"on": "ssh", "nth": 1, "deaf": 1})
+    assert main(["pod", "run", *ASK, *TRAIN]) == 1
+    assert "worker 1: Connection timed out" in capfd.readouterr().err
+    assert pod.worker(0, "trained") is None
+    pod.plan({"on": "ssh", "nth": 2, "deaf": 1})
+    assert main(["pod", "run", *ASK, *TRAIN]) == 1
+    assert "not every worker could start" in capfd.readouterr().err
+    assert pod.worker(0, "trained") and "ended" not in pod.worker(0, "cloze/run/log")
+    pod.train("exit 0")
+    assert main(["pod", "run", *ASK, *TRAIN]) == 0
+
+
+# ---- preemption ----------------------------------------------------------------------
+
+
+def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatch):
+    spot = [*ASK, "--spot"]
+    assert main(["pod", "create", *spot]) == 0 and main(["pod", "push", *POD]) == 0
+    monkeypatch.setattr(archive, "ROOT", cloud.folder)  # whatever becomes of the tree here, the new pod gets what the old one had
+    cloud.calls()
+    cloud.train("wait")
+    quota = "ERROR: (gcloud.compute.tpus.queued-resources.create) RESOURCE_EXHAUSTED: Quota limit 'TPUS' exceeded"
+    gone = {"on": "describe", "nth": 4, "become": {"state": "SUSPENDED"}, "training": "exit 0\n"}
+    cloud.plan({"on": "describe", "nth": 3, "become": {"state": "SUSPENDING"}}, gone, {"on": "create", "nth": 1, "fail": quota})
+    capfd.readouterr()
+    assert main(["pod", "run", *spot, *TRAIN]) == 0
+    said = capfd.readouterr().out
+    assert "is SUSPENDING" in said and "was taken away (SUSPENDED)" in said and "Quota limit 'TPUS' exceeded" in said
+    calls = cloud.calls()
+    verbs = [call[4] for call in calls]
+    assert verbs.count("delete") == 1 and verbs.count("create") == 2 and verbs.count("scp") == 1
+    created = [call for call in calls if call[4] == "create"]
+    assert created[0] == created[1] and "--spot" in created[1]
+    starts = [call for call in calls if any(" start " in word for word in call)]
+    assert len(starts) == 2 and starts[0] == starts[1]
+    assert shlex.split(cloud.worker(1, "trained")) == TRAIN[1:]
+
+
+def test_what_is_pushed_is_what_git_tracks_as_it_lies_here(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    tmp_path = tmp_path / "tree"
+    tmp_path.mkdir()
+    (tmp_path / "run.sh").write_text("one")
+    (tmp_path / "run.sh").chmod(0o755)
+    commit(tmp_path)
+    (tmp_path / "new.py").write_text("forgotten")
+    said = archive.pack(first, tmp_path)
+    assert said.startswith("1 files") and "NOT pushed: 1 files" in said and "changed" not in said
+    (tmp_path / "run.sh").touch()
+    archive.pack(second, tmp_path)
+    assert archive.identity(first) == archive.identity(second)
+    (tmp_path / "run.sh").write_text("two")  # uncommitted work is pushed, and said
+    assert "with 1 files changed since" in archive.pack(second, tmp_path)
+    assert archive.identity(first) != archive.identity(second)
+    with tarfile.open(second) as tar:
+        assert [(member.name, member.mode) for member in tar] == [("run.sh", 0o755)]
+        assert tar.extractfile("run.sh").read() == b"two"
+    with pytest.raises(ValueError, match="no git checkout"):
+        archive.pack(second, tmp_path.parent)
+
+
+# ---- words that cannot be ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["create", *POD], "pod create needs --type, e.g. v5p-32"),
+        (["create", *POD, "--type", "v9-8"], "--type v9-8: no runtime is known for it; known are v2-N, v3-N"),
+        (["create", *POD, "--type", "tpu7x-8"], "GKE only"),
+        (["create", "--name", "-x", "--zone", "z", "--type", "v4-8"], "expected one argument"),
+        (["create", "--name", "Bert", "--zone", "z", "--type", "v4-8"], "--name 'Bert': gcloud takes lower-case"),
+        (["run", *ASK], "pod run: say what to run behind two hyphens"),
+        (["run", *ASK, "--", "train", "bert_large"], "no --workdir; it must be gs://BUCKET/FOLDER"),
+        (["run", *ASK, "--", "train", "bert_large", "--workdir", "runs/a"], "--workdir runs/a; it must be gs://"),
+        (["run", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
+        (["watch", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
+        (["push", *POD, "configs"], "pod push takes no words: configs"),
+        (["create", *ASK, "--slices", "0"], "--slices 0"),
+        (["logs", *POD, "--worker", "all", "--follow"], "shows one worker"),
+        (["delete", *POD], "there is no pod bert in us-east5-a: nothing is deleted"),
+        (["push", *POD], "pod bert is not there: `pod create` asks for it"),
+    ],
+)
+def test_words_that_cannot_be_are_refused(words, said, cloud, capfd):
+    try:
+        status = main(["pod", *words])
+    except SystemExit as left:
+        status = left.code
+    assert said in capfd.readouterr().err
+    assert status == (1 if "pod bert" in said else 2)
+    assert set(cloud.verbs()) <= {"describe"}
+
+
+def test_a_pod_of_another_kind_is_not_taken_for_this_one(pod, capfd):
+    for more, said in ((["--type", "v5p-32"], "--type v5p-16, the words say v5p-32"), (["--spot"], "--spot False, the words say True")):
+        assert main(["pod", "run", *ASK, *more, *TRAIN]) == 2
+        assert said in capfd.readouterr().err
+    assert main(["pod", "create", *ASK]) == 2
+    assert "there is a pod bert already, it is ACTIVE" in capfd.readouterr().err
+
+
+def test_delete_asks_first(pod, capfd, monkeypatch):
+    assert main(["pod", "delete", *POD]) == 2
+    assert "add --yes" in capfd.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", lambda text: "yes")
+    assert main(["pod", "delete", *POD]) == 2
+    assert "delete" not in pod.verbs()
+    monkeypatch.setattr("builtins.input", lambda text: "bert")
+    assert main(["pod", "delete", *POD]) == 0
+    assert pod.verbs() == ["describe", "delete"]
+
+
+def test_gcloud_that_is_not_there(monkeypatch, capfd):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert main(["pod", "stop", *POD]) == 2
+    assert "there is no `gcloud` on PATH" in capfd.readouterr().err
+
+
+def test_the_launcher_needs_neither_the_environment_nor_jax(root):
+    code = "import sys; from pretrain.__main__ import main; main(sys.argv[1:]); print(sorted({'jax', 'numpy', 'etils'} & sys.modules.keys()))"
+    words = ["pod", "create", *ASK, "--dry-run"]
+    done = subprocess.run([sys.executable, "-S", "-c", code, *words], cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+    line = subprocess.run(["bash", "launch.sh", *words], cwd=root, capture_output=True, text=True, check=True).stdout
+    assert line == "".join(f"{line}\n" for line in done.stdout.splitlines()[:-1])
+    for script in ("launch.sh", "pretrain/pod/worker.sh"):
+        subprocess.run(["bash", "-n", script], cwd=root, check=True)
