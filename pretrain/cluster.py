@@ -6,7 +6,8 @@ import os
 def start():
     """Join the processes that the environment speaks of; alone, do nothing.
 
-    A TPU pod slice is recognised by its runtime's TPU_WORKER_HOSTNAMES. Elsewhere JAX_COORDINATOR_ADDRESS (host:port),
+    A TPU pod slice is recognised by its runtime's TPU_WORKER_HOSTNAMES, or by CLOZE_CLUSTER=tpu (`pod run` sets it), and JAX finds the
+    others by itself. Elsewhere JAX_COORDINATOR_ADDRESS (host:port),
     JAX_NUM_PROCESSES and JAX_PROCESS_ID name the processes. Raises ValueError where only some of the three are set.
     """
     import jax
@@ -18,5 +19,5 @@ def start():
     elif any(given):
         missing = ", ".join(name for name, value in zip(names, given) if not value)
         raise ValueError(f"a run of several processes needs {', '.join(names)}; missing: {missing}")
-    elif len(os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1:
+    elif os.environ.get("CLOZE_CLUSTER") == "tpu" or len(os.environ.get("TPU_WORKER_HOSTNAMES", "").split(",")) > 1:
         jax.distributed.initialize()
