@@ -1,0 +1,63 @@
+"""The recipes of docs/pods.md and the Dockerfile: they parse, their words are the program's, and they agree with the launcher's table."""
+
+import argparse
+import importlib
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from pretrain.__main__ import VERBS
+from pretrain.config import load
+from pretrain.pod.environment import variables
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """No JAX here."""
+
+
+@pytest.fixture
+def blocks(root):
+    """{language: [text of a block]} of the page."""
+    found = {}
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", (root / "docs" / "pods.md").read_text(), re.MULTILINE | re.DOTALL):
+        found.setdefault(language, []).append(text)
+    return found
+
+
+def check(words):
+    verb, *rest = words
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    args = parser.parse_intermixed_args(rest)
+    load(args.config, args.overrides)
+
+
+def test_the_manifests_run_what_the_launcher_would(blocks):
+    yaml = pytest.importorskip("yaml")
+    jobset, sky = (yaml.safe_load(text) for text in blocks["yaml"])
+    table = variables("gs://bucket/bert")
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    assert job["parallelism"] == job["completions"] and job["backoffLimit"] == 0
+    (container,) = job["template"]["spec"]["containers"]
+    check(container["args"])
+    for environment in ({row["name"]: row["value"] for row in container["env"]}, sky["envs"]):
+        assert environment.items() <= table.items()
+        assert table.keys() - environment.keys() <= {"PYTHONFAULTHANDLER", "PYTHONUNBUFFERED"}  # conveniences; the image has them
+    check(shlex.split(sky["run"].partition("-m pretrain ")[2]))
+
+
+def test_the_batch_script_is_a_script(blocks):
+    (script,) = blocks["bash"]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    assert {"JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"} <= set(re.findall(r"\bJAX_[A-Z_]+", script))
+    check(shlex.split(re.search(r"-m pretrain (.*)'", script)[1]))
+
+
+def test_the_image_copies_what_is_there(root):
+    lines = (root / "Dockerfile").read_text().splitlines()
+    copied = [name for line in lines if line.startswith("COPY") for name in line.split()[1:-1]]
+    assert {"models", "data", "pretrain", "configs"} <= set(copied)
+    assert all((root / name).exists() for name in copied)
