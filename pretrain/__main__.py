@@ -20,13 +20,24 @@ VERBS = {
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),
     "report": ("pretrain.verbs.report", "draw the curves of a run"),
     "pod": ("pretrain.pod", "ask for a TPU pod, run on all its workers, and keep it running"),
+    "local": ("pretrain.local", "another verb in N processes here, as on a pod's hosts"),
     "doctor": ("pretrain.verbs.doctor", "versions, devices and what is missing"),
 }
 
 
 def main(words=None):
     """Run one verb; returns the exit status: 0 done, 2 bad input, 128 + n ended by signal n."""
-    words = sys.argv[1:] if words is None else words
+    try:
+        status = run(sys.argv[1:] if words is None else words)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read the output, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def run(words):
+    """One verb, or the list of them."""
     usage = "python -m pretrain VERB ..."
     parser = argparse.ArgumentParser(prog="python -m pretrain", usage=usage, description=__doc__.split(": ")[1], add_help=False)
     if not words or words[0] in ("-h", "--help"):
@@ -53,12 +64,14 @@ def main(words=None):
     module = importlib.import_module(VERBS[verb][0])
     parser = argparse.ArgumentParser(prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False)
     module.add_arguments(parser)
-    args = parser.parse_intermixed_args(rest)  # path=value words may stand behind options
+    if verb == "local":
+        args = parser.parse_args(rest)  # all that follows N is another verb's
+    else:
+        args = parser.parse_intermixed_args(rest)  # path=value words may stand behind options
     try:
         return module.run(args) or 0
-    except BrokenPipeError:  # whoever read the output, such as `head`, has had enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except BrokenPipeError:
+        raise
     except (ValueError, OSError) as error:
         if os.environ.get("CLOZE_TRACEBACK"):
             raise

@@ -14,6 +14,7 @@ class Log:
     def __init__(self, run, workdir, mesh, start):
         self.first = jax.process_index() == 0
         self.pending = self.row = None
+        self.waited = 0.0
         if self.first:
             device = mesh.devices.flat[0]
             peak = flops.peak(device, run.train.compute)
@@ -36,10 +37,24 @@ class Log:
         if self.first:
             self.progress.say(text)
 
+    def waits(self, source):
+        """Pass on what a source gives, and note as `input_seconds` how long the loop stood still for it.
+
+        The devices are a step behind the loop: only what is longer than a step makes them wait as well.
+        """
+        source = iter(source)
+        while True:
+            began = time.perf_counter()
+            item = next(source, None)
+            self.waited = time.perf_counter() - began
+            if item is None:
+                return
+            yield item
+
     def step(self, step, metrics):
         """Note a step that has been started; the row of the one before it is written."""
         self.finish()
-        self.pending = (step, metrics)
+        self.pending = (step, metrics, self.waited)
 
     def scores(self, evaluate, *args):
         """Evaluate, in the row of the step just started but not in its time."""
@@ -53,11 +68,11 @@ class Log:
     def measure(self):
         """Wait until the pending step is done, and make its row."""
         if self.pending:
-            step, metrics = self.pending
+            step, metrics, waited = self.pending
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
             now = time.perf_counter()
             seconds, self.clock, self.pending = now - self.clock, now, None
-            self.row = {"step": step, **values, "seconds": seconds, "tokens_per_second": values["tokens"] / seconds}
+            self.row = {"step": step, **values, "seconds": seconds, "input_seconds": waited, "tokens_per_second": values["tokens"] / seconds}
 
     def finish(self):
         """Write the row that is not written yet."""

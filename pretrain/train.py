@@ -1,6 +1,7 @@
 """Training, top to bottom: mesh, data, model, optimizer, state, restore, then for each step and batch one update."""
 
 import contextlib
+import os
 import signal
 
 import jax
@@ -12,8 +13,9 @@ from data.store import Store
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import from_json, to_json
 from pretrain.evaluate import make_evaluator
-from pretrain.feed import feed
+from pretrain.feed import feed, local_rows
 from pretrain.log import Log
+from pretrain.preflight import preflight
 from pretrain.program import check_batch, make_program
 from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
@@ -35,6 +37,7 @@ def train(run, workdir, allow_changes=False):
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
     check_workdir(run, workdir, allow_changes)
+    preflight(run, store, workdir)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
     heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
 
@@ -56,7 +59,7 @@ def train(run, workdir, allow_changes=False):
         log = stack.enter_context(Log(run, workdir, mesh, start))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start))
 
-        for step, batch in feed(stream, mesh, start, run.train.end):
+        for step, batch in log.waits(feed(stream, mesh, start, run.train.end)):
             with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
                 state, metrics = program.update(state, batch)
             done = step + 1
@@ -131,6 +134,9 @@ def opening(run, store, stream, params, mesh, start):
         f"{run.data.objective.name} on {store.path}: {stream.rows:,} rows an epoch, {run.data.batch_size} a step, "
         f"{run.train.end * run.data.batch_size / stream.rows:.3g} epochs in {run.train.end:,} steps",
     ]
+    if jax.process_count() > 1:
+        own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
+        lines += [f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 
@@ -139,11 +145,15 @@ def opening(run, store, stream, params, mesh, start):
 
 
 class Stop:
-    """SIGTERM and Ctrl-C end the run after the step at hand, saved; a second one ends it at once."""
+    """SIGTERM and Ctrl-C end the run after the step at hand, saved; a second one ends it at once.
+
+    With several processes JAX itself waits for SIGTERM, in any of them, and lets all agree on a step (a handler of ours would hide it).
+    """
 
     def __enter__(self):
         self.signal = None
-        self.old = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
+        self.old = {number: signal.signal(number, self._note) for number in numbers}
         return self
 
     def __exit__(self, *_):
@@ -154,6 +164,8 @@ class Stop:
         self.signal = number
         for known, handler in self.old.items():
             signal.signal(known, handler)
+        if jax.process_count() > 1:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def requested(self, step):
         """Whether to stop after `step`; the same answer in every process."""

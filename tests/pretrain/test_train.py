@@ -18,7 +18,7 @@ from pretrain.__main__ import main
 from pretrain.train import train
 from pretrain.typed import ConfigError
 
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "input_seconds", "tokens_per_second")
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_a_run_leaves_what_the_other_verbs_need(undisturbed):
     name, workdir = undisturbed
     assert {path.name for path in workdir.iterdir()} == {"checkpoints", "config.json", "metrics.jsonl", "tensorboard", "vocabulary"}
     last = metrics.read(workdir / "metrics.jsonl")[-1]
-    assert {"step", "loss", "tokens_per_second", "gradient_norm", "learning_rate", "heldout_loss"} <= last.keys()
+    assert {"step", "loss", "tokens_per_second", "input_seconds", "gradient_norm", "learning_rate", "heldout_loss"} <= last.keys()
     run, step, _ = restore_params(workdir)
     assert step == 12 and run == load(workdir / "config.json")
 
@@ -210,6 +210,20 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
     assert main(["train", str(configs["bert"]), "--workdir", workdir, "train.until=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]) == 0
     seen = metrics.read(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in seen] == [1, 2, 3, 4] and "heldout_loss" in seen[3]
+
+
+def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
+    from pretrain.feed import feed
+
+    def slow(*args):
+        for i, item in enumerate(feed(*args)):
+            time.sleep(0.5 * (i == 1))
+            yield item
+
+    monkeypatch.setattr("pretrain.train.feed", slow)
+    train(load(configs["bert"], ["train.steps=3", "evaluate.every=0"]), tmp_path / "run")
+    waited = [row["input_seconds"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")]
+    assert waited[1] >= 0.5 > waited[2]
 
 
 def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp_path, monkeypatch):

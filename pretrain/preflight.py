@@ -1,0 +1,130 @@
+"""Before anything is compiled on many hosts: do they agree on what they are about to do?
+
+Each process tells what it has through the coordinator's key-value store, which needs neither collectives nor equal numbers of devices.
+Whoever reads everything sees the same, so all processes raise the same error, within WAIT seconds even if one never speaks.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import socket
+import time
+
+import jax
+from etils import epath
+
+from pretrain.config import to_json
+from pretrain.typed import ConfigError
+
+WAIT = 25  # seconds for the slowest process to speak; a pod's hosts start within a few of each other
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+def preflight(run, store, workdir):
+    """Raise ConfigError, the same in every process, where they differ; alone, do nothing.
+
+    Differences are told by host: configuration, code, versions, vocabulary, token store, devices, newest checkpoint, and whether all of
+    them can write to one workdir and see there what the others wrote.
+    """
+    if jax.process_count() == 1:
+        return
+    note = _write_note(workdir)
+    said = _exchange("facts", facts(run, store, newest_step(workdir)) | {"note": note})
+    # What is not seen differs from host to host, so all complaints are exchanged; afterwards nobody looks for notes any more.
+    complaints = differences(said) + [line for lines in _exchange("seen", _unseen(workdir, said)) for line in lines]
+    if note:
+        (epath.Path(workdir) / note).unlink(missing_ok=True)
+    if complaints:
+        raise ConfigError("the hosts of this run do not agree: " + "; ".join(dict.fromkeys(complaints)))
+
+
+def facts(run, store, step):
+    """What this process is about to do, as {name: text or number}: equal in all processes but for `host`."""
+    return {
+        "host": f"{socket.gethostname()} (process {jax.process_index()})",
+        "configuration": _digest(to_json(run).encode()),
+        "code": code_version(),
+        "jax": jax.__version__,
+        "vocabulary": store.vocabulary.fingerprint,
+        "token store": _digest(json.dumps(store.manifest, sort_keys=True).encode()),
+        "local devices": jax.local_device_count(),
+        "step": step,
+    }
+
+
+def newest_step(workdir):
+    """The newest checkpoint that this process sees in a workdir, by its folder's name; None where there is none."""
+    folder = epath.Path(workdir) / "checkpoints"
+    steps = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
+    return max(steps, default=None)
+
+
+def code_version():
+    """A digest of the program's own files."""
+    digest = hashlib.sha256()
+    for folder in ("data", "models", "pretrain"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def differences(said):
+    """What the processes do not have in common, a sentence each: the odd ones out against what most of them say."""
+    sentences = []
+    for name in said[0].keys() - {"host", "note"}:
+        values = [one[name] for one in said]
+        usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
+        odd = [f"{one['host']} has {name} {one[name]}" for one in said if one[name] != usual]
+        if odd:
+            sentences.append(f"{', '.join(odd)}, {values.count(usual)} of {len(values)} have {usual}")
+    return sorted(sentences)
+
+
+def _write_note(workdir):
+    """A small file in the workdir that the others must see; its name, or None where it cannot be written."""
+    name = f".preflight-{jax.process_index()}-{os.getpid()}-{time.time_ns()}"
+    try:
+        folder = epath.Path(workdir)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    except OSError:
+        return None  # told by everybody in `_unseen`
+    return name
+
+
+def _unseen(workdir, said):
+    """A sentence for each process that cannot write to the workdir, or whose note is not seen here."""
+    sentences = []
+    for one in said:
+        if one["note"] is None:
+            sentences.append(f"{one['host']} cannot write to {workdir}")
+        elif not (epath.Path(workdir) / one["note"]).exists():
+            sentences.append(f"{workdir} is another folder on {one['host']} than on {socket.gethostname()}: it must be shared, for example gs://")
+    return sentences
+
+
+def _exchange(name, mine):
+    """What every process has to say under a name, in their order. Raises ConfigError that names the silent ones."""
+    client, end, said, silent = _client(), time.monotonic() + WAIT, [], []
+    client.key_value_set(f"cloze/preflight/{name}/{jax.process_index()}", json.dumps(mine))
+    for index in range(jax.process_count()):
+        left = max(int((end - time.monotonic()) * 1000), 100)
+        try:
+            said.append(json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left)))
+        except jax.errors.JaxRuntimeError:
+            silent.append(str(index))
+    if silent:
+        raise ConfigError(f"process {', '.join(silent)} of {jax.process_count()} has not come as far as the others within {WAIT} s; see its log")
+    return said
+
+
+def _client():
+    # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils reach it the same way.
+    from jax._src.distributed import global_state
+
+    return global_state.client
+
+
+def _digest(raw):
+    return hashlib.sha256(raw).hexdigest()[:16]

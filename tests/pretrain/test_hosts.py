@@ -1,0 +1,159 @@
+"""Several real processes on this machine: the same run as one process makes, and no run at all where they do not agree."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from pretrain import local, metrics, preflight
+from pretrain.checkpoint import restore_params
+from pretrain.__main__ import main
+from pretrain.typed import ConfigError
+
+STEPS = ["train.steps=4", "checkpoint.every=2", "evaluate.every=4", "mesh.data=2", "mesh.fsdp=2"]
+
+
+def launch(root, processes, devices, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "pretrain", "local", "--devices", str(devices), str(processes), *map(str, words)],
+        cwd=root, capture_output=True, text=True, timeout=250,
+    )  # fmt: skip
+
+
+def leaves(tree):
+    import jax
+
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+
+
+def assert_close(one, other, tolerance):
+    """By the norm of each parameter's difference."""
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        assert np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b) + 1e-7
+
+
+@pytest.fixture(scope="module")
+def alone(root, configs, tmp_path_factory):
+    """The workdir of one process with four devices."""
+    workdir = tmp_path_factory.mktemp("alone") / "run"
+    done = launch(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workdir
+
+
+def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, configs, tmp_path):
+    workdir = tmp_path / "run"
+    first = launch(root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.until=2")
+    assert first.returncode == 0, first.stdout + first.stderr
+    second = launch(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert "continuing after step 2" in second.stdout and "2 of 8 rows" in second.stdout
+    _, step, params = restore_params(workdir)
+    assert step == 4
+    assert_close(params, restore_params(alone)[2], 1e-6)
+    seen, expected = metrics.read(workdir / "metrics.jsonl"), metrics.read(alone / "metrics.jsonl")
+    assert [row["step"] for row in seen] == [1, 2, 3, 4]
+    for row, other in zip(seen, expected, strict=True):
+        assert row["tokens"] == other["tokens"] and row["loss"] == pytest.approx(other["loss"], rel=1e-6)
+    assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
+    assert not list(workdir.glob(".preflight*"))
+
+
+@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+def test_a_signal_to_one_process_saves_all_at_the_same_step(root, configs, tmp_path, number):
+    workdir = tmp_path / "run"
+    endless = ["train.steps=100000", "checkpoint.every=100000", "evaluate.every=0", "mesh.data=2"]
+    words = ["train", str(configs["bert"]), "--workdir", str(workdir), *endless]
+    processes = start(root, [words, words])
+    end = time.monotonic() + 120
+    while len(metrics.read(workdir / "metrics.jsonl")) < 3 and time.monotonic() < end:
+        time.sleep(0.05)
+    processes[1].send_signal(number)
+    said = [process.communicate(timeout=100)[0] for process in processes]
+    assert sorted(process.returncode for process in processes) == sorted([128 + signal.SIGTERM, 128 + number]), said
+    (step,) = [int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()]
+    assert [row["step"] for row in metrics.read(workdir / "metrics.jsonl")] == list(range(1, step + 1))
+    assert f"saved step {step}" in said[0]
+
+
+def start(root, words):
+    """One process for each list of words, as one run."""
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    return [subprocess.Popen(**local.command(i, len(words), 1, port, one) | {"cwd": root}) for i, one in enumerate(words)]
+
+
+def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, configs, tmp_path):
+    common = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    other = [*common[:3], str(tmp_path / "elsewhere"), "evaluate.every=0"]
+    processes = start(root, [common, [*other, "optimizer.learning_rate=0.5"]])
+    said = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2], said
+    for text in said:
+        assert "the hosts of this run do not agree" in text and "(process 1) has configuration" in text
+        assert "is another folder" in text and "step 1" not in text
+    assert not (tmp_path / "run" / "config.json").exists() and not list((tmp_path / "run").glob(".preflight*"))
+
+
+def test_differences_are_told_against_the_majority():
+    same = {"configuration": "a", "local devices": 4, "note": "n"}
+    said = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
+    assert preflight.differences(said) == []
+    said[2] |= {"local devices": 3, "note": "m"}
+    assert preflight.differences(said) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
+
+
+def test_a_process_that_never_speaks_is_named(monkeypatch):
+    import jax
+
+    class Client:
+        said = {"cloze/preflight/facts/0": json.dumps({"host": "here"})}
+
+        def key_value_set(self, key, value):
+            self.said[key] = value
+
+        def blocking_key_value_get(self, key, milliseconds):
+            if key not in self.said:
+                raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
+            return self.said[key]
+
+    monkeypatch.setattr(preflight, "_client", Client)
+    monkeypatch.setattr(jax, "process_count", lambda: 3)
+    with pytest.raises(ConfigError, match="process 1, 2 of 3 has not come as far as the others within 25 s"):
+        preflight._exchange("facts", {"host": "here"})
+
+
+def test_a_workdir_that_cannot_be_written_is_told_of_its_host(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert preflight._write_note(tmp_path / "file") is None
+    note = preflight._write_note(tmp_path / "run")
+    said = [{"host": "a (process 0)", "note": note}, {"host": "b (process 1)", "note": None}, {"host": "c (process 2)", "note": ".preflight-2"}]
+    first, second = preflight._unseen(tmp_path / "run", said)
+    assert first == f"b (process 1) cannot write to {tmp_path / 'run'}" and "is another folder on c (process 2)" in second
+
+
+# ---- `local` itself ----------------------------------------------------------
+
+
+def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_told(monkeypatch, capfd):
+    program = "import os, sys, time; i = int(os.environ['JAX_PROCESS_ID']); print('here', flush=True); i == 1 and sys.exit(7); time.sleep(60)"
+    real = local.command
+    monkeypatch.setattr(local, "command", lambda *args: real(*args) | {"args": [sys.executable, "-c", program]})
+    monkeypatch.setattr(local, "GRACE", 0.5)
+    began = time.monotonic()
+    assert local.run_all(3, 1, ["train"]) == 7
+    assert time.monotonic() - began < 20
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[1] here", "[2] here", "here"]
+
+
+@pytest.mark.parametrize("words", [["0", "train"], ["2"], ["--devices", "0", "2", "train"]])
+def test_local_says_what_is_wrong(capsys, words):
+    assert main(["local", *words]) == 2
+    assert "error: local" in capsys.readouterr().err
