@@ -8,6 +8,7 @@ The rows between the two `plans` marks of docs/pods.md are replaced; with --only
 
 import argparse
 import datetime
+import importlib.metadata
 import json
 import pathlib
 import re
@@ -34,15 +35,11 @@ PLANS = (
 )
 
 
-def command(config, topology, words, quick):
-    return ["plan", config, "--topology", topology, *words.split(), *(["--quick"] if quick else []), "--json"]
-
-
 def row(config, topology, words, facts):
     """A line of the table."""
     sizes, mesh = facts["bytes_per_chip"], " x ".join(str(size) for size in facts["mesh"].values())
     peak = f"{sizes['peak'] / GIB:.2f} of {sizes['limit'] / GIB:.1f}" if sizes["peak"] else "does not fit"
-    cells = [f"`{config}{' ' if words else ''}{words}`", f"{topology} ({facts['chips']})", mesh, peak, f"{facts['flops_per_step']:.3g}"]
+    cells = [label(config, words), f"{topology} ({facts['chips']})", mesh, peak, f"{facts['flops_per_step']:.3g}"]
     if facts["fits"]:
         roof = facts["roofline"]
         parts = " / ".join(f"{roof[name] * 1e3:.1f}" for name in ("matmul", "memory", "hidden", "exposed"))
@@ -54,34 +51,36 @@ def row(config, topology, words, facts):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="the plans of one configuration")
-    parser.add_argument("--quick", action="store_true", help="as `plan --quick`; says so in the page")
+    parser.add_argument("--only", help="the plans of one configuration; the other rows stay")
+    parser.add_argument("--quick", action="store_true", help="as `plan --quick`; the page says so")
     args = parser.parse_args()
     text = PAGE.read_text()
     kept = re.search(rf"{re.escape(BEGIN)}(.*){re.escape(END)}", text, re.S)
     if not kept:
         raise SystemExit(f"{PAGE}: the marks {BEGIN} and {END} are not there")
-    old = {key: line for line in kept[1].splitlines() if (key := tuple(cell.strip() for cell in line.split("|")[1:3])) and line.startswith("| `")}
     lines = []
     for config, topology, words in PLANS:
-        key = (f"`{config}{' ' if words else ''}{words}`", None)
-        before = next((line for (first, second), line in old.items() if first == key[0] and second.startswith(topology)), None)
+        start = f"| {label(config, words)} | {topology} ("
         if args.only and args.only != config:
-            lines += [before] if before else []
+            lines += [line for line in kept[1].splitlines() if line.startswith(start)]
             continue
-        words_of = command(config, topology, words, args.quick)
-        print("python -m pretrain", shlex.join(words_of), flush=True)
-        done = subprocess.run([sys.executable, "-m", "pretrain", *words_of], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        given = ["plan", config, "--topology", topology, *words.split(), *(["--quick"] if args.quick else []), "--json"]
+        print("python -m pretrain", shlex.join(given), flush=True)
+        done = subprocess.run([sys.executable, "-m", "pretrain", *given], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
         lines.append(row(config, topology, words, json.loads(done.stdout)))
         print(lines[-1], flush=True)
     head = [
-        f"`python benchmarks/plans.py{' --quick' if args.quick else ''}`, last on {datetime.date.today()}; libtpu 0.0.42 on a CPU.",
+        f"`python benchmarks/plans.py{' --quick' if args.quick else ''}`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU.",
         "",
         "| configuration | slice (chips) | data x fsdp x model | GiB a chip at the peak | FLOPs a step | ms a step, at least | "
         "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     PAGE.write_text(text.replace(kept[0], "\n".join([BEGIN, "", *head, *lines, "", END])))
+
+
+def label(config, words):
+    return f"`{config}{' ' if words else ''}{words}`"
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ class AdamW:
 
     The rate climbs linearly to `learning_rate` over `warmup` steps, then falls linearly to `final` times that at the
     run's last step. Biases and norms are not decayed. Gradients are clipped to the global norm `clip`; 0 leaves them.
+    With `relative` each parameter's update is multiplied by its root mean square (at least 1e-3), as Adafactor's is: what T5
+    needs, whose parameters begin between 0.008 and 1 in size. The rate is then a relative one, such as 0.01.
     """
 
     learning_rate: float = 1e-4
@@ -39,6 +41,7 @@ class AdamW:
     beta2: float = 0.999
     epsilon: float = 1e-6
     clip: float = 1.0
+    relative: bool = False
 
     def __post_init__(self):
         at_least(self, 0, "learning_rate", "warmup", "final", "weight_decay", "beta1", "beta2", "epsilon", "clip")

@@ -34,10 +34,18 @@ def make_optimizer(config, steps):
     rate = schedule(config, steps)
     if isinstance(config, AdamW):
         clip = optax.clip_by_global_norm(config.clip) if config.clip else optax.identity()
-        adam = optax.adamw(
-            rate, config.beta1, config.beta2, config.epsilon, weight_decay=config.weight_decay, mask=decayed
+        if not config.relative:
+            adam = optax.adamw(
+                rate, config.beta1, config.beta2, config.epsilon, weight_decay=config.weight_decay, mask=decayed
+            )
+            return optax.chain(clip, adam)
+        return optax.chain(
+            clip,
+            optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
+            optax.scale_by_param_block_rms(),
+            optax.add_decayed_weights(config.weight_decay, decayed),
+            optax.scale_by_learning_rate(rate),
         )
-        return optax.chain(clip, adam)
     return optax.adafactor(rate, clipping_threshold=config.clip)
 
 

@@ -50,13 +50,15 @@ def test_neither_biases_nor_norms_nor_relative_positions_decay():
     }
 
 
-@pytest.mark.parametrize("clip", [1.0, 0.0])
-def test_adamw_is_its_formula(clip):
+@pytest.mark.parametrize(("clip", "relative"), [(1.0, False), (0.0, False), (1.0, True)])
+def test_adamw_is_its_formula(clip, relative):
     """Two updates by numpy, from Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm.
+
+    Relative: each update times its parameter's root mean square (Shazeer and Stern 2018, section 8).
 
     Only the first gradient is long enough to be clipped: Adam does not see a factor that all gradients share.
     """
-    config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=clip)
+    config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=clip, relative=relative)
     optimizer = make_optimizer(config, 10)
     params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([0.5])}
     state, w, b, m, v = optimizer.init(params), np.array([1.0, -2.0]), np.array([0.5]), np.zeros(3), np.zeros(3)
@@ -69,6 +71,7 @@ def test_adamw_is_its_formula(clip):
         m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
         step = (m / (1 - 0.9 ** (n + 1))) / (np.sqrt(v / (1 - 0.999 ** (n + 1))) + 1e-6)
         rate = 0.1 * (10 - n) / 10
-        w, b = w - rate * (step[:2] + 0.01 * w), b - rate * step[2:]
+        sizes = [max(np.sqrt((x * x).mean()), 1e-3) if relative else 1.0 for x in (w, b)]
+        w, b = w - rate * (sizes[0] * step[:2] + 0.01 * w), b - rate * sizes[1] * step[2:]
     np.testing.assert_allclose(params["kernel"], w, rtol=1e-5)
     np.testing.assert_allclose(params["bias"], b, rtol=1e-5)

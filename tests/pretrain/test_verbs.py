@@ -18,7 +18,8 @@ def strict():
 
 @pytest.mark.parametrize(
     ("name", "parameters"),
-    [("bert_base", 110_106_428), ("t5_small", 60_506_624), ("t5_base", 222_903_552), ("t5_v1_1_base", 247_577_856)],
+    [("bert_base", 110_106_428), ("t5_small", 60_506_624), ("t5_base", 222_903_552), ("t5_v1_1_base", 247_577_856)]
+    + [("t5_large", 737_668_096), ("t5_3b", 2_851_598_336), ("t5_11b", 11_307_321_344)],
 )
 def test_describe_gives_the_published_sizes(name, parameters, capsys):
     assert main(["describe", name, "--json"]) == 0
