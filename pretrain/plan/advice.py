@@ -62,15 +62,13 @@ def search(run, machine, say: Callable[[str], None], quick: bool = False, best: 
 
 def variants(run, devices) -> Iterator[list[str]]:
     """The words of each candidate."""
-    seen = set()
     models = [model for model in (1, 2, 4, 8) if devices % model == 0 and model <= max(4, devices // 8) and run.model.heads % model == 0]
     for model, microbatches, remat in itertools.product(models, (1, 2, 4), (False, True)):
         rest = devices // model
-        for fsdp in {1, 2 ** (int(math.log2(rest)) // 2), rest}:
+        for fsdp in sorted({1, 2 ** (int(math.log2(rest)) // 2), rest}):
             mesh = (rest // fsdp, fsdp, model) if rest % fsdp == 0 else None
-            if mesh is None or (mesh, microbatches, remat) in seen or run.data.batch_size % (microbatches * rest):
+            if mesh is None or run.data.batch_size % (microbatches * rest):
                 continue
-            seen.add((mesh, microbatches, remat))
             yield [
                 *(f"mesh.{field.name}={size}" for field, size in zip(dataclasses.fields(Mesh), mesh)),
                 f"train.microbatches={microbatches}",

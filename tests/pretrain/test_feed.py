@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pretrain.config import Mesh
-from pretrain.feed import local_rows, place
+from pretrain.feed import feed, local_rows, place
 from pretrain.sharding import batch_sharding, make_mesh
 
 
@@ -45,3 +45,31 @@ def test_a_process_builds_only_the_rows_of_its_devices(monkeypatch, sizes, held,
     devices = set(mesh.devices.reshape(-1)[held])
     monkeypatch.setattr("pretrain.feed.batch_sharding", lambda mesh: Half(batch_sharding(mesh), devices))
     assert local_rows(mesh, 16) == intervals
+
+
+class Numbered:
+    """A stream whose rows are numbered through: step 3 of 16 rows holds 48 ... 63."""
+
+    class data:
+        batch_size = 16
+
+    def batches(self, start, lo, hi):
+        step = start
+        while True:
+            yield {"row": np.arange(16 * step + lo, 16 * step + hi)}
+            step += 1
+
+
+@pytest.mark.parametrize("ahead", [0, 2, 9])
+def test_every_step_is_fed_once_and_in_order(ahead):
+    seen = [(step, jax.device_get(batch["row"]).tolist()) for step, batch in feed(Numbered(), make_mesh(Mesh(2, 4, 1)), 3, 8, ahead)]
+    assert seen == [(step, list(range(16 * step, 16 * step + 16))) for step in range(3, 8)]
+
+
+def test_a_feed_asks_for_its_own_rows(monkeypatch):
+    asked = []
+    monkeypatch.setattr("pretrain.feed.local_rows", lambda mesh, size: [(4, 8), (12, 16)])
+    monkeypatch.setattr("pretrain.feed.place", lambda parts, intervals, size, mesh: [part["row"].tolist() for part in parts])
+    monkeypatch.setattr(Numbered, "batches", lambda self, start, lo, hi: asked.append((start, lo, hi)) or iter([{"row": np.arange(lo, hi)}] * 9))
+    assert list(feed(Numbered(), None, 5, 6)) == [(5, [[4, 5, 6, 7], [12, 13, 14, 15]])]
+    assert asked == [(5, 4, 8), (5, 12, 16)]
