@@ -1,6 +1,6 @@
 """What a run learned, beside the best that a model without context can do.
 
-    python benchmarks/proof.py runs/bert_mini [--batches 500]
+    python benchmarks/proof.py runs/bert_mini [--batches 500] [--note TEXT]
 
 The baseline knows how often each target occurs (counted on `--batches` training batches, one added to each count) and nothing else: it
 always guesses the commonest, and its loss is the cross-entropy of those frequencies. Model and baseline are scored on the same held-out
@@ -25,7 +25,7 @@ from data.pipeline import Stream  # noqa: E402
 from data.store import Store  # noqa: E402
 from pretrain import metrics  # noqa: E402
 from pretrain.checkpoint import read_run  # noqa: E402
-from pretrain.report import report  # noqa: E402
+from pretrain.report import CURVES, report  # noqa: E402
 from pretrain.verbs.evaluate import evaluate  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -53,6 +53,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--batches", type=int, default=500)
+    parser.add_argument("--note", default="", help="what the workdir does not know: other commands that made it, what else ran meanwhile")
     args = parser.parse_args()
     run = read_run(args.workdir)
     store = Store.open(run.data.store)
@@ -68,7 +69,7 @@ def main():
 
 `python -m pretrain train {args.workdir.name} --workdir {args.workdir}`: {step:,} steps, {tokens / 1e6:.1f} M tokens, {seconds / 60:.0f} minutes
 of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). Held-out part: {scores["rows"]:,} rows,
-{scores["targets"]:,.0f} targets.
+{scores["targets"]:,.0f} targets. {args.note}
 
 | held out | loss (nats) | perplexity | accuracy |
 |---|---|---|---|
@@ -82,7 +83,7 @@ of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} to
     path.parent.mkdir(exist_ok=True)
     with open(path, "a") as file:
         file.write(text if path.stat().st_size else f"# What {args.workdir.name} learned\n{text}")
-    report([args.workdir], RESULTS / args.workdir.name)
+    report([args.workdir], RESULTS / args.workdir.name, CURVES[:2])
     print(text)
 
 

@@ -14,8 +14,8 @@ CURVES = (
 )
 
 
-def report(workdirs, output=None):
-    """Draw each curve of CURVES for the runs in `workdirs`; returns the paths of the pictures.
+def report(workdirs, output=None, curves=CURVES):
+    """Draw each of `curves` for the runs in `workdirs`; returns the paths of the pictures.
 
     Raises FileNotFoundError where a workdir has no metrics, and ModuleNotFoundError's remedy as ValueError without matplotlib.
     """
@@ -35,7 +35,7 @@ def report(workdirs, output=None):
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, label, key, heldout in CURVES:
+    for name, label, key, heldout in curves:
         figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
         for number, (title, rows) in enumerate(runs.items()):
             color = f"C{number}"
