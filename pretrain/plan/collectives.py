@@ -91,8 +91,9 @@ def _read(module, computation, one, kind, mesh):
 def _group(attributes, devices, kind):
     """The devices of the first group, by their place in the program's order of devices."""
     if kind == "collective-permute":
-        pairs = re.search(r"source_target_pairs=\{\{(\d+),(\d+)\}", attributes)
-        return [int(pairs[1]), int(pairs[2])] if pairs else []
+        listed = re.search(r"source_target_pairs=\{(\{[\d,{}]*\})\}", attributes)
+        pairs = re.findall(r"\{(\d+),(\d+)\}", listed[1]) if listed else []
+        return next(([int(source), int(target)] for source, target in pairs if source != target), [])
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
         return [int(device) for device in listed[1].split(",")]
     if named := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? \{([^}]*)\}", attributes):

@@ -155,6 +155,13 @@ def test_every_way_to_write_a_group(written, group):
     assert _group(f"channel_id=1, {written}, dimensions={{0}}", 8, "all-gather") == group
 
 
+def test_the_pair_of_a_shift_is_one_that_moves():
+    from pretrain.plan.collectives import _group
+
+    assert _group("channel_id=1, source_target_pairs={{0,0},{1,4},{4,1}}, x={}", 8, "collective-permute") == [1, 4]
+    assert _group("source_target_pairs={{0,0},{1,1}}", 8, "collective-permute") == []
+
+
 def test_a_shift_is_a_pair(mesh):
     def shifted(x):
         return jax.shard_map(lambda x: jax.lax.ppermute(x, "model", [(i, (i + 1) % 4) for i in range(4)]), mesh=mesh, in_specs=P(None, "model"), out_specs=P(None, "model"))(x)
