@@ -1,10 +1,13 @@
-"""BERT-mini (Turc et al. 2019: 4 layers, width 256) on 28 authors' books, 10 million tokens, phase 1 of 2: rows of 16. Not yet run to its end.
+"""BERT-mini (Turc et al. 2019: 4 layers, width 256) on 28 authors' books, 10 million tokens, phase 1 of 2: rows of 16.
 
     python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192
     python -m pretrain train bert_mini --workdir runs/bert_mini
 
 Then bert_mini_64 in the same workdir. Short rows come first because a small BERT learns the order of words from them: on rows of 128
 it still knew no more than which words occur together when it had seen nine times as many (LOG.md).
+
+On one core of an AMD EPYC, 2026-11-21: 5,000 steps in 35 minutes, held out 4.33 nats and 29.1 % of the masked words. The commonest
+word alone would be 5.3 %. benchmarks/results/bert_mini.md has the curves.
 """
 
 from data.config import Data

