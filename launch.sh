@@ -58,7 +58,7 @@ first_run() {
   say "4/5 A folder that transformers opens: AutoModelForMaskedLM.from_pretrained('runs/bert_tiny_hf')"
   cloze export --workdir runs/bert_tiny --output runs/bert_tiny_hf --overwrite
   say "5/5 A filled mask"
-  cloze predict --workdir runs/bert_tiny "Return a new [MASK] object." "If the file does not [MASK], an error is raised."
+  cloze predict --workdir runs/bert_tiny "Return the [MASK] of the string." "If the file does not [MASK], an error is raised."
   say "Done in $((SECONDS - began)) s. Next: ./launch.sh report --workdir runs/bert_tiny, or ./launch.sh --help"
 }
 
