@@ -166,6 +166,8 @@ def override(run, words):
         if not equals or not path:
             raise ConfigError(f"{word!r} is not of the form path=value, for example train.steps=100")
         run = replace(run, path.split("."), text, path)
+    if (run.mesh.data, run.mesh.fsdp, run.mesh.model).count(-1) > 1:  # words come one by one, so only now
+        raise ConfigError(f"mesh data={run.mesh.data} x fsdp={run.mesh.fsdp} x model={run.mesh.model}: only one of them may be -1")
     return run
 
 
