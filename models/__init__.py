@@ -11,15 +11,15 @@ MODELS = {
 }
 
 
-def build(config, constrain=None):
+def build(config, **parts):
     """The Linen module of a model's configuration.
 
-    constrain: a function that is applied to the activations [B, L, D] at the top of each layer; none unless given.
+    parts: what a trainer may put in the place of a model's own: `constrain`, applied to the activations [B, L, D] at the
+    top of each layer, and `attend`, a kernel of `models.layers.attention.attend`'s signature.
     Raises ValueError when no model has a configuration of that type.
     """
     if type(config) not in MODELS:
         known = ", ".join(kind.__name__ for kind in MODELS)
         raise ValueError(f"no model is configured by a {type(config).__name__}; models/__init__.py knows {known}")
     module, name = MODELS[type(config)]
-    kind = getattr(importlib.import_module(module), name)
-    return kind(config, constrain) if constrain else kind(config)
+    return getattr(importlib.import_module(module), name)(config, **parts)

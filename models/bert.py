@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from models.config import BertConfig
-from models.layers.attention import Attention, padding_mask
+from models.layers.attention import Attention, attend
 from models.layers.linear import Dense, Embed
+from models.layers.masks import padding_mask
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
 from models.layers.stack import Stack, unchanged
@@ -51,12 +52,13 @@ class Bert(nn.Module):
 
     config: BertConfig
     constrain: Callable = unchanged
+    attend: Callable = attend
 
     def setup(self):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, c.heads, dropout=partial(nn.Dropout, c.attention_dropout)),
+            attention=partial(Attention, c.heads, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend),
             mlp=partial(Mlp, c.mlp, act=gelu),
             norm=partial(LayerNorm, c.epsilon),
             dropout=partial(nn.Dropout, c.dropout),
@@ -94,17 +96,27 @@ class BertForPretraining(nn.Module):
 
     config: BertConfig
     constrain: Callable = unchanged
+    attend: Callable = attend
 
     def setup(self):
-        self.bert = Bert(self.config, self.constrain)
+        self.bert = Bert(self.config, self.constrain, self.attend)
         self.word = WordHead(self.config)
         self.next = Dense(2)
 
     def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
+        x_BPD, next_BC = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, train)
+        return self.logits(x_BPD), next_BC
+
+    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
+        """What `logits` reads to tell the words [B, P, D], and the logits [B, 2] of the pair."""
         x_BLD, pooled_BD = self.bert(tokens_BL, valid_BL, segments_BL, train)
         if positions_BP is not None:  # before the vocabulary, which is the costliest product of a small model
             x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
-        return self.word(x_BLD, self.bert.embeddings.words), self.next(pooled_BD).astype(jnp.float32)
+        return x_BLD, self.next(pooled_BD).astype(jnp.float32)
+
+    def logits(self, x_BPD):
+        """Scores of every word, float32 [B, P, V]."""
+        return self.word(x_BPD, self.bert.embeddings.words)
 
     def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False):
         """The last layer's hidden states [B, L, D] and the pooled first one [B, D]."""

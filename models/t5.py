@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.config import T5Config
-from models.layers.attention import Attention, attend, causal_mask, padding_mask
+from models.layers.attention import Attention, attend
 from models.layers.linear import FAN_IN, Dense, Embed
+from models.layers.masks import causal_mask, padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
 from models.layers.norms import RMSNorm
 from models.layers.stack import Stack, unchanged
@@ -80,6 +81,7 @@ class T5(nn.Module):
 
     config: T5Config
     constrain: Callable = unchanged
+    attend: Callable = attend
 
     def setup(self):
         c = self.config
@@ -93,7 +95,7 @@ class T5(nn.Module):
             kernel_init=FAN_IN,
             query_init=nn.initializers.variance_scaling(1 / c.head_width, "fan_in", "normal"),
             dropout=dropout,
-            core=partial(attend, scale=1.0),
+            core=partial(self.attend, scale=1.0),
         )
         mlp = partial(GatedMlp, act=gelu_tanh) if c.gated else partial(Mlp, act=nn.relu)
         mlp = partial(mlp, c.mlp, use_bias=False, kernel_init=FAN_IN, dropout=dropout)
@@ -112,8 +114,12 @@ class T5(nn.Module):
             self.head = Dense(c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32)
 
     def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
+        return self.logits(self.states(inputs_BM, inputs_valid_BM, targets_BL, train))
+
+    def states(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
+        """What `logits` reads to tell each of the targets: [B, L, D]."""
         memory_BMD = self.encode(inputs_BM, inputs_valid_BM, train)
-        return self.logits(self.decode(memory_BMD, inputs_valid_BM, shift_right(targets_BL), train))
+        return self.decode(memory_BMD, inputs_valid_BM, shift_right(targets_BL), train)
 
     def encode(self, inputs_BM, inputs_valid_BM, train=False):
         """What the decoder reads: [B, M, D]."""
@@ -129,7 +135,7 @@ class T5(nn.Module):
         L = tokens_BL.shape[1]
         read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(inputs_valid_BM)}
         y = drop(self.words(tokens_BL))
-        y = self.decoder(y, train, **read, mask=causal_mask(L), bias=self.decoder_bias(L, L))
+        y = self.decoder(y, train, **read, mask=causal_mask(), bias=self.decoder_bias(L, L))
         return drop(self.decoder_norm(y))
 
     def logits(self, y_BLD):

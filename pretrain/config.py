@@ -89,16 +89,26 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Mesh:
-    """Devices along each axis; one -1 takes what is left. Batch over data and fsdp, parameters over fsdp and model."""
+    """Devices along each axis; one -1 takes what is left. Rows over data and fsdp, parameters over fsdp and model.
+
+    Between blocks the positions of a row lie over `sequence`: for rows so long that one does not fit on a device.
+    """
 
     data: int = -1
     fsdp: int = 1
     model: int = 1
+    sequence: int = 1
 
     def __post_init__(self):
-        sizes = (self.data, self.fsdp, self.model)
-        if any(size < 1 and size != -1 for size in sizes):  # that only one is -1 is checked when all words have been applied
-            raise ConfigError(f"mesh: {sizes} (data, fsdp, model): each is at least 1, and one of them may be -1")
+        if any(size < 1 and size != -1 for size in self.sizes):  # that only one is -1 is checked when all words have been applied
+            raise ConfigError(f"mesh: {self}: each is at least 1, and one of them may be -1")
+
+    @property
+    def sizes(self):
+        return self.data, self.fsdp, self.model, self.sequence
+
+    def __str__(self):
+        return " x ".join(f"{field.name}={getattr(self, field.name)}" for field in dataclasses.fields(self))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,8 +176,8 @@ def override(run, words):
         if not equals or not path:
             raise ConfigError(f"{word!r} is not of the form path=value, for example train.steps=100")
         run = replace(run, path.split("."), text, path)
-    if (run.mesh.data, run.mesh.fsdp, run.mesh.model).count(-1) > 1:  # words come one by one, so only now
-        raise ConfigError(f"mesh data={run.mesh.data} x fsdp={run.mesh.fsdp} x model={run.mesh.model}: only one of them may be -1")
+    if run.mesh.sizes.count(-1) > 1:  # words come one by one, so only now
+        raise ConfigError(f"mesh {run.mesh}: only one of them may be -1")
     return run
 
 

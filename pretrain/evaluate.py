@@ -5,13 +5,13 @@ import math
 import jax
 
 from pretrain.feed import feed_evaluation
-from pretrain.sharding import replicated
+from pretrain.sharding import gathered, replicated
 from pretrain.step import make_evaluation
 
 
 def make_score(model, loss, mesh, *, compute):
     """`(params, batch) -> ({name: sum}, {name: weight})`, jitted for a mesh."""
-    return jax.jit(make_evaluation(model, loss, compute=compute), out_shardings=replicated(mesh))
+    return jax.jit(make_evaluation(model, loss, compute=compute, gather=gathered(mesh)), out_shardings=replicated(mesh))
 
 
 def make_evaluator(model, loss, mesh, *, compute):

@@ -42,13 +42,13 @@ def _of_equation(equation):
 
 
 def of_step(run):
-    """The matmul FLOPs that one training step of a run needs; what is only computed again (remat) is not counted."""
+    """The matmul FLOPs that one training step of a run needs; what is only computed again (remat, parts of the targets) is not counted."""
     model = build(dataclasses.replace(run.model, remat=False))
     optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
     shapes = batches.shapes(run.data.objective, run.data.batch_size)
     batch = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in shapes.items()}
     state = jax.eval_shape(partial(init_state, model, run.data.objective, optimizer, run.train.seed))
-    step = make_step(model, LOSSES[run.data.objective.name], optimizer, rate, seed=run.train.seed)
+    step = make_step(model, LOSSES[run.data.objective.name], optimizer, rate, seed=run.train.seed, scores=math.inf)
     return count(jax.make_jaxpr(step)(state, batch))
 
 

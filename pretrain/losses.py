@@ -1,23 +1,29 @@
 """What each objective's batch is worth: sums over targets, and the weights that they are divided by, once, at the end.
 
-B batch   P masked positions of a row   T target length   V vocab   C classes
+B batch   P masked positions of a row   T target length   D width   V vocab   C classes
 
 A mean of means over micro-batches or devices would weigh rows by how few targets they have. So nothing here divides: sums add up
 over micro-batches, devices and evaluation batches alike, in float32.
 """
 
+import math
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+# Scores that one row of a batch may have at once. Beyond that its targets are scored in parts: GPT-2's 1,024 x 50,257 in 25 of them.
+SCORES = 1 << 21
 
 
 class Loss(NamedTuple):
     """The training side of one objective.
 
     arguments: batch -> the positional arguments of the model
-    score:     (what the model returned, batch) -> {name: float32 sum over the batch's targets}
+    score:     (what the model's `states` returned, scorer, batch) -> {name: float32 sum over the batch's targets}, where
+               scorer(y_BTD, targets_BT, weights_BT) is the `cross_entropy` of the model's `logits`
     weights:   the name of a sum -> the batch key whose sum it is divided by
     terms:     the names whose means add up to the loss; the others are metrics
     tokens:    the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
@@ -34,6 +40,26 @@ class Loss(NamedTuple):
         sums = {key: batch[key].sum(dtype=jnp.float32) for key in set(self.weights.values())}
         return {name: sums[key] for name, key in self.weights.items()}
 
+    def sums(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, **kw):
+        """{name: float32 sum}, computed in the type `compute`; kw: what the model takes besides (train, rngs).
+
+        scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
+        spreads parameters brings them together: once, not for each part of the targets. Gradients add up over the parts in float32.
+        """
+        lean = cast(params, compute)
+        states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
+        wide = cast(gather(lean), "float32")
+
+        def logits(y_BTD):
+            return model.apply({"params": cast(wide, compute)}, y_BTD, method="logits")
+
+        return self.score(states, partial(vocabulary_loss, logits, scores=scores), batch)
+
+
+def cast(params, compute):
+    """Parameters in the compute type: the one place where precision is chosen. Gradients flow back in float32."""
+    return jax.tree.map(lambda leaf: leaf.astype(compute), params)
+
 
 def cross_entropy(logits_V, targets, weights):
     """(sum of -log p(target), number of targets that are the likeliest), both weighted, over any leading dimensions; float32."""
@@ -44,24 +70,51 @@ def cross_entropy(logits_V, targets, weights):
     return nats.sum(), hits.sum()
 
 
-def masked_lm(outputs, batch):
+def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES):
+    """`cross_entropy` of `logits(y_BTD)` [B, T, V], of which a row never holds more than about `scores` at once.
+
+    The parts are scored one after the other, and again for their gradients. Each takes every n-th position, so that positions which
+    lie spread over devices stay where they are.
+    """
+    B, T, _ = y_BTD.shape
+    V = jax.eval_shape(logits, y_BTD[:, :1]).shape[-1]
+    n = min(math.ceil(T * V / scores), T)
+    if n <= 1:
+        return cross_entropy(logits(y_BTD), targets_BT, weights_BT)
+    filled = -(-T // n) * n
+
+    def dealt(x):
+        x = jnp.pad(x, ((0, 0), (0, filled - T), *((0, 0),) * (x.ndim - 2)))  # filled up with weights of 0
+        return jnp.moveaxis(x.reshape(B, filled // n, n, *x.shape[2:]), 2, 0)
+
+    @jax.checkpoint
+    def part(y, targets, weights):
+        return cross_entropy(logits(y), targets, weights)
+
+    def add(total, xs):
+        return jax.tree.map(jnp.add, total, part(*xs)), None
+
+    zero = jnp.zeros((), jnp.float32)
+    return jax.lax.scan(add, (zero, zero), (dealt(y_BTD), dealt(targets_BT), dealt(weights_BT)))[0]
+
+
+def words(name, y_BTD, scorer, batch):
+    """The two sums of an objective whose targets are words."""
+    nats, hits = scorer(y_BTD, batch["targets"], batch["weights"])
+    return {name: nats, f"{name}_accuracy": hits}
+
+
+def masked_lm(states, scorer, batch):
     """The masked words (Devlin et al. 2018, section 3.1, task 1)."""
-    logits_BPV, _ = outputs
-    nats, hits = cross_entropy(logits_BPV, batch["targets"], batch["weights"])
-    return {"masked_lm": nats, "masked_lm_accuracy": hits}
+    x_BPD, _ = states
+    return words("masked_lm", x_BPD, scorer, batch)
 
 
-def sentence_pair(outputs, batch):
+def sentence_pair(states, scorer, batch):
     """The masked words, and whether B follows A (task 2)."""
-    _, next_BC = outputs
+    _, next_BC = states
     nats, hits = cross_entropy(next_BC, batch["next_sentence"], batch["next_weights"])
-    return masked_lm(outputs, batch) | {"next_sentence": nats, "next_sentence_accuracy": hits}
-
-
-def span_corruption(logits_BTV, batch):
-    """The dropped spans, each behind its sentinel (Raffel et al. 2019, section 3.1.4)."""
-    nats, hits = cross_entropy(logits_BTV, batch["targets"], batch["weights"])
-    return {"span_corruption": nats, "span_corruption_accuracy": hits}
+    return masked_lm(states, scorer, batch) | {"next_sentence": nats, "next_sentence_accuracy": hits}
 
 
 LOSSES = {
@@ -86,7 +139,7 @@ LOSSES = {
     ),
     "span_corruption": Loss(
         arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
-        score=span_corruption,
+        score=partial(words, "span_corruption"),  # the dropped spans, each behind its sentinel (Raffel et al. 2019, section 3.1.4)
         weights={"span_corruption": "weights", "span_corruption_accuracy": "weights"},
         terms=("span_corruption",),
         tokens=("inputs_valid", "weights"),

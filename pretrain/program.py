@@ -11,9 +11,10 @@ import jax
 from data import batches
 from models import build
 from pretrain.evaluate import make_score
+from pretrain.kernels import make_attend
 from pretrain.losses import LOSSES, Loss
 from pretrain.optim import make_optimizer, schedule
-from pretrain.sharding import batch_sharding, constrain, replicated, shardings
+from pretrain.sharding import batch_sharding, constrain, gathered, replicated, shardings
 from pretrain.state import State, init_state
 from pretrain.step import make_step
 from pretrain.typed import ConfigError
@@ -22,7 +23,8 @@ from pretrain.typed import ConfigError
 class Program(NamedTuple):
     """`init()`, `update(state, batch)` and `score(params, batch)` are jitted for a mesh; nothing is compiled before it is called.
 
-    abstract: a `State` of shapes; placed: a `State` of shardings; batch: the shapes of a global batch, with their sharding.
+    abstract: a `State` of shapes; placed: a `State` of shardings; batch: the shapes of a global batch, with their sharding; attention:
+    which kernels `update` and `score` use, and why not others, as lines that are added when they are traced.
     """
 
     model: Any
@@ -33,6 +35,7 @@ class Program(NamedTuple):
     init: Any
     update: Any
     score: Any
+    attention: list[str]
 
     def state(self):
         """The shapes of a state, each with its sharding: what `update.lower` takes in place of arrays."""
@@ -42,14 +45,22 @@ class Program(NamedTuple):
 def make_program(run, mesh):
     """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory."""
     loss = LOSSES[run.data.objective.name]
-    model = build(run.model, constrain=constrain(mesh))
+    attention = []
+    model = build(run.model, **parts(mesh, attention))
     optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)
     rows = batch_sharding(mesh)
     step = make_step(
-        model, loss, optimizer, rate, seed=run.train.seed, microbatches=run.train.microbatches, compute=run.train.compute
+        model,
+        loss,
+        optimizer,
+        rate,
+        seed=run.train.seed,
+        microbatches=run.train.microbatches,
+        compute=run.train.compute,
+        gather=gathered(mesh),
     )
     shapes = batches.shapes(run.data.objective, run.data.batch_size).items()
     return Program(
@@ -61,7 +72,19 @@ def make_program(run, mesh):
         init=jax.jit(init, out_shardings=placed),
         update=jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0),
         score=make_score(model, loss, mesh, compute=run.train.compute),
+        attention=attention,
     )
+
+
+def parts(mesh, attention):
+    """What a trainer puts into a model for a mesh: see `models.build`. attention: a list that is told which kernels were chosen."""
+
+    def note(kernel, reason):
+        line = f"{kernel}: {reason}" if reason else kernel
+        if line not in attention:
+            attention.append(line)
+
+    return {"constrain": constrain(mesh), "attend": make_attend(mesh, note)}
 
 
 def check_batch(run, mesh):

@@ -12,11 +12,12 @@ from jax.experimental import mesh_utils
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-AXES = ("data", "fsdp", "model")
+AXES = ("data", "fsdp", "sequence", "model")
 
 # fsdp is the major one: with P(("data", "fsdp")) XLA's partitioner (jaxlib 0.7 to 0.10 at least, on CPU) computes gradients that are
 # 60 to 120 % off on a 2x2x2 mesh, under a loss that is exact. tests/pretrain/test_step.py compares parameters for this reason.
 BATCH = P(("fsdp", "data"))
+ACTIVATIONS = P(("fsdp", "data"), "sequence")
 
 AXES_OF = {"vocab": "model", "heads": "model", "mlp": "model", "embed": "fsdp", None: None}
 
@@ -49,15 +50,14 @@ def make_mesh(mesh, devices=None):
     Raises ValueError when the sizes do not multiply to the number of devices, or more than one is -1.
     """
     devices = jax.devices() if devices is None else devices
-    sizes = [mesh.data, mesh.fsdp, mesh.model]
+    sizes = [getattr(mesh, axis) for axis in AXES]
     if sizes.count(-1) > 1:
-        raise ValueError(f"mesh data={mesh.data} x fsdp={mesh.fsdp} x model={mesh.model}: only one of them may be -1, and takes what is left")
+        raise ValueError(f"mesh {mesh}: only one of them may be -1, and takes what is left")
     known = int(np.prod([size for size in sizes if size != -1]))
     if -1 in sizes and len(devices) % known == 0:
         sizes[sizes.index(-1)] = len(devices) // known
     if int(np.prod(sizes)) != len(devices):
-        shape = " x ".join(f"{axis}={size}" for axis, size in zip(AXES, (mesh.data, mesh.fsdp, mesh.model)))
-        raise ValueError(f"mesh {shape} does not cover {len(devices)} devices; -1 on one axis takes what is left")
+        raise ValueError(f"mesh {mesh} does not cover {len(devices)} devices; -1 on one axis takes what is left")
     # Auto, explicitly: with Explicit axes, jax.make_mesh's default, the gather of an embedding fails.
     types = (AxisType.Auto,) * len(AXES)
     slices = len({slice_of(device) for device in devices})
@@ -66,7 +66,7 @@ def make_mesh(mesh, devices=None):
     if sizes[0] % slices:
         raise ValueError(f"mesh.data={sizes[0]} on {slices} slices: it must be a multiple, so that only `data` crosses the slower network between them")
     within = (sizes[0] // slices, *sizes[1:])
-    placed = mesh_utils.create_hybrid_device_mesh(within, (slices, 1, 1), devices=devices, allow_split_physical_axes=True)
+    placed = mesh_utils.create_hybrid_device_mesh(within, (slices, 1, 1, 1), devices=devices, allow_split_physical_axes=True)
     return jax.sharding.Mesh(placed, AXES, axis_types=types)
 
 
@@ -85,12 +85,26 @@ def replicated(mesh):
 
 
 def constrain(mesh):
-    """The function that models apply to activations, once a block: rows split as the batch is, features whole.
+    """The function that models apply to activations, once a block: rows split as the batch is, their positions over `sequence`.
 
     Without it XLA may prefer to split features and to repeat rows, which cost BERT-large ten times the memory.
     """
-    sharding = batch_sharding(mesh)
-    return lambda x: jax.lax.with_sharding_constraint(x, sharding)
+    whole, split = batch_sharding(mesh), NamedSharding(mesh, ACTIVATIONS)
+    return lambda x: jax.lax.with_sharding_constraint(x, split if x.shape[1] % mesh.shape["sequence"] == 0 else whole)
+
+
+def gathered(mesh):
+    """A function of a tree of parameters that brings together what is split over `fsdp`, and leaves the split over `model`."""
+
+    def gather(params):
+        if mesh.shape["fsdp"] == 1:
+            return params
+        return jax.tree_util.tree_map_with_path(lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, together(keys, leaf)), params)
+
+    def together(keys, leaf):
+        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in spec(path_of(keys), leaf.shape, mesh))))
+
+    return gather
 
 
 def path_of(keys):

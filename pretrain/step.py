@@ -5,27 +5,20 @@ import jax.numpy as jnp
 import optax
 
 
-def cast(params, compute):
-    """Parameters in the compute type: the one place where precision is chosen. Gradients flow back in float32."""
-    return jax.tree.map(lambda leaf: leaf.astype(compute), params)
-
-
-def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, compute="bfloat16"):
+def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, **how):
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
-    model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics.
+    model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics; how:
+    what `Loss.sums` takes (compute, gather, scores).
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
     """
-    compute = jnp.dtype(compute)
 
     def part(params, batch, totals, key):
         """(gradients, sums) of one micro-batch's share of the loss."""
 
         def objective(params):
-            variables = {"params": cast(params, compute)}
-            outputs = model.apply(variables, *loss.arguments(batch), train=True, rngs={"dropout": key})
-            sums = loss.score(outputs, batch)
+            sums = loss.sums(model, params, batch, train=True, rngs={"dropout": key}, **how)
             return sum(sums[name] / totals[name] for name in loss.terms), sums
 
         return jax.grad(objective, has_aux=True)(params)
@@ -66,12 +59,10 @@ def accumulate(part, params, batch, totals, key, microbatches):
     return total
 
 
-def make_evaluation(model, loss, *, compute="float32"):
-    """A pure `(params, batch) -> ({name: sum}, {name: weight})`, without dropout."""
+def make_evaluation(model, loss, **how):
+    """A pure `(params, batch) -> ({name: sum}, {name: weight})`, without dropout; how: what `Loss.sums` takes."""
 
     def evaluation(params, batch):
-        variables = {"params": cast(params, jnp.dtype(compute))}
-        outputs = model.apply(variables, *loss.arguments(batch), train=False)
-        return loss.score(outputs, batch), loss.totals(batch)
+        return loss.sums(model, params, batch, train=False, **how), loss.totals(batch)
 
     return evaluation

@@ -62,6 +62,8 @@ def train(run, workdir, allow_changes=False):
         for step, batch in log.waits(feed(stream, mesh, start, run.train.end)):
             with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
                 state, metrics = program.update(state, batch)
+            if step == start:
+                log.say(f"attention by {'; '.join(program.attention)}")
             done = step + 1
             finished = done == run.train.end
             stopping = stop.requested(done)

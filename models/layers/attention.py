@@ -11,34 +11,27 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.linear import TRUNCATED, Dense, Init, Part
+from models.layers.masks import Mask
 
 
 def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None):
     """softmax(scale * q k' + bias) v, where mask is True; the softmax in float32, the result in the type of v.
 
-    mask: bool, bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: done to the weights.
+    mask: a `Mask`, or bool; bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: done to the weights.
     A position that may read nothing gets the mean of all v, which is finite and so harmless to weigh with 0 later.
     """
     scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
     scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32) * scale
     if bias is not None:
         scores_BHLM += bias.astype(jnp.float32)
+    if isinstance(mask, Mask):
+        mask = mask.dense(*scores_BHLM.shape[-2:])
     if mask is not None:
         scores_BHLM = jnp.where(mask, scores_BHLM, jnp.finfo(jnp.float32).min)
     weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
     if drop is not None:
         weights_BHLM = drop(weights_BHLM)
     return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
-
-
-def padding_mask(valid_BM):
-    """[B, 1, 1, M]: whoever reads, reads only what is there."""
-    return valid_BM[:, None, None, :]
-
-
-def causal_mask(length):
-    """[1, 1, L, L]: position l reads positions up to and including l."""
-    return jnp.tril(jnp.ones((1, 1, length, length), bool))
 
 
 class Attention(nn.Module):

@@ -40,7 +40,8 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from pretrain.checkpoint import read_run, restore_params
     from pretrain.evaluate import make_evaluator
     from pretrain.losses import LOSSES
-    from pretrain.sharding import constrain, make_mesh, parameter_sharding
+    from pretrain.program import parts
+    from pretrain.sharding import make_mesh, parameter_sharding
     from pretrain.typed import ConfigError
 
     run = read_run(workdir)
@@ -57,7 +58,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     )
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = Stream(opened, data, split=split, seed=run.train.seed)
-    model = build(run.model, constrain=constrain(mesh))
+    model = build(run.model, **parts(mesh, []))
     evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute)
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(params, stream)

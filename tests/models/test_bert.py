@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from models import BertConfig, build
+from models.layers.attention import attend
 
 LENGTHS = np.array([12, 7, 4])
 VALID = np.arange(12) < LENGTHS[:, None]
@@ -209,10 +210,11 @@ def test_a_row_longer_than_the_positions_is_refused(make, bert_config):
         model.apply({"params": params}, ids, ids > 0)
 
 
-def test_constrain_reaches_every_layer(make, bert_config):
+def test_a_trainers_parts_reach_every_layer(make, bert_config):
     config = dataclasses.replace(bert_config, scan=False)
     _, params = make(config)
-    seen = []
-    model = build(config, lambda x: seen.append(x.shape) or x)
+    seen, read = [], []
+    model = build(config, constrain=lambda x: seen.append(x.shape) or x, attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
     jax.eval_shape(model.apply, {"params": params}, TOKENS, VALID)
     assert seen == [(3, 12, 24)] * config.depth
+    assert [kw["mask"].causal for kw in read] == [False] * config.depth

@@ -42,10 +42,9 @@ def test_logits_hidden_states_and_loss(case):
     @jax.jit
     def compute(batch):
         arguments = loss.arguments(batch)
-        outputs = model.apply({"params": params}, *arguments)
-        sums, totals = loss.score(outputs, batch), loss.totals(batch)
+        sums, totals = loss.sums(model, params, batch), loss.totals(batch)
         read = arguments[: 3 if bert else 2]
-        words = model.apply({"params": params}, *read) if bert else outputs
+        words = model.apply({"params": params}, *(read if bert else arguments))
         hidden = model.apply({"params": params}, *read, method="encode")
         return words, hidden, sum(sums[name] / totals[name] for name in loss.terms)
 

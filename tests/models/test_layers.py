@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.layers.attention import Attention, attend, causal_mask, padding_mask
+from models.layers.attention import Attention, attend
+from models.layers.masks import causal_mask, padding_mask
 from models.layers.linear import FAN_IN, TRUNCATED, Dense, Embed
 from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
 from models.layers.norms import LayerNorm, RMSNorm
@@ -44,7 +45,7 @@ def test_attend_is_the_formula(scale):
     q, k, v = normal(2, 5, 3, 4), normal(2, 7, 3, 4, seed=1), normal(2, 7, 3, 4, seed=2)
     bias = normal(1, 3, 5, 7, seed=3)
     mask = padding_mask(jnp.arange(7)[None] < jnp.array([[7], [4]]))
-    expected = attend_slowly(q, k, v, mask, bias, 4**-0.5 if scale is None else scale)
+    expected = attend_slowly(q, k, v, mask.dense(5, 7), bias, 4**-0.5 if scale is None else scale)
     np.testing.assert_allclose(attend(q, k, v, mask=mask, bias=bias, scale=scale), expected, atol=2e-6)
 
 
@@ -70,8 +71,9 @@ def test_attend_nothing_to_read_is_finite():
         assert np.isfinite(grad).all() and not grad[1].any()
 
 
-def test_causal_mask():
-    assert causal_mask(3)[0, 0].tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+def test_attend_takes_masks_pair_by_pair_too():
+    q, k, v = (normal(1, 4, 2, 8, seed=i) for i in range(3))
+    np.testing.assert_array_equal(attend(q, k, v, mask=causal_mask().dense(4, 4)), attend(q, k, v, mask=causal_mask()))
 
 
 def test_attention_reads_memory_and_keeps_its_types():

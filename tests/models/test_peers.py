@@ -54,10 +54,11 @@ def compute(model, params, loss, batch):
 
     def run(batch):
         arguments = list(loss.arguments(batch))
-        outputs = model.apply({"params": params}, *arguments)
-        sums, totals = loss.score(outputs, batch), loss.totals(batch)
+        sums, totals = loss.sums(model, params, batch), loss.totals(batch)
         if "positions" in batch:
             outputs, _ = model.apply({"params": params}, *arguments[:3])
+        else:
+            outputs = model.apply({"params": params}, *arguments)
         return outputs, sum(sums[name] / totals[name] for name in loss.terms)
 
     return jax.jit(run)(batch)

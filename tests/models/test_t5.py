@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from models import T5Config, build
+from models.layers.attention import attend
 from models.t5 import RelativeBias, bucket, shift_right
 
 LENGTHS = np.array([11, 6, 3])
@@ -261,10 +262,12 @@ def test_activations_follow_the_parameters_type(make, t5_config, tied):
     assert not np.array_equal(logits, logits.astype(jnp.bfloat16).astype(jnp.float32))
 
 
-def test_constrain_reaches_every_layer(make, t5_config):
+def test_a_trainers_parts_reach_every_layer(make, t5_config):
     config = dataclasses.replace(t5_config, scan=False)
     _, params = make(config)
-    seen = []
-    model = build(config, lambda x: seen.append(x.shape) or x)
+    seen, read = [], []
+    model = build(config, constrain=lambda x: seen.append(x.shape) or x, attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
     jax.eval_shape(model.apply, {"params": params}, INPUTS, VALID, TARGETS)
+    assert [kw["mask"].causal for kw in read] == [False] * config.depth + [True, False] * config.decoder_depth
+    assert {kw["scale"] for kw in read} == {1.0}
     assert seen == [(3, 11, 16)] * config.depth + [(3, 6, 16)] * config.decoder_depth

@@ -77,12 +77,12 @@ def test_what_does_not_divide_is_told():
     assert kept_whole(params, mesh) == [("words/embedding", 126, "model")]
 
 
-@pytest.mark.parametrize(("sizes", "axes"), [((-1, 1, 1), (8, 1, 1)), ((1, -1, 2), (1, 4, 2)), ((2, 2, -1), (2, 2, 2))])
+@pytest.mark.parametrize(("sizes", "axes"), [((-1, 1, 1), (8, 1, 1, 1)), ((1, -1, 2), (1, 4, 1, 2)), ((2, 2, -1), (2, 2, 1, 2)), ((1, 2, 1, -1), (1, 2, 4, 1))])
 def test_one_axis_takes_what_is_left(sizes, axes):
     assert tuple(make_mesh(Mesh(*sizes)).shape.values()) == axes
 
 
-@pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (1, 1, 1), (16, 1, 1)])
+@pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (1, 1, 1), (1, 1, 1, 3), (16, 1, 1)])
 def test_a_mesh_covers_all_devices(sizes):
     with pytest.raises(ValueError, match="does not cover 8 devices"):
         make_mesh(Mesh(*sizes))
@@ -90,7 +90,7 @@ def test_a_mesh_covers_all_devices(sizes):
 
 def test_words_for_a_mesh_may_come_in_any_order():
     for words in (["mesh.data=1", "mesh.fsdp=-1"], ["mesh.fsdp=-1", "mesh.data=1"]):
-        assert tuple(make_mesh(load("bert_tiny", words).mesh).shape.values()) == (1, 8, 1)
+        assert tuple(make_mesh(load("bert_tiny", words).mesh).shape.values()) == (1, 8, 1, 1)
     with pytest.raises(ValueError, match="only one of them may be -1"):
         make_mesh(Mesh(-1, -1, 1))
 

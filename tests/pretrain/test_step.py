@@ -11,13 +11,14 @@ import pytest
 
 from models import build
 from pretrain.config import Adafactor, Mesh
-from pretrain.losses import LOSSES
+from pretrain.losses import LOSSES, cast
 from pretrain.optim import make_optimizer, schedule
-from pretrain.sharding import batch_sharding, constrain, make_mesh, path_of, replicated, shardings
+from pretrain.program import parts
+from pretrain.sharding import batch_sharding, gathered, make_mesh, path_of, replicated, shardings
 from pretrain.state import init_state
-from pretrain.step import cast, make_evaluation, make_step
+from pretrain.step import make_evaluation, make_step
 
-MESHES = ((1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2))
+MESHES = ((1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2), (1, 1, 1, 8), (1, 2, 2, 2))  # data, fsdp, model, sequence
 
 
 def lenient(optimizer):
@@ -26,15 +27,23 @@ def lenient(optimizer):
     return optax.GradientTransformation(optimizer.init, update)
 
 
-def three_steps(run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False):
+def three_steps(run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False, **how):
     """(state on the host, metrics of the last step) after three updates."""
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
-    model = build(run.model, constrain=constrain(mesh))
+    model = build(run.model, **parts(mesh, []))
     optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
     placed = shardings(jax.eval_shape(init), mesh)
     step = make_step(
-        model, LOSSES[run.data.objective.name], lenient(optimizer), rate, seed=0, microbatches=microbatches, compute=compute
+        model,
+        LOSSES[run.data.objective.name],
+        lenient(optimizer),
+        rate,
+        seed=0,
+        microbatches=microbatches,
+        compute=compute,
+        gather=gathered(mesh),
+        **how,
     )
     rows = batch_sharding(mesh)
     step = jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0)
@@ -74,6 +83,17 @@ def test_parameters_agree_on_every_mesh(runs, random_batch, on_one_device, name,
         assert_same_parameters(expected, state, 5e-5)
     np.testing.assert_allclose(seen["loss"], metrics["loss"], rtol=1e-5)
     assert state.step == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"), [("t5", (1, 1, 1)), ("t5", (2, 2, 2)), ("t5_gated", (2, 2, 2)), ("bert_pairs", (1, 2, 2, 2))], ids=str
+)
+def test_scoring_words_in_parts_changes_nothing(runs, random_batch, on_one_device, name, sizes):
+    """128 words, and 300 scores a row: three parts of BERT's 6 masked words, six of T5's targets, the last one filled up."""
+    if name not in on_one_device:
+        on_one_device[name] = three_steps(runs[name], random_batch)
+    state, _ = three_steps(runs[name], random_batch, sizes, scores=300)
+    assert_same_parameters(on_one_device[name][0], state, 5e-5)
 
 
 def test_adafactor_agrees_on_meshes(runs, random_batch):

@@ -1,0 +1,54 @@
+"""Who may read whom, kept as its reasons: a kernel then skips what none may read, and never holds a mask of all pairs.
+
+B batch   L length of the readers   M length of what is read
+"""
+
+from functools import reduce
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Mask(flax.struct.PyTreeNode):
+    """All reasons hold at once; without any, everyone reads everything.
+
+    valid_BM:  bool, True on tokens, which stand on the left, and False on the padding behind them
+    segments:  int32 (of the readers [B, L], of what is read [B, M]); a segment is read by its own members alone
+    causal:    position l reads positions up to and including l
+    window:    ... and of those only the nearest `window`, itself included (Child et al. 2019, "locally banded")
+    Raises ValueError for a window below 1, or without `causal`.
+    """
+
+    valid_BM: jax.Array | None = None
+    segments: tuple[jax.Array, jax.Array] | None = None
+    causal: bool = flax.struct.field(pytree_node=False, default=False)
+    window: int | None = flax.struct.field(pytree_node=False, default=None)
+
+    def __post_init__(self):
+        if self.window is not None and (self.window < 1 or not self.causal):
+            raise ValueError(f"a window of {self.window} positions: it is at least 1, and looks back, in a causal mask")
+
+    def dense(self, L, M):
+        """The mask itself, bool, broadcastable to [B, H, L, M], or None where nothing is masked."""
+        parts = []
+        if self.valid_BM is not None:
+            parts.append(self.valid_BM[:, None, None, :])
+        if self.segments is not None:
+            readers_BL, read_BM = self.segments
+            parts.append(readers_BL[:, None, :, None] == read_BM[:, None, None, :])
+        if self.causal:
+            back_LM = np.arange(L)[:, None] - np.arange(M)
+            parts.append(jnp.asarray((back_LM >= 0) & (back_LM < (self.window or M)))[None, None])
+        return reduce(jnp.logical_and, parts) if parts else None
+
+
+def padding_mask(valid_BM):
+    """Whoever reads, reads only what is there."""
+    return Mask(valid_BM=valid_BM)
+
+
+def causal_mask(valid_BM=None, segments_BL=None, window=None):
+    """A decoder's: each position reads itself and what stands before it, in its own segment where there are several."""
+    return Mask(valid_BM, None if segments_BL is None else (segments_BL, segments_BL), causal=True, window=window)

@@ -1,0 +1,64 @@
+"""Scores of a large vocabulary are never held at once, and what is summed from them is the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.losses import cross_entropy, vocabulary_loss
+
+
+def problem(B=2, T=13, D=8, V=50, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(0), 4)
+    y, table = jax.random.normal(keys[0], (B, T, D), dtype), jax.random.normal(keys[1], (V, D))
+    return y, table, jax.random.randint(keys[2], (B, T), 0, V), jax.random.uniform(keys[3], (B, T))
+
+
+def logits_of(table, dtype=jnp.float32):
+    return lambda y: jnp.einsum("btd,vd->btv", y, table.astype(dtype), preferred_element_type=jnp.float32)
+
+
+@pytest.mark.parametrize("scores", [1, 50, 110, 200, 10_000])
+def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
+    """13 positions in 13, 13, 7, 4 parts and one: those of 7 and 4 are filled up."""
+    y, table, targets, weights = problem()
+
+    def value(y, table, **how):
+        nats, hits = vocabulary_loss(logits_of(table), y, targets, weights, **how)
+        return nats, hits
+
+    (nats, hits), grads = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(y, table, scores=scores)
+    (expected, right), exact = jax.value_and_grad(lambda y, t: cross_entropy(logits_of(t)(y), targets, weights), argnums=(0, 1), has_aux=True)(y, table)
+    np.testing.assert_allclose(nats, expected, rtol=1e-6)
+    np.testing.assert_allclose(hits, right, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), grads, exact)
+
+
+def test_gradients_add_up_in_float32():
+    """128 parts, each rounded to bfloat16 once: what is lost is a part's own rounding and not that of the sum, which grows."""
+    y, table, targets, weights = problem(B=1, T=128, V=4, dtype=jnp.bfloat16)
+
+    def grad(scores):
+        def value(table):
+            wide = table.astype(jnp.bfloat16).astype(jnp.float32)  # as Loss.sums hands it over
+            return vocabulary_loss(logits_of(wide, jnp.bfloat16), y, targets, weights, scores=scores)[0]
+
+        return jax.grad(value)(table)
+
+    exact = jax.grad(lambda t: cross_entropy(logits_of(t)(y.astype(jnp.float32)), targets, weights)[0])(table.astype(jnp.bfloat16).astype(jnp.float32))
+    error = jnp.abs(grad(4) - exact).max() / jnp.abs(exact).max()
+    assert error < 2e-3 * 2
+
+
+def test_memory_is_that_of_a_part():
+    y, table, targets, weights = problem(B=1, T=512, D=16, V=8192)
+
+    def bytes_of(scores):
+        def value(y, table):
+            return vocabulary_loss(logits_of(table), y, targets, weights, scores=scores)[0]
+
+        return jax.jit(jax.grad(value, argnums=(0, 1))).lower(y, table).compile().memory_analysis().temp_size_in_bytes
+
+    whole = 512 * 8192 * 4
+    assert bytes_of(1 << 30) > whole
+    assert bytes_of(1 << 18) < whole / 4
