@@ -60,7 +60,7 @@ def test_words_override():
         ("model=bertconfg", "model: 'bertconfg' is not one of BertConfig, T5Config"),
         ("mesh.fsdp=0", "each is at least 1"),
         ("mesh.fsdp=-2", "one of them may be -1"),
-        ("mesh.fsdp=-1", "mesh data=-1 x fsdp=-1 x model=1: only one of them may be -1"),
+        ("mesh.fsdp=-1", "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1"),
         ("data.rates=a,b", "data.rates: ('a,b',) is not a tuple of numbers"),
     ],
 )
