@@ -21,7 +21,10 @@ from pretrain.step import make_step
 
 
 def count(jaxpr):
-    """FLOPs of the matmuls of a jaxpr: 2 per multiply-add, scan bodies times their length, dearest branch."""
+    """FLOPs of the matmuls of a jaxpr: 2 per multiply-add, scan bodies times their length, dearest branch, kernels block by block.
+
+    A kernel's blocks are counted even where it skips them: half of a causal mask's.
+    """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return sum(_of_equation(equation) for equation in jaxpr.eqns)
 
@@ -35,6 +38,10 @@ def _of_equation(equation):
             return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(sizes[dim] for dim in contracted)
         case "scan":
             return params["length"] * count(params["jaxpr"])
+        case "shard_map":
+            return params["mesh"].size * count(params["jaxpr"])
+        case "pallas_call":
+            return math.prod(params["grid_mapping"].grid) * count(params["jaxpr"])
         case "cond":
             return max(count(branch) for branch in params["branches"])
     inner = [part for value in params.values() for part in (value if isinstance(value, (tuple, list)) else (value,))]

@@ -24,7 +24,7 @@ class Program(NamedTuple):
     """`init()`, `update(state, batch)` and `score(params, batch)` are jitted for a mesh; nothing is compiled before it is called.
 
     abstract: a `State` of shapes; placed: a `State` of shardings; batch: the shapes of a global batch, with their sharding; attention:
-    which kernels `update` and `score` use, and why not others, as lines that are added when they are traced.
+    which kernels they use, and why not others, as lines that are added when they are traced.
     """
 
     model: Any
@@ -35,7 +35,7 @@ class Program(NamedTuple):
     init: Any
     update: Any
     score: Any
-    attention: list[str]
+    attention: dict[str, list[str]]
 
     def state(self):
         """The shapes of a state, each with its sharding: what `update.lower` takes in place of arrays."""
@@ -45,10 +45,10 @@ class Program(NamedTuple):
 def make_program(run, mesh):
     """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory."""
     loss = LOSSES[run.data.objective.name]
-    attention = []
-    model = build(run.model, **parts(mesh, attention))
+    attention = {"update": [], "score": []}
+    model, scored = (build(run.model, **parts(mesh, attention[name])) for name in ("update", "score"))
     optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
-    init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
+    init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)
     rows = batch_sharding(mesh)
@@ -71,7 +71,7 @@ def make_program(run, mesh):
         batch={key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes},
         init=jax.jit(init, out_shardings=placed),
         update=jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0),
-        score=make_score(model, loss, mesh, compute=run.train.compute),
+        score=make_score(scored, loss, mesh, compute=run.train.compute),
         attention=attention,
     )
 

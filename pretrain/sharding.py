@@ -61,12 +61,15 @@ def make_mesh(mesh, devices=None):
     # Auto, explicitly: with Explicit axes, jax.make_mesh's default, the gather of an embedding fails.
     types = (AxisType.Auto,) * len(AXES)
     slices = len({slice_of(device) for device in devices})
-    if slices == 1:
-        return jax.make_mesh(tuple(sizes), AXES, axis_types=types, devices=devices)
     if sizes[0] % slices:
-        raise ValueError(f"mesh.data={sizes[0]} on {slices} slices: it must be a multiple, so that only `data` crosses the slower network between them")
-    within = (sizes[0] // slices, *sizes[1:])
-    placed = mesh_utils.create_hybrid_device_mesh(within, (slices, 1, 1, 1), devices=devices, allow_split_physical_axes=True)
+        raise ValueError(
+            f"mesh.data={sizes[0]} on {slices} slices: it must be a multiple, so that only `data` crosses the slower network between them"
+        )
+    how = {"devices": devices, "allow_split_physical_axes": True}  # 2 x 2 x 4 has no other way onto a slice of 4 x 4
+    if slices == 1:
+        placed = mesh_utils.create_device_mesh(sizes, **how)
+    else:
+        placed = mesh_utils.create_hybrid_device_mesh((sizes[0] // slices, *sizes[1:]), (slices, 1, 1, 1), **how)
     return jax.sharding.Mesh(placed, AXES, axis_types=types)
 
 

@@ -63,7 +63,7 @@ def train(run, workdir, allow_changes=False):
             with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
                 state, metrics = program.update(state, batch)
             if step == start:
-                log.say(f"attention by {'; '.join(program.attention)}")
+                log.say(f"attention by {'; '.join(program.attention['update'])}")
             done = step + 1
             finished = done == run.train.end
             stopping = stop.requested(done)

@@ -39,6 +39,7 @@ def plan(run, machine, price=None, evaluation=True, quick=False):
         "tokens_per_step": tokens,
         "bytes_per_chip": bytes_per_chip(program, update, machine),
         "evaluation_peak_bytes": score.bytes["peak"] if score and score.fits else None,
+        "attention": program.attention,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
     needed, programmed = flops.of_step(run), flops.count(program.update.trace(program.state(), program.batch).jaxpr)

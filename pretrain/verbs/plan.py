@@ -65,6 +65,9 @@ def lines(name, run, facts):
     yield (
         f"FLOPs        {each:.4g} a step ({each / facts['flops_6nd']:.2f} of 6ND), {facts['flops_computed'] / each:.2f} times that are computed"
     )
+    for name, kernels in facts["attention"].items():
+        if kernels:
+            yield f"attention    {'; '.join(kernels)} ({name})"
     if facts["fits"]:
         yield f"moved        {facts['hbm_bytes_per_step'] / GIB:.2f} GiB through HBM, {facts['interconnect_bytes_per_step'] / GIB:.3f} GiB sent, a chip and step"
         yield from exchange_lines(facts["collectives"])

@@ -9,6 +9,7 @@ import pytest
 
 from models.layers.attention import attend
 from models.layers.masks import Mask, causal_mask, padding_mask
+from pretrain import flops
 from pretrain.config import Mesh
 from pretrain.kernels import cudnn_attend, make_attend, splash_attend, why_not_cudnn, why_not_splash
 from pretrain.sharding import make_mesh
@@ -83,6 +84,21 @@ def test_what_cudnn_is_asked_for_is_attend(name, biased):
     bias = vectors(1, H, L, L, seed=5) if biased else None
     one, other = both(partial(cudnn_attend, mesh=mesh, implementation="xla"), MASKS[name], bias=bias)
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 2, 1, 2)], ids=str)
+def test_flops_of_splash_are_its_nine_products(sizes):
+    """2 forwards, 3 for the gradient of q, 4 for those of k and v, where XLA's attention has 2 and 4; and a product of o with its gradient."""
+    mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
+    q = jax.ShapeDtypeStruct((B, L, H, K), jnp.float32)
+
+    def value(function):
+        return jax.grad(lambda q, k, v: function(q, k, v).sum(), argnums=(0, 1, 2))
+
+    with jax.set_mesh(mesh):
+        kernel = flops.count(jax.make_jaxpr(value(partial(splash_attend, mesh=mesh)))(q, q, q))
+    assert kernel == 9 * 2 * B * L * L * H * K + 2 * B * L * H * K
+    assert flops.count(jax.make_jaxpr(value(attend))(q, q, q)) == 6 * 2 * B * L * L * H * K
 
 
 def shapes(B=8, L=256, M=256, H=4, K=64, dtype=jnp.bfloat16):
