@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from data.objectives import SpanCorruption
 from pretrain import flops
 from pretrain.config import load
 
@@ -56,3 +57,13 @@ def test_an_unknown_accelerator_has_no_peak():
     Device.device_kind = "TPU v4"
     assert flops.peak(Device, "bfloat16") == 275e12
     assert flops.measured("float32", size=64, seconds=0.01) > 1e6
+
+
+def test_scoring_words_in_parts_is_no_work_that_counts(runs):
+    """80,000 words and 29 targets a row are scored in two parts, whose scores are computed twice; a quarter of them in one."""
+    run = runs["t5"]
+    run = dataclasses.replace(run, data=dataclasses.replace(run.data, objective=SpanCorruption(inputs=128)))
+    small, middle, large = (
+        flops.of_step(dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab))) for vocab in (20_000, 40_000, 80_000)
+    )
+    assert large - middle == 2 * (middle - small)

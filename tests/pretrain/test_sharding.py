@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 
 from models import build
 from pretrain.config import CONFIGS, Mesh, load
-from pretrain.sharding import AXES_OF, PARAMETERS, kept_whole, make_mesh, meaning, path_of, shardings, spec
+from pretrain.sharding import AXES_OF, PARAMETERS, constrain, gathered, kept_whole, make_mesh, meaning, path_of, shardings, spec
 from pretrain.state import State, init_params
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -86,6 +86,20 @@ def test_one_axis_takes_what_is_left(sizes, axes):
 def test_a_mesh_covers_all_devices(sizes):
     with pytest.raises(ValueError, match="does not cover 8 devices"):
         make_mesh(Mesh(*sizes))
+
+
+def test_activations_lie_over_rows_and_positions_where_they_divide():
+    mesh = make_mesh(Mesh(1, 2, 2, 2))
+    place = jax.jit(constrain(mesh))
+    assert place(jnp.zeros((4, 6, 8))).sharding.shard_shape((4, 6, 8)) == (2, 3, 8)
+    assert place(jnp.zeros((4, 5, 8))).sharding.shard_shape((4, 5, 8)) == (2, 5, 8)
+
+
+def test_the_scores_parameters_are_brought_together_over_fsdp_alone():
+    mesh = make_mesh(Mesh(1, 4, 2))
+    params = {"words": {"embedding": jnp.zeros((16, 8))}}
+    (leaf,) = jax.tree.leaves(jax.jit(gathered(mesh))(params))
+    assert leaf.sharding.shard_shape(leaf.shape) == (8, 8)
 
 
 def test_words_for_a_mesh_may_come_in_any_order():

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from pretrain.chips import CHIPS
+from pretrain.config import Mesh
 from pretrain.plan import machine as machines
 from pretrain.plan.collectives import Collective
 from pretrain.plan.machine import Machine
 from pretrain.plan.roofline import exchange_seconds, link_rate, roofline
+from pretrain.sharding import make_mesh
 from pretrain.typed import ConfigError
 
 
@@ -34,6 +36,14 @@ def slice_of_chips(name, kind, slices=1):
     grid = np.empty((slices, len(places), 1), object)
     grid.reshape(-1)[:] = devices
     return Machine(name, devices, slices), SimpleNamespace(devices=grid, size=len(devices), axis_names=("data", "fsdp", "model"))
+
+
+def test_a_mesh_may_split_the_sides_of_a_slice():
+    """2 x 2 x 2 x 2 on 2 x 2 x 4 chips: two axes share a side."""
+    machine, _ = slice_of_chips("v5p:2x2x4", "TPU v5")
+    for device in machine.devices:
+        device.core_on_chip = device.process_index = 0
+    assert make_mesh(Mesh(2, 2, 2, 2), machine.devices).devices.shape == (2, 2, 2, 2)
 
 
 def exchange(kind, size, group, count=1, overlapped=False):
