@@ -26,12 +26,16 @@ def strict():
     """optax promotes types freely."""
 
 
+class Device(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
 def slice_of_chips(name, kind, slices=1):
     """A Machine, and the mesh (all of it `fsdp`, the slices `data`), of made-up devices at their places."""
     sides = [int(side) for side in name.partition(":")[2].split("x")]
     places = [tuple(int(i) for i in place[::-1]) for place in np.ndindex(*sides[::-1])]
     devices = [
-        SimpleNamespace(device_kind=kind, platform="tpu", coords=place, slice_index=i) for i in range(slices) for place in places
+        Device(device_kind=kind, platform="tpu", coords=place, slice_index=i) for i in range(slices) for place in places
     ]
     grid = np.empty((slices, len(places), 1), object)
     grid.reshape(-1)[:] = devices
