@@ -6,7 +6,10 @@ import re
 
 import numpy as np
 
+from pretrain.sharding import slice_of
+
 KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+BETWEEN = " between slices"  # which the compiler leaves to the hosts: each chip hands its part over, and receives what it became
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +35,11 @@ class Collective:
     def sent(self):
         """Bytes that each device sends in one run by the best ring: S (n - 1) / n, twice for a reduction that all receive."""
         share = 1 - 1 / len(self.group)
-        return {"all-reduce": 2 * share, "collective-permute": 1.0}.get(self.kind, share) * self.bytes
+        return {"all-reduce": 2 * share, "collective-permute": 1.0}.get(self.kind.removesuffix(BETWEEN), share) * self.bytes
+
+    @property
+    def between_slices(self):
+        return self.kind.endswith(BETWEEN)
 
 
 def collectives(module, mesh):
@@ -43,6 +50,8 @@ def collectives(module, mesh):
     found = {}
     for name, instructions in module.computations.items():
         for one in instructions:
+            if one.opcode == "send" and "_xla_megascale_target" in one.attributes and module.runs(name):
+                found["send", name, one.name] = _read_between(module, name, one, mesh)
             kind = one.opcode.removesuffix("-start")
             if kind not in KINDS or not module.runs(name):
                 continue
@@ -82,6 +91,27 @@ def _read(module, computation, one, kind, mesh):
         overlapped=_overlapped(module, computation, one),
         source=sources[0] if sources else "",
         shape=largest.dims,
+    )
+
+
+def _read_between(module, computation, one, mesh):
+    """What one chip of each slice hands to its host: the part that is its own of what its slice has exchanged already."""
+    rendezvous = re.search(r'_xla_host_transfer_rendezvous="([^"]*)"', one.attributes)[1]
+    reduces = "_xla_megascale_reduce_operation" in one.attributes
+    first = {slice_of(device): place for place, device in reversed(list(enumerate(mesh.devices.flat)))}
+    group = tuple(sorted(first.values()))
+    size = one.arrays[0].bytes * (1 if reduces else len(group))
+    source = re.search(r'op_name="([^"]*)"', one.attributes)
+    return Collective(
+        kind=("all-reduce" if reduces else "all-gather") + BETWEEN,
+        bytes=size,
+        dtype=one.arrays[0].dtype,
+        group=group,
+        axes=_axes(group, mesh),
+        count=module.runs(computation),
+        overlapped=_overlapped_between(module, computation, one, rendezvous),
+        source=source[1] if source else rendezvous,
+        shape=one.arrays[0].dims,
     )
 
 
@@ -136,6 +166,15 @@ def _overlapped(module, computation, one):
     begun = next(i for i, other in enumerate(instructions) if other is one)
     ended = next((i for i, other in enumerate(instructions) if other.opcode == f"{one.opcode[:-6]}-done" and one.name in other.operands), begun)
     return any(_is_matmul(module, other) for other in instructions[begun:ended])
+
+
+def _overlapped_between(module, computation, one, rendezvous):
+    """Whether matmuls run between what a chip hands over and the end of what it receives in return."""
+    instructions = module.computations[computation]
+    received = {other.name for other in instructions if other.opcode == "recv" and f'"{rendezvous}"' in other.attributes}
+    begun = next(i for i, other in enumerate(instructions) if other is one)
+    ends = [i for i, other in enumerate(instructions) if other.opcode == "recv-done" and received.intersection(other.operands)]
+    return any(_is_matmul(module, other) for other in instructions[begun : max(ends, default=begun)])
 
 
 def _is_matmul(module, one):

@@ -6,8 +6,6 @@ hides comes on top. Latencies, vector units and everything else are left out, so
 
 import dataclasses
 
-from pretrain.sharding import slice_of
-
 
 @dataclasses.dataclass(frozen=True)
 class Roofline:
@@ -44,26 +42,16 @@ def roofline(flops, memory_bytes, exchanges, mesh, machine):
 
 def exchange_seconds(one, mesh, machine):
     """Seconds that a `Collective` takes in one step, all its runs, over the links that its group of devices can use."""
-    devices = [mesh.devices.flat[place] for place in one.group]
-    across = len({slice_of(device) for device in devices})
-    rate = link_rate(devices, machine)
-    inside = len(devices) // across
-    seconds = one.sent / rate if rate else 0.0
-    if across > 1:
-        # Between slices each chip sends its share of what its slice holds together, over its part of the hosts' network.
-        share = dataclasses.replace(one, group=one.group[:across]).sent / inside
-        seconds += share / machine.chip.network
-    return one.count * seconds
+    if one.between_slices:
+        return one.count * one.sent / machine.chip.network  # each chip's part of its host's network cards
+    rate = link_rate([mesh.devices.flat[place] for place in one.group], machine)
+    return one.count * one.sent / rate if rate else 0.0
 
 
 def link_rate(devices, machine):
     """Bytes/s that a chip can send to the others of its group: a link for each side of the slice along which they lie, two in a ring."""
-    slices = {}
-    for device in devices:
-        slices.setdefault(slice_of(device), []).append(device.coords)
-    places = next(iter(slices.values()))
     rate = 0.0
-    for side, values in zip(machine.sides, zip(*places)):
+    for side, values in zip(machine.sides, zip(*(device.coords for device in devices))):
         seen = len(set(values))
         if seen > 1:
             closed = seen == side and side % machine.family.ring == 0

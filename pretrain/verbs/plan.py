@@ -95,7 +95,7 @@ def exchange_lines(rows):
     for (kind, axes, dtype, overlapped), same in sorted(groups.items(), key=lambda item: -sum(row["sent_bytes"] for row in item[1])):
         sent, count = sum(row["sent_bytes"] for row in same), sum(row["count"] for row in same)
         hidden = "behind matmuls" if overlapped else "not hidden"
-        yield f"  {kind:<19}{axes:<16}{dtype:<6}{count:>6} times {sent / GIB:>9.4f} GiB  {hidden}"
+        yield f"  {kind:<27}{axes:<16}{dtype:<6}{count:>6} times {sent / GIB:>9.4f} GiB  {hidden}"
 
 
 def bound_lines(facts):

@@ -82,10 +82,10 @@ def test_a_roofline_is_the_longest_of_three_and_what_nothing_hides():
 
 
 def test_what_crosses_slices_goes_over_the_slower_network():
-    """8 GB summed over two slices of 4: 2 GB a chip are exchanged with the other slice."""
-    machine, mesh = slice_of_chips("v5p:2x2x1", "TPU v5", slices=2)
-    one = exchange("all-reduce", 8e9, range(8))
-    assert exchange_seconds(one, mesh, machine) == pytest.approx(2 * 8e9 * 7 / 8 / 200e9 + (2 * 8e9 / 2) / 4 / 6.25e9)
+    """2 GB a chip, summed with those of three other slices: a ring sends 3/4 of them twice."""
+    machine, mesh = slice_of_chips("v5p:2x2x1", "TPU v5", slices=4)
+    one = exchange("all-reduce between slices", 2e9, (0, 4, 8, 12), count=3)
+    assert exchange_seconds(one, mesh, machine) == pytest.approx(3 * 2 * 2e9 * 3 / 4 / 6.25e9)
 
 
 @pytest.mark.parametrize("name", ["v7x:2x2x2", "v5p", "v5p:4x4", "v5e:4x4x4", "v5p:64x64x64", "v5e:0x4", "v5e:4xx4", "tpu"])
@@ -147,6 +147,17 @@ def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, 
     assert facts["step_seconds_bound"] == pytest.approx(max(roof["matmul"], roof["memory"], roof["hidden"]) + roof["exposed"])
     assert facts["mfu_bound"] == pytest.approx(facts["flops_per_step"] / (4 * 197e12 * facts["step_seconds_bound"]))
     assert facts["cost_bound"] == pytest.approx(facts["chip_hours_bound"] * 1.5)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu, the TPU's compiler, is not installed (Linux only)")
+def test_two_slices_exchange_gradients_and_nothing_else(root):
+    """Each of a slice's 4 chips sends a quarter of the gradients across, that of the word table twice: as it is read and as it is scored."""
+    facts = planned(root, "bert_tiny", "data.batch_size=128", "--topology", "v5p:2x2x1", "--slices", "2", "--quick")
+    assert facts["slices"] == 2 and facts["mesh"]["data"] == 8 and facts["step_seconds_bound"] > 0
+    crossing = [one for one in facts["collectives"] if one["kind"].endswith("between slices")]
+    assert {(one["kind"], one["devices"], *one["axes"]) for one in crossing} == {("all-reduce between slices", 2, "data")}
+    crossed = sum(one["bytes"] * one["count"] for one in crossing)
+    assert crossed == pytest.approx((facts["bytes_per_chip"]["parameters"] + 4096 * 128 * 4) / 4, rel=0.05)
 
 
 def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(root):
