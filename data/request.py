@@ -45,7 +45,7 @@ class Request:
             raise ValueError(f"--rates {self.rates}: positive numbers")
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise ValueError(f"--temperature {self.temperature}: 0 or more")
-        for option, allowed in (("layout", ("bert", "t5")), ("algorithm", ("unigram", "bpe"))):
+        for option, allowed in (("layout", ("bert", "t5", "gpt")), ("algorithm", ("unigram", "bpe"))):
             if getattr(self, option) not in allowed:
                 raise ValueError(f"--{option} {getattr(self, option)}: {' or '.join(allowed)}")
         if self.sample_size < 1:

@@ -52,14 +52,15 @@ class WindowRows:
 
     The tokens that the last row shares with the one before are seen twice an epoch. A source shorter than a row
     borrows from its neighbours (`short` names it, for training's refusal); a whole split that is shorter raises.
-    With `separated`, the stream has a separator between documents (empty ones aside).
+    With `separated`, the stream has a separator between documents (empty ones aside). The last `shared` tokens of a
+    row are also the first of the next.
     """
 
-    def __init__(self, split, width, separated=False):
+    def __init__(self, split, width, separated=False, shared=0):
         starts_D = np.asarray(split.document_starts)
         ends_D = starts_D[1:][np.diff(starts_D) > 0]  # where each document that is not empty ends, in tokens
         self.ends_D = ends_D + np.arange(1, len(ends_D) + 1) if separated else None  # in the stream, with separators
-        self.width = width
+        self.width, self.stride = width, width - shared
         edges_S = source_edges(split)
         begin_S = starts_D[edges_S]  # where each source begins, and the end, in tokens
         if separated:
@@ -72,13 +73,13 @@ class WindowRows:
                 "take a larger corpus or shorter rows"
             )
         self.short = [s.name for s, length in zip(split.sources, self.length_S) if length < width]
-        self.offsets = np.concatenate([[0], np.cumsum(-(-self.length_S // width))])
+        self.offsets = np.concatenate([[0], np.cumsum(-(-np.maximum(self.length_S - shared, 0) // self.stride))])
         self.count = int(self.offsets[-1])
 
     def starts(self, row_B):
         """First position of each row in the stream: int64 [B]."""
         source_B = np.searchsorted(self.offsets, row_B, side="right") - 1
-        start_B = self.begin_S[source_B] + (row_B - self.offsets[source_B]) * self.width
+        start_B = self.begin_S[source_B] + (row_B - self.offsets[source_B]) * self.stride
         last_B = self.begin_S[source_B] + self.length_S[source_B] - self.width
         last_B = np.clip(last_B, 0, self.total - self.width)
         return np.minimum(start_B, last_B)

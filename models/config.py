@@ -51,6 +51,70 @@ class T5Config:
         check(self)
 
 
+@dataclasses.dataclass(frozen=True)
+class GptConfig:
+    """GPT's one size, 117 M by the paper, 116.5 M counted; `length` is the longest row: positions are learned."""
+
+    vocab: int = 40478
+    length: int = 512
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-5
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpt2Config:
+    """The smallest GPT-2. Medium: 1024, 24, 16, mlp 4096; large: 1280, 36, 20, 5120; XL: 1600, 48, 25, 6400."""
+
+    vocab: int = 50257
+    length: int = 1024
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-5
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpt3Config:
+    """GPT-3 Small; `width` is the paper's d_model, `mlp` four times that. configs/gpt3_*.py have the other seven sizes.
+
+    The paper gives no width of a band: 256 is what GPT-Neo, a public replication, took (Black et al. 2021).
+    """
+
+    vocab: int = 50257
+    length: int = 2048
+    width: int = 768
+    depth: int = 12  # even: dense and banded layers take turns
+    heads: int = 12
+    mlp: int = 3072
+    window: int = 256  # positions that a banded layer reads, the reader's own included
+    dropout: float = 0.0  # the paper states none
+    attention_dropout: float = 0.0
+    epsilon: float = 1e-5
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
 def check(config):
     """Raise ValueError for a size below 1, a dropout rate outside of [0, 1), or an epsilon that is not positive.
 

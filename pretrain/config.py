@@ -14,10 +14,11 @@ import pathlib
 from typing import Literal
 
 from data.config import Data
+from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
-from models.config import BertConfig, T5Config
+from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, T5Config
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -27,8 +28,8 @@ CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019); the defaults are BERT's (Devlin et al. 2018, A.2).
 
-    The rate climbs linearly to `learning_rate` over `warmup` steps, then falls linearly to `final` times that at the
-    run's last step. Biases and norms are not decayed. Gradients are clipped to the global norm `clip`; 0 leaves them.
+    The rate climbs linearly to `learning_rate` over `warmup` steps, then falls to `final` times that at step `fallen`, or
+    at the run's last: linearly, or by half a cosine (Loshchilov and Hutter 2017). Biases and norms are not decayed. Gradients are clipped to the global norm `clip`; 0 leaves them.
     With `relative` each parameter's update is multiplied by its root mean square (at least 1e-3), as Adafactor's is: what T5
     needs, whose parameters begin between 0.008 and 1 in size. The rate is then a relative one, such as 0.01.
     """
@@ -36,6 +37,8 @@ class AdamW:
     learning_rate: float = 1e-4
     warmup: int = 10_000
     final: float = 0.0
+    decay: Literal["linear", "cosine"] = "linear"
+    fallen: int = 0  # the step from which the rate stays at `final` times `learning_rate`; 0: the run's last
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
@@ -44,7 +47,7 @@ class AdamW:
     relative: bool = False
 
     def __post_init__(self):
-        at_least(self, 0, "learning_rate", "warmup", "final", "weight_decay", "beta1", "beta2", "epsilon", "clip")
+        at_least(self, 0, "learning_rate", "warmup", "final", "fallen", "weight_decay", "beta1", "beta2", "epsilon", "clip")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +139,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config
+    model: BertConfig | T5Config | GptConfig | Gpt2Config | Gpt3Config
     data: Data
     optimizer: AdamW | Adafactor = AdamW()
     train: Train = Train()
@@ -149,8 +152,8 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption),
-        *(BertConfig, T5Config),
+        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption, CausalLm),
+        *(BertConfig, T5Config, GptConfig, Gpt2Config, Gpt3Config),
     )
 }
 

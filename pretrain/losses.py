@@ -144,4 +144,11 @@ LOSSES = {
         terms=("span_corruption",),
         tokens=("inputs_valid", "weights"),
     ),
+    "causal_lm": Loss(
+        arguments=lambda batch: (batch["tokens"],),
+        score=partial(words, "causal_lm"),  # the next word (Radford et al. 2018, section 3.1, equation 1)
+        weights={"causal_lm": "weights", "causal_lm_accuracy": "weights"},
+        terms=("causal_lm",),
+        tokens=("weights",),
+    ),
 }

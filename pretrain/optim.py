@@ -12,21 +12,23 @@ def schedule(config, steps):
     """The learning rate as a function of n, the number of finished updates, for a run of `steps`.
 
     Linear decay: (n + 1) / warmup, then (steps - n) / (steps - warmup), so that neither the first nor the last update is wasted on
-    a rate of 0. Inverse square root: 1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2).
+    a rate of 0. Cosine decay: the same climb, then (1 + cos(pi t)) / 2, where linear decay has 1 - t. Inverse square root: 1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2).
     """
+    steps = getattr(config, "fallen", 0) or steps
     peak, warmup = config.learning_rate, min(config.warmup, steps - 1)
 
     def inverse_sqrt(n):
         return peak * jax.lax.rsqrt(jnp.maximum(n, max(config.warmup, 1)).astype(jnp.float32))
 
-    def linear(n):
+    def falling(n):
         n = jnp.asarray(n, jnp.float32)
         final = config.final if isinstance(config, AdamW) else 0.0
         climb = (n + 1) / max(warmup, 1)
-        fall = final + (1 - final) * jnp.maximum(steps - n, 0) / (steps - warmup)
-        return peak * jnp.where(n < warmup, climb, fall)
+        left = jnp.maximum(steps - n, 0) / (steps - warmup)
+        left = left if config.decay == "linear" else (1 - jnp.cos(jnp.pi * left)) / 2
+        return peak * jnp.where(n < warmup, climb, final + (1 - final) * left)
 
-    return linear if isinstance(config, AdamW) or config.decay == "linear" else inverse_sqrt
+    return inverse_sqrt if config.decay == "inverse_sqrt" else falling
 
 
 def make_optimizer(config, steps):

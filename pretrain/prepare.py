@@ -12,7 +12,7 @@ HELP = {
     "temperature": "draw a source in proportion to (its tokens)^S: 1 (default) as is, 0.7 multilingual BERT, 0 alike",
     "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them",
     "vocab_size": "ids in all, special ones and sentinels included (default: 32768)",
-    "layout": "special pieces: [PAD] [UNK] [CLS] [SEP] [MASK] (default), or <pad> </s> <unk> and 100 sentinels",
+    "layout": "special pieces: [PAD] [UNK] [CLS] [SEP] [MASK] (default), <pad> </s> <unk> and 100 sentinels, or <unk> <|endoftext|>",
     "algorithm": "default: unigram",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
@@ -47,7 +47,7 @@ def add_arguments(parser):
     words = parser.add_argument_group("vocabulary", "a released one, or one of SentencePiece that is trained here")
     add(words, "vocabulary", metavar="PATH")
     add(words, "vocab_size", type=int, metavar="N")
-    add(words, "layout", choices=("bert", "t5"))
+    add(words, "layout", choices=("bert", "t5", "gpt"))
     add(words, "algorithm", choices=("unigram", "bpe"))
     add(words, "lowercase", action="store_true", default=None)
     add(words, "sample_size", type=int, metavar="BYTES")

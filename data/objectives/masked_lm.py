@@ -37,13 +37,13 @@ class MaskedLm:
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, masked as the keys say."""
         read, masker, width = Reader(split.tokens, vocabulary.size), Masker(self, vocabulary), self.length - 2
         if self.join_documents:
-            table, body = WindowRows(split, width, separated=True), joined
+            table, body, between = WindowRows(split, width, separated=True), joined, vocabulary.sep
         else:
-            table, body = DocumentRows(split, width), pieces
+            table, body, between = DocumentRows(split, width), pieces, vocabulary.pad
 
         def build(row_B, key_B):
             tokens_BL = np.empty((len(row_B), self.length), np.int32)
-            length_B = body(table, read, row_B, vocabulary, tokens_BL[:, 1:-1])
+            length_B = body(table, read, row_B, between, tokens_BL[:, 1:-1])
             tokens_BL[:, 0], tokens_BL[:, -1] = vocabulary.cls, vocabulary.pad
             tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
             valid_BL = np.arange(self.length) < length_B[:, None] + 2
@@ -52,20 +52,20 @@ class MaskedLm:
         return table, build
 
 
-def pieces(table, read, row_B, vocabulary, out_BN):
+def pieces(table, read, row_B, pad, out_BN):
     """Rows that end with their document, padded: fills out_BN, returns the numbers of tokens."""
     start_B, length_B = table.spans(row_B)
     column_N = np.arange(table.width)
     out_BN[:] = read(start_B[:, None] + column_N)
     if length_B.min() < table.width:
-        out_BN[column_N >= length_B[:, None]] = vocabulary.pad
+        out_BN[column_N >= length_B[:, None]] = pad
     return length_B
 
 
-def joined(table, read, row_B, vocabulary, out_BN):
-    """Rows of one stream with [SEP] between documents: fills out_BN, returns the numbers of tokens."""
+def joined(table, read, row_B, separator, out_BN):
+    """Rows of one stream with a separator, such as [SEP], between documents: fills out_BN, returns the numbers of tokens."""
     separator_BN, token_B = table.separators(table.starts(row_B))
     behind_BN = np.cumsum(separator_BN, axis=1)
     out_BN[:] = read(token_B[:, None] + np.arange(table.width) - behind_BN)
-    out_BN[separator_BN] = vocabulary.sep
+    out_BN[separator_BN] = separator
     return np.full(len(row_B), table.width)

@@ -42,6 +42,7 @@ class Attention(nn.Module):
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
     query_init: Init | None = None  # `kernel_init` unless given
+    out_init: Init | None = None  # `kernel_init` unless given
     dropout: Part = partial(nn.Dropout, 0.0)  # on the attention weights
     core: Callable = attend
 
@@ -60,4 +61,4 @@ class Attention(nn.Module):
         drop = self.dropout(deterministic=not train)
         # A kernel that cannot drop must see None when there is nothing to drop.
         o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=drop if train and drop.rate else None, **kw)
-        return project(D, contract=2, name="out")(o_BLHK)
+        return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(o_BLHK)

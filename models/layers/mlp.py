@@ -21,6 +21,7 @@ class Mlp(nn.Module):
     act: Callable = gelu
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
+    down_init: Init | None = None  # `kernel_init` unless given
     dropout: Part = partial(nn.Dropout, 0.0)  # on the widened activations
 
     @nn.compact
@@ -28,7 +29,7 @@ class Mlp(nn.Module):
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         h_BLF = self.act(dense(self.width, name="up")(x_BLD))
         h_BLF = self.dropout(deterministic=not train)(h_BLF)
-        return dense(x_BLD.shape[-1], name="down")(h_BLF)
+        return dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")(h_BLF)
 
 
 class GatedMlp(nn.Module):

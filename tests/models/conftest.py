@@ -21,8 +21,8 @@ T5 = T5Config(vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=
 def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    extra = (ids,) if type(config) is T5Config else ()
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), ids, ids > 0, *extra))["params"]
+    read = {BertConfig: (ids, ids > 0), T5Config: (ids, ids > 0, ids)}.get(type(config), (ids,))
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(0)
 
     def draw(path, leaf):

@@ -1,0 +1,22 @@
+"""The smallest GPT-2 (Radford et al. 2019, table 2): 124 M parameters, 512 rows of 1,024 tokens a step.
+
+    python -m pretrain prepare WEBTEXT --vocabulary GPT2 --output webtext
+    python -m pretrain train gpt2 --workdir runs/gpt2 data.store=webtext
+
+GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither rates nor steps: these are GPT-3's for its
+nearest size, 300 B tokens. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.causal_lm import CausalLm
+from models.config import Gpt2Config
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=Gpt2Config(),
+        data=Data(objective=CausalLm(length=1024), batch_size=512),
+        optimizer=AdamW(learning_rate=6e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        train=Train(steps=572_205),
+    )

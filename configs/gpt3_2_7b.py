@@ -1,0 +1,23 @@
+"""GPT-3 2.7B (2.65 B parameters) (Brown et al. 2020, tables 2.1 and D.1): 1 M tokens a step, 300 B in all.
+
+    python -m pretrain prepare TEXT --vocabulary GPT2 --output text
+    python -m pretrain train gpt3_2_7b --workdir runs/gpt3_2_7b data.store=text
+
+GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs over 375 M tokens and falls to a tenth until 260 B
+(appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.causal_lm import CausalLm
+from models.config import Gpt3Config
+from pretrain.config import AdamW, Mesh, Run, Train
+
+
+def config():
+    return Run(
+        model=Gpt3Config(width=2560, depth=32, heads=32, mlp=10240, remat=True),
+        data=Data(objective=CausalLm(length=2048), batch_size=512),
+        optimizer=AdamW(learning_rate=1.6e-4, warmup=358, final=0.1, decay="cosine", fallen=247_955, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        train=Train(steps=286_102),
+        mesh=Mesh(data=1, fsdp=-1),
+    )

@@ -1,0 +1,22 @@
+"""GPT-3 Medium (350 M by table 2.1, 356 M by D.1) (Brown et al. 2020, tables 2.1 and D.1): 0.5 M tokens a step, 300 B in all.
+
+    python -m pretrain prepare TEXT --vocabulary GPT2 --output text
+    python -m pretrain train gpt3_350m --workdir runs/gpt3_350m data.store=text
+
+GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs over 375 M tokens and falls to a tenth until 260 B
+(appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.causal_lm import CausalLm
+from models.config import Gpt3Config
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=Gpt3Config(width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        data=Data(objective=CausalLm(length=2048), batch_size=256),
+        optimizer=AdamW(learning_rate=3e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        train=Train(steps=572_205),
+    )

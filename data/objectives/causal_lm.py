@@ -1,0 +1,54 @@
+"""Causal language modelling: tell each token from all before it in its row (Radford et al. 2018, section 3.1).
+
+B rows   L row length
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from data.objectives.masked_lm import joined
+from data.objectives.masking import needs
+from data.rows import Reader, WindowRows
+
+
+@dataclass(frozen=True)
+class CausalLm:
+    """Rows of one stream of documents with the end-of-text token between them, as GPT-2 and GPT-3 read it.
+
+    A row reads across its documents: "sequences with multiple documents are not masked in any special way", the end-of-text
+    token tells the model that they are unrelated (Brown et al. 2020, section 2.2 and appendix B). So there are no segments.
+    """
+
+    name: ClassVar[str] = "causal_lm"
+    length: int = 1024  # L: tokens that a row reads; it is to tell the next of each
+    end_of_text: bool = True  # between documents; GPT (2018), whose vocabulary has no such token, read them without
+
+    def dims(self):
+        return {"L": self.length}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        if self.length < 1:
+            raise ValueError(f"causal_lm: length={self.length}; a row reads 1 token at least")
+        if self.end_of_text:
+            needs(self.name, vocabulary, "eos")
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn, so no key is used.
+
+        A row ends with the token that the next one begins with, so that each token but a source's first is told once.
+        """
+        read, width = Reader(split.tokens, vocabulary.size), self.length + 1
+        table = WindowRows(split, width, separated=self.end_of_text, shared=1)
+
+        def build(row_B, key_B):
+            row_BN = np.empty((len(row_B), width), np.int32)
+            if self.end_of_text:
+                joined(table, read, row_B, vocabulary.eos, row_BN)
+            else:
+                row_BN[:] = read(table.starts(row_B)[:, None] + np.arange(width))
+            return {"tokens": row_BN[:, :-1], "targets": row_BN[:, 1:], "weights": np.ones((len(row_B), self.length), np.float32)}
+
+        return table, build

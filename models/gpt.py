@@ -1,0 +1,82 @@
+"""GPT (Radford et al. 2018): a Transformer's decoder alone, which learns language by telling the next word from all before it.
+
+B batch   L length   D width   V vocabulary
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+
+from models.config import GptConfig
+from models.layers.attention import Attention, attend
+from models.layers.linear import Embed
+from models.layers.masks import causal_mask
+from models.layers.mlp import Mlp, gelu_tanh
+from models.layers.norms import LayerNorm
+from models.layers.stack import Stack, unchanged
+from models.layers.wiring import PostNormLayer
+
+NORMAL = nn.initializers.normal(0.02)  # section 4.1
+
+
+def layer_of(config, wiring, attend, residual_init=NORMAL):
+    """The constructor of a layer; `residual_init` is of the kernels whose products are added to the residual."""
+    c = config
+    return partial(
+        wiring,
+        attention=partial(
+            Attention,
+            c.heads,
+            kernel_init=NORMAL,
+            out_init=residual_init,
+            dropout=partial(nn.Dropout, c.attention_dropout),
+            core=attend,
+        ),
+        mlp=partial(Mlp, c.mlp, act=gelu_tanh, kernel_init=NORMAL, down_init=residual_init),
+        norm=partial(LayerNorm, c.epsilon),
+        dropout=partial(nn.Dropout, c.dropout),
+    )
+
+
+class Embeddings(nn.Module):
+    """word + position; the words' table is also what the next word is told by (section 3.1)."""
+
+    config: GptConfig
+
+    def setup(self):
+        c = self.config
+        self.words = Embed(c.vocab, c.width, NORMAL)
+        self.positions = Embed(c.length, c.width, NORMAL)
+        self.drop = nn.Dropout(c.dropout)
+
+    def __call__(self, tokens_BL, train):
+        L, longest = tokens_BL.shape[1], self.config.length
+        if L > longest:
+            raise ValueError(f"a row of {L} tokens is longer than the {longest} positions of the model (model.length)")
+        x_BLD = self.words(tokens_BL) + self.positions.embedding[:L]
+        return self.drop(x_BLD, deterministic=not train)
+
+
+class Gpt(nn.Module):
+    """tokens_BL: int32 -> float32 logits [B, L, V] of the word behind each. Padding may stand on the right: nothing reads it."""
+
+    config: GptConfig
+    constrain: Callable = unchanged
+    attend: Callable = attend
+
+    def setup(self):
+        c = self.config
+        self.embeddings = Embeddings(c)
+        self.decoder = Stack(layer_of(c, PostNormLayer, self.attend), c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
+
+    def __call__(self, tokens_BL, train=False):
+        return self.logits(self.states(tokens_BL, train))
+
+    def states(self, tokens_BL, train=False):
+        """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l."""
+        return self.decoder(self.embeddings(tokens_BL, train), train, mask=causal_mask())
+
+    def logits(self, x_BLD):
+        """Scores of every word, float32 [B, L, V]."""
+        return self.embeddings.words.attend(x_BLD)

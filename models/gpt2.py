@@ -1,0 +1,33 @@
+"""GPT-2 (Radford et al. 2019): a larger GPT that reads the web, with each norm moved in front of its part and one behind them all.
+
+What is added to the residual begins smaller the deeper the model is, as it adds up (section 2.3).
+"""
+
+import math
+
+import flax.linen as nn
+
+from models.gpt import Embeddings, Gpt, layer_of
+from models.layers.masks import causal_mask
+from models.layers.norms import LayerNorm
+from models.layers.stack import Stack
+from models.layers.wiring import PreNormLayer
+
+
+def layer(config, attend):
+    """The constructor of a layer, whose 2 x depth residual kernels begin smaller by the root of their number."""
+    return layer_of(config, PreNormLayer, attend, residual_init=nn.initializers.normal(0.02 / math.sqrt(2 * config.depth)))
+
+
+class Gpt2(Gpt):
+    """tokens_BL: int32 -> float32 logits [B, L, V] of the word behind each, as in `Gpt`."""
+
+    def setup(self):
+        c = self.config
+        self.embeddings = Embeddings(c)
+        self.decoder = Stack(layer(c, self.attend), c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        self.norm = LayerNorm(c.epsilon)
+
+    def states(self, tokens_BL, train=False):
+        """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l."""
+        return self.norm(self.decoder(self.embeddings(tokens_BL, train), train, mask=causal_mask()))

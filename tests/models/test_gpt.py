@@ -1,0 +1,238 @@
+"""GPT, GPT-2 and GPT-3 are what their papers say: sizes, who reads whom, where the norm is, and how they begin."""
+
+import dataclasses
+from functools import partial
+
+import flax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import Gpt2Config, Gpt3Config, GptConfig, build
+from models.layers.attention import attend
+from pretrain.config import load
+
+TOKENS = np.random.default_rng(0).integers(1, 50, (3, 12)).astype(np.int32)
+SHAPE = dict(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+GPT, GPT2, GPT3 = GptConfig(**SHAPE), Gpt2Config(**SHAPE), Gpt3Config(**SHAPE | {"depth": 4}, window=3)
+EACH = pytest.mark.parametrize("config", [GPT, GPT2, GPT3], ids=lambda config: type(config).__name__)
+
+
+def init(config):
+    return build(config).init(jax.random.key(0), jnp.ones((1, 2), jnp.int32))["params"]
+
+
+def size(config):
+    return sum(leaf.size for leaf in jax.tree.leaves(jax.eval_shape(lambda: init(config))))
+
+
+# ---- sizes -----------------------------------------------------------------------
+
+
+def test_published_sizes():
+    """GPT as `OpenAIGPTLMHeadModel` counts it, GPT-2's four as `GPT2LMHeadModel` counts the released ones."""
+    assert size(GptConfig()) == size(GptConfig(scan=False)) == 116_534_784
+    assert size(Gpt2Config()) == size(load("gpt2").model) == 124_439_808
+    assert [size(load(f"gpt2_{name}").model) for name in ("medium", "large", "xl")] == [354_823_168, 774_030_080, 1_557_611_200]
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "millions"),
+    [
+        ("125m", 125e6, 125),
+        ("350m", 350e6, 356),
+        ("760m", 760e6, 760),
+        ("1_3b", 1.3e9, 1_320),
+        ("2_7b", 2.7e9, 2_650),
+        ("6_7b", 6.7e9, 6_660),
+        ("13b", 13.0e9, 12_850),
+        ("175b", 175.0e9, 174_600),
+    ],
+)
+def test_gpt3_counts_as_both_of_the_papers_tables_say(name, printed, millions):
+    """Table 2.1 names the sizes, to 2 % at the worst (350M); table D.1 gives them in millions, to 3 or 4 digits."""
+    model = load(f"gpt3_{name}").model
+    assert model.vocab in (50257, 50304) and model.mlp == 4 * model.width and model.depth % 2 == 0
+    found = size(dataclasses.replace(model, vocab=50257))
+    assert abs(found / printed - 1) < 0.02
+    assert abs(found / 1e6 - millions) <= max(0.5, 5 * (millions > 1_000), 50 * (millions > 100_000))
+
+
+# ---- who reads whom --------------------------------------------------------------
+
+
+def changed(config, make, position):
+    """[L] of whether the states of the first row change, anywhere, with the word at `position`; the other rows never do."""
+    model, params = make(config)
+    run = jax.jit(partial(model.apply, {"params": params}, method="states"))
+    other = TOKENS.copy()
+    other[0, position] = (TOKENS[0, position] + 7) % 50
+    difference = np.abs(run(other) - run(TOKENS)).max(-1)
+    assert not difference[1:].any()
+    return difference[0]
+
+
+@EACH
+@pytest.mark.parametrize("position", [0, 5, 11])
+def test_no_word_is_told_from_later_ones(make, config, position):
+    """Exactly: not one bit of what stands before changes, and all that stands behind does."""
+    difference = changed(config, make, position)
+    assert not difference[:position].any()
+    assert (difference[position:] > 1e-5).all()
+
+
+def test_a_banded_layer_reads_its_window_and_no_further(make):
+    """Both layers banded: two windows of 3 reach 4 positions on, and a dense layer everywhere."""
+    from models.gpt2 import layer
+    from models.layers.masks import causal_mask
+    from models.layers.stack import Stack
+
+    _, params = make(dataclasses.replace(GPT3, depth=2))
+    pair = jax.tree.map(lambda leaf: leaf[0], params["decoder"]["layers"])
+    x = np.random.default_rng(1).standard_normal((1, 12, 24)).astype(np.float32)
+    other = x.copy()
+    other[0, 4] += 1.0
+    run = lambda x, mask: layer(GPT3, attend)().apply({"params": pair["banded"]}, x, False, mask=mask)  # noqa: E731
+    for mask, reach in ((causal_mask(window=3), 2), (causal_mask(window=1), 0), (causal_mask(), 7)):
+        difference = np.abs(run(other, mask) - run(x, mask)).max(-1)[0]
+        assert np.flatnonzero(difference).tolist() == list(range(4, 4 + reach + 1))
+
+
+def test_dense_and_banded_layers_take_turns(make):
+    """Section 2.1. What each of four layers was given to read, in the order in which they compute."""
+    config = dataclasses.replace(GPT3, scan=False)
+    _, params = make(config)
+    read = []
+    model = build(config, attend=lambda q, k, v, **kw: read.append(kw["mask"]) or attend(q, k, v, **kw))
+    jax.eval_shape(model.apply, {"params": params}, TOKENS)
+    assert [(mask.causal, mask.window) for mask in read] == [(True, None), (True, 3)] * 2
+
+
+def test_gpt3_without_bands_is_gpt2(make):
+    """"The same model and architecture as GPT-2" but for the bands (section 2.1): a window over the whole row is none."""
+    config = dataclasses.replace(GPT3, window=12, scan=False)
+    model, params = make(config)
+    layers = [params["decoder"][f"layer_{i}"][kind] for i in range(2) for kind in ("dense", "banded")]
+    same = params | {"decoder": {f"layer_{i}": layer for i, layer in enumerate(layers)}}
+    gpt2 = build(Gpt2Config(**SHAPE | {"depth": 4}, scan=False))
+    expected = jax.jit(gpt2.apply)({"params": same}, TOKENS)
+    np.testing.assert_allclose(jax.jit(model.apply)({"params": params}, TOKENS), expected, atol=1e-5)
+    narrow = build(dataclasses.replace(config, window=11))
+    assert np.abs(jax.jit(narrow.apply)({"params": params}, TOKENS) - expected).max() > 1e-4
+
+
+def test_an_odd_depth_of_gpt3_is_refused():
+    with pytest.raises(ValueError, match="a depth of 3 is odd; dense and locally banded layers take turns"):
+        jax.eval_shape(lambda: init(dataclasses.replace(GPT3, depth=3)))
+
+
+# ---- the norm --------------------------------------------------------------------
+
+
+def normed(x):
+    """Whether each state has mean 0 and variance 1, but for epsilon, which small first states make felt."""
+    return abs(x.mean(-1)).max() < 1e-3 and abs(x.var(-1) - 1).max() < 0.05
+
+
+def test_the_norm_moves_between_gpt_and_gpt2():
+    """GPT's layers end with a norm (Vaswani's); GPT-2's begin with one, and one more stands behind them (section 2.3)."""
+    for config, within in ((GPT, True), (GPT2, False)):
+        model = build(dataclasses.replace(config, scan=False))
+        params = model.init(jax.random.key(0), TOKENS)["params"]
+        _, kept = model.apply({"params": params}, TOKENS, capture_intermediates=True)
+        layers = [kept["intermediates"]["decoder"][f"layer_{i}"]["__call__"][0] for i in range(2)]
+        assert all(normed(x) == within for x in layers)
+        assert ("norm" in params) is not within
+        assert normed(model.apply({"params": params}, TOKENS, method="states"))
+
+
+# ---- how they begin --------------------------------------------------------------
+
+
+@EACH
+def test_initialisation(config):
+    """Normal of 0.02, not cut; GPT-2's and GPT-3's residual kernels by the root of twice the depth; biases 0, norms 1."""
+    config = dataclasses.replace(config, vocab=300, length=64, width=64, depth=8, heads=4, mlp=200, scan=False)
+    residual = 1.0 if type(config) is GptConfig else 16**-0.5
+    for path, leaf in flax.traverse_util.flatten_dict(jax.jit(lambda: init(config))(), sep="/").items():
+        if path.endswith("bias"):
+            assert not leaf.any(), path
+        elif path.endswith("scale"):
+            assert (leaf == 1).all(), path
+        else:
+            smaller = residual if path.endswith(("out/kernel", "down/kernel")) else 1.0
+            assert abs(leaf.std() / (0.02 * smaller) - 1) < 0.05, path
+            assert abs(leaf).max() > 0.05 * smaller, path
+
+
+@EACH
+def test_words_are_told_by_their_own_embeddings(make, config):
+    """A word that no row holds has one weight to be found by."""
+    model, params = make(config)
+    tokens = np.where(TOKENS == 9, 8, TOKENS)
+    run = jax.jit(lambda params: model.apply({"params": params}, tokens))
+    before = run(params)
+    moved = jax.tree.map(lambda leaf: leaf, params)
+    moved["embeddings"]["words"]["embedding"] = params["embeddings"]["words"]["embedding"].at[9].add(1.0)
+    assert (np.abs(run(moved) - before).max((0, 1)) > 1e-2).tolist() == [word == 9 for word in range(50)]
+
+
+# ---- however they are computed ---------------------------------------------------
+
+
+def score(model, params, **kw):
+    def f(params):
+        return jnp.square(jax.nn.log_softmax(model.apply({"params": params}, TOKENS, **kw))[..., :7]).mean()
+
+    return jax.jit(jax.value_and_grad(f))(params)
+
+
+@pytest.mark.parametrize("config", [GPT2, GPT3], ids=["GPT-2", "GPT-3"])
+def test_scan_and_remat_change_nothing(make, unroll, config):
+    model, params = make(config)
+    value, grads = score(model, params)
+    stacked = {"decoder": config.depth // (2 if config is GPT3 else 1)}
+    for scan, arrange in ((True, lambda tree: tree), (False, partial(unroll, depths=stacked))):
+        other = build(dataclasses.replace(config, scan=scan, remat=scan))
+        found, by_params = score(other, arrange(params))
+        np.testing.assert_allclose(found, value, rtol=1e-6)
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads))
+    reached = flax.traverse_util.flatten_dict(grads)
+    smallest = min(abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias"))  # a key's is 0
+    assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
+
+
+@EACH
+@pytest.mark.parametrize(("dropout", "attention_dropout", "outside", "a_layer"), [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)])
+def test_dropout_falls_where_the_paper_drops(config, random_bits, dropout, attention_dropout, outside, a_layer):
+    """"Residual, embedding, and attention dropouts" (Radford et al. 2018, section 4.1)."""
+    c = dataclasses.replace(config, dropout=dropout, attention_dropout=attention_dropout, scan=False)
+    run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, TOKENS)
+    assert random_bits(partial(run, train=True)) - random_bits(run) == outside + a_layer * c.depth
+
+
+@EACH
+def test_activations_follow_the_parameters_type(make, config):
+    model, params = make(config)
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    states = jax.eval_shape(partial(model.apply, method="states"), {"params": low}, TOKENS)
+    logits = jax.eval_shape(model.apply, {"params": low}, TOKENS)
+    assert (states.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
+
+
+def test_a_row_longer_than_the_positions_is_refused(make):
+    model, params = make(GPT2)
+    with pytest.raises(ValueError, match=r"33 tokens is longer than the 32 positions"):
+        model.apply({"params": params}, jnp.ones((1, 33), jnp.int32))
+
+
+@EACH
+def test_a_trainers_parts_reach_every_layer(make, config):
+    config = dataclasses.replace(config, scan=False)
+    _, params = make(config)
+    seen, read = [], []
+    model = build(config, constrain=lambda x: seen.append(x.shape) or x, attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
+    jax.eval_shape(model.apply, {"params": params}, TOKENS)
+    assert seen == [(3, 12, 24)] * config.depth
+    assert [kw["mask"].causal for kw in read] == [True] * config.depth
