@@ -87,7 +87,7 @@ def estimate_6nd(program, run):
     A decoder's weights meet targets, a word head's (and its table's) the positions that are predicted, BERT's other heads one a row.
     """
     dims = run.data.objective.dims()
-    predicted = dims.get("T") or dims["P"]
+    predicted = dims.get("T") or dims.get("P") or dims["L"]
     total, tables = 0, {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(program.abstract.params):
         path, size = path_of(keys), math.prod(leaf.shape)
