@@ -4,6 +4,7 @@ import math
 
 import jax
 
+from pretrain.compiler import compiler_options
 from pretrain.feed import feed_evaluation
 from pretrain.sharding import gathered, replicated
 from pretrain.step import make_evaluation
@@ -11,7 +12,8 @@ from pretrain.step import make_evaluation
 
 def make_score(model, loss, mesh, *, compute):
     """`(params, batch) -> ({name: sum}, {name: weight})`, jitted for a mesh."""
-    return jax.jit(make_evaluation(model, loss, compute=compute, gather=gathered(mesh)), out_shardings=replicated(mesh))
+    score = make_evaluation(model, loss, compute=compute, gather=gathered(mesh))
+    return jax.jit(score, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh))
 
 
 def make_evaluator(model, loss, mesh, *, compute):

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Scores that one row of a batch may have at once. Beyond that its targets are scored in parts: GPT-2's 1,024 x 50,257 in 25 of them.
-SCORES = 1 << 21
+# Scores that one row of a batch may have at once. Beyond that its targets are scored in parts: GPT-2's 1,024 x 50,257 in 17 of them.
+SCORES = 3 << 20
 
 
 class Loss(NamedTuple):
@@ -44,15 +44,11 @@ class Loss(NamedTuple):
         """{name: float32 sum}, computed in the type `compute`; kw: what the model takes besides (train, rngs).
 
         scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
-        spreads parameters brings them together: once, not for each part of the targets. Gradients add up over the parts in float32.
+        spreads parameters brings them together: once, not for each part of the targets.
         """
         lean = cast(params, compute)
         states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
-        wide = cast(gather(lean), "float32")
-
-        def logits(y_BTD):
-            return model.apply({"params": cast(wide, compute)}, y_BTD, method="logits")
-
+        logits = partial(model.apply, {"params": gather(lean)}, method="logits")
         return self.score(states, partial(vocabulary_loss, logits, scores=scores), batch)
 
 
@@ -73,29 +69,60 @@ def cross_entropy(logits_V, targets, weights):
 def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES):
     """`cross_entropy` of `logits(y_BTD)` [B, T, V], of which a row never holds more than about `scores` at once.
 
-    The parts are scored one after the other, and again for their gradients. Each takes every n-th position, so that positions which
-    lie spread over devices stay where they are.
+    The parts are scored one after the other, and their gradients are taken in the same breath: nothing is computed twice, and what
+    `logits` closes over has its gradients added up in float32. Each part takes every n-th position, so that positions which lie
+    spread over devices stay where they are.
     """
     B, T, _ = y_BTD.shape
     V = jax.eval_shape(logits, y_BTD[:, :1]).shape[-1]
     n = min(math.ceil(T * V / scores), T)
     if n <= 1:
         return cross_entropy(logits(y_BTD), targets_BT, weights_BT)
-    filled = -(-T // n) * n
+    filled = math.ceil(T / n) * n
 
     def dealt(x):
         x = jnp.pad(x, ((0, 0), (0, filled - T), *((0, 0),) * (x.ndim - 2)))  # filled up with weights of 0
         return jnp.moveaxis(x.reshape(B, filled // n, n, *x.shape[2:]), 2, 0)
 
-    @jax.checkpoint
-    def part(y, targets, weights):
-        return cross_entropy(logits(y), targets, weights)
+    y_nBtD = dealt(y_BTD)
+    of_read, read = jax.closure_convert(logits, y_nBtD[0])
+    return _in_parts(lambda read, y: of_read(y, *read), read, y_nBtD, dealt(targets_BT), dealt(weights_BT))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _in_parts(logits, read, y_nBtD, targets_nBt, weights_nBt):
+    """(nats, hits) of all parts; read: the arrays that `logits(read, y)` reads."""
 
     def add(total, xs):
-        return jax.tree.map(jnp.add, total, part(*xs)), None
+        y, targets, weights = xs
+        return jax.tree.map(jnp.add, total, cross_entropy(logits(read, y), targets, weights)), None
 
     zero = jnp.zeros((), jnp.float32)
-    return jax.lax.scan(add, (zero, zero), (dealt(y_BTD), dealt(targets_BT), dealt(weights_BT)))[0]
+    return jax.lax.scan(add, (zero, zero), (y_nBtD, targets_nBt, weights_nBt))[0]
+
+
+def _in_parts_forward(logits, read, y_nBtD, targets_nBt, weights_nBt):
+    def part(read, y, targets, weights):
+        return cross_entropy(logits(read, y), targets, weights)
+
+    def add(total, xs):
+        sums, d_read = total
+        seen, (d_part, d_y) = jax.value_and_grad(part, argnums=(0, 1), has_aux=True)(read, *xs)
+        return (jax.tree.map(jnp.add, sums, seen), jax.tree.map(lambda a, b: a + b.astype(jnp.float32), d_read, d_part)), d_y
+
+    zero = jnp.zeros((), jnp.float32)
+    begin = (zero, zero), jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), read)
+    (sums, d_read), d_y_nBtD = jax.lax.scan(add, begin, (y_nBtD, targets_nBt, weights_nBt))
+    return sums, (d_read, d_y_nBtD, [jnp.zeros((), x.dtype) for x in read])
+
+
+def _in_parts_backward(logits, kept, cotangents):
+    (d_read, d_y_nBtD, types), (scale, _) = kept, cotangents  # hits have no gradient
+    d_read = [(d * scale).astype(like.dtype) for d, like in zip(d_read, types, strict=True)]
+    return d_read, d_y_nBtD * scale.astype(d_y_nBtD.dtype), None, None
+
+
+_in_parts.defvjp(_in_parts_forward, _in_parts_backward)
 
 
 def words(name, y_BTD, scorer, batch):

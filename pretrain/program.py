@@ -10,6 +10,7 @@ import jax
 
 from data import batches
 from models import build
+from pretrain.compiler import compiler_options
 from pretrain.evaluate import make_score
 from pretrain.kernels import make_attend
 from pretrain.losses import LOSSES, Loss
@@ -42,8 +43,11 @@ class Program(NamedTuple):
         return jax.tree.map(lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), self.abstract, self.placed)
 
 
-def make_program(run, mesh):
-    """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory."""
+def make_program(run, mesh, **how):
+    """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory.
+
+    how: what `Loss.sums` takes besides what is in the run.
+    """
     loss = LOSSES[run.data.objective.name]
     attention = {"update": [], "score": []}
     model, scored = (build(run.model, **parts(mesh, attention[name])) for name in ("update", "score"))
@@ -61,6 +65,7 @@ def make_program(run, mesh):
         microbatches=run.train.microbatches,
         compute=run.train.compute,
         gather=gathered(mesh),
+        **how,
     )
     shapes = batches.shapes(run.data.objective, run.data.batch_size).items()
     return Program(
@@ -70,7 +75,13 @@ def make_program(run, mesh):
         placed=placed,
         batch={key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes},
         init=jax.jit(init, out_shardings=placed),
-        update=jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0),
+        update=jax.jit(
+            step,
+            in_shardings=(placed, rows),
+            out_shardings=(placed, replicated(mesh)),
+            donate_argnums=0,
+            compiler_options=compiler_options(mesh),
+        ),
         score=make_score(scored, loss, mesh, compute=run.train.compute),
         attention=attention,
     )

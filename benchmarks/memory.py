@@ -1,0 +1,102 @@
+"""What a training step keeps in memory for its words and its attention: all at once, and in parts.
+
+    python benchmarks/memory.py [--only gpt2]
+
+Each row compiles the whole step of a configuration for a TPU slice that is not here, by libtpu on this machine's CPU, twice: with all
+scores of the vocabulary at once, or in parts (`pretrain/losses.py`); by XLA's attention, or by Splash (`pretrain/kernels.py`). Nothing
+runs: bytes are the compiler's, times are the bounds of `plan`. Writes benchmarks/results/memory.md.
+"""
+
+import argparse
+import datetime
+import importlib.metadata
+import math
+import pathlib
+import platform
+import sys
+from unittest import mock
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+PAGE = ROOT / "benchmarks" / "results" / "memory.md"
+
+# (configuration, slice, words)
+CASES = (
+    ("t5_base", "v5e:4x4", []),
+    ("gpt2", "v5p:2x2x4", []),
+    ("gpt2", "v5p:2x2x4", ["model.attention_dropout=0"]),
+    ("gpt2", "v5e:4x4", ["model.attention_dropout=0", "model.remat=true"]),
+)
+WAYS = (("all scores at once, XLA's attention", True, True), ("scores in parts, XLA's attention", False, True), ("scores in parts", False, False))
+
+
+def measured(config, topology, words, whole, plain):
+    """A dict of temporary and peak GiB, GiB through HBM, the bound's ms and the kernels of one way."""
+    from models.layers.attention import attend
+    from pretrain import flops
+    from pretrain.config import load
+    from pretrain.plan import machine as machines
+    from pretrain.plan.collectives import collectives
+    from pretrain.plan.compiled import compile_update
+    from pretrain.plan.hlo import Module
+    from pretrain.plan.roofline import roofline
+    from pretrain.program import make_program
+    from pretrain.sharding import make_mesh
+
+    run, machine = load(config, words), machines.tpu(topology)
+    mesh = make_mesh(run.mesh, machine.devices)
+    how = {"scores": math.inf} if whole else {}
+    with mock.patch("pretrain.program.make_attend", lambda mesh, note: attend) if plain else mock.MagicMock():
+        program = make_program(run, mesh, **how)
+    compiled = compile_update(run, mesh, program)
+    kernels = "XLA" if plain else "; ".join(program.attention["update"])
+    if not compiled.fits:
+        return {"kernels": kernels, "needed": compiled.needed and compiled.needed / 2**30, "fits": False}
+    module = Module(compiled.text)
+    computed = flops.count(program.update.trace(program.state(), program.batch).jaxpr)
+    roof = roofline(computed, module.memory_bytes(), collectives(module, mesh), mesh, machine)
+    return {
+        "fits": True,
+        "temporary": compiled.bytes["temp"] / 2**30,
+        "peak": compiled.bytes["peak"] / 2**30,
+        "moved": module.memory_bytes() / 2**30,
+        "bound": roof.bound * 1e3,
+        "kernels": kernels,
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="one configuration, printed and not written")
+    args = parser.parse_args()
+    from pretrain.plan import machine as machines
+
+    machines.prepare()
+    lines = []
+    for config, topology, words in CASES:
+        if args.only not in (None, config):
+            continue
+        for name, whole, plain in WAYS:
+            seen = measured(config, topology, words, whole, plain)
+            if not seen["fits"]:
+                cells = [f"does not fit (needs {seen['needed'] or math.nan:.1f})", "", "", ""]
+            else:
+                cells = [f"{seen[key]:.2f}" for key in ("temporary", "peak", "moved")] + [f"{seen['bound']:.1f}"]
+            lines.append(f"| `{' '.join([config, *words])}` on {topology} | {name} | {' | '.join(cells)} | {seen['kernels']} |")
+            print(lines[-1], flush=True)
+    if args.only:
+        return
+    head = [
+        "# Memory of a step: words and attention",
+        "",
+        f"`python benchmarks/memory.py`, {datetime.date.today()}; compiled by libtpu {importlib.metadata.version('libtpu')} on a CPU "
+        f"({platform.processor() or platform.machine()}), nothing was run. GiB and milliseconds a chip and step; ms are the roofline's bound.",
+        "",
+        "| configuration | scores and attention | temporary | peak | through HBM | ms, at least | kernels |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    PAGE.write_text("\n".join([*head, *lines, ""]))
+
+
+if __name__ == "__main__":
+    main()
