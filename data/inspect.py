@@ -4,37 +4,16 @@ The measurements read nothing but the batches, the store and the row table, and 
 text is compared with the store's tokens, words and documents are walked, shares are held against their binomial spread.
 """
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from data import batches as treaty
+from data.checks import Check, Seen, ends, none, specials, within
+from data.inspect_stream import successions, told
 from data.pairs import PairRows
-from data.reading import masked_row, span_row
+from data.reading import masked_row, next_row, span_row
 from data.rows import DocumentRows
-
-SIGMAS = 5  # a sound share lies farther off in one of two million inspections
-
-
-@dataclass(frozen=True)
-class Check:
-    """A promise: what was seen, what was expected, and whether it held."""
-
-    name: str
-    passed: bool
-    seen: str
-    expected: str
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A batch, the rows of the table that it was made of, and the keys of their draws."""
-
-    batch: dict
-    row_B: np.ndarray
-    key_B: np.ndarray
-
 
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
     """{"objective", "step", "batches", "passed", "checks", "rows"}: measured from `step` on, some rows decoded.
@@ -42,13 +21,12 @@ def inspect(stream, step=0, batches=8, rows=4, token_id=None):
     token_id: from a piece to its id in the tokenizer that the model will be used with; default: the store's vocabulary.
     If keys, shapes or ids are wrong, nothing further can be read, and the report ends there.
     """
-    spanned = stream.objective.name == "span_corruption"
+    check, describe = OBJECTIVES.get(stream.objective.name, (masks, masked_row))
     token_id = token_id or dict(map(reversed, enumerate(stream.vocabulary.pieces))).get
     seen = [look(stream, step + i) for i in range(batches)]
     checks, shown = common(stream, seen, step), []
     if checks[0].passed and checks[1].passed:
-        checks += spans(stream, seen, token_id) if spanned else masks(stream, seen, token_id)
-        describe = span_row if spanned else masked_row
+        checks += check(stream, seen, token_id)
         shown = [describe(stream, seen[0], i) for i in range(min(rows, len(seen[0].row_B)))]
     return {
         "objective": stream.objective.name,
@@ -146,16 +124,12 @@ def documents(stream, seen):
             _, first_B = stream.table.separators(stream.table.starts(each.row_B))
         for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
             body = row[1 : valid.sum() - 1]
-            text = body if separate else body[body != stream.vocabulary.sep]
-            other_text += not np.array_equal(text, tokens[first : first + len(text)])
-            inside = starts[(starts > first) & (starts < first + len(text))] - first
             if separate:
-                across += len(inside) > 0
-            else:  # a separator before each document but, perhaps, the first
-                places = np.flatnonzero(body == stream.vocabulary.sep)
-                expected = np.unique(inside)
-                inner = places - np.arange(len(places))
-                across += not set(expected.tolist()) <= set(inner.tolist()) <= {*expected.tolist(), 0, len(text)}
+                other_text += not np.array_equal(body, tokens[first : first + len(body)])
+                across += ((starts > first) & (starts < first + len(body))).any()
+            else:
+                text_holds, separators_hold = told(body, first, tokens, starts, stream.vocabulary.sep)
+                other_text, across = other_text + (not text_holds), across + (not separators_hold)
     promise = "rows across documents" if separate else "rows with documents not separated"
     return [none(promise, across), none("rows whose text is not the store's", other_text)]
 
@@ -236,34 +210,6 @@ def spans(stream, seen, token_id):
     ]
 
 
-def specials(vocabulary, token_id, *roles):
-    """The ids that rows are built with, against the tokenizer's."""
-    ours = {vocabulary.pieces[i]: i for i in (getattr(vocabulary, role) for role in roles)}
-    theirs = {piece: token_id(piece) for piece in ours}
-    return Check("special ids are the tokenizer's", ours == theirs, listed(ours), listed(theirs))
-
-
-def listed(ids):
-    """{piece: id} in words."""
-    return ", ".join(f"{piece} {i}" for piece, i in ids.items())
-
-
-def ends(ids):
-    """First and last of some ids, in words."""
-    return f"{ids[0]} ... {ids[-1]}"
-
-
-def within(name, hits, of, share):
-    """A share of random draws, held against its binomial spread."""
-    spread = SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
-    seen = hits / max(of, 1)
-    return Check(name, bool(of > 0 and abs(seen - share) <= spread), f"{seen:.4f}", f"{share:.4f} ± {spread:.4f}")
-
-
-def none(name, count):
-    return Check(name, int(count) == 0, f"{count:,}", "0")
-
-
 def originals(batch):
     """The ids of a masked batch with the masks taken out again: [B, L]."""
     text_BL = batch["tokens"].copy()
@@ -300,3 +246,6 @@ def rebuild(inputs, targets, sentinels):
     for token in inputs[:-1]:
         raw += pieces.get(token, []) if token in sentinels else [token]
     return raw, sum(map(len, pieces.values()))
+
+
+OBJECTIVES = {"span_corruption": (spans, span_row), "causal_lm": (successions, next_row)}  # all others mask words

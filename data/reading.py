@@ -23,6 +23,16 @@ def masked_row(stream, seen, i):
     return row
 
 
+def next_row(stream, seen, i):
+    """One row of causal_lm for reading: what the model sees, and the token behind it, which it is to tell last."""
+    vocabulary = stream.vocabulary
+    return {
+        "row": int(seen.row_B[i]),
+        "tokens": [spaced(vocabulary, token) for token in seen.batch["tokens"][i].tolist()],
+        "next": spaced(vocabulary, int(seen.batch["targets"][i, -1])),
+    }
+
+
 def span_row(stream, seen, i):
     """One row of span_corruption for reading."""
     inputs, targets = (seen.batch[key][i].tolist() for key in ("inputs", "targets"))

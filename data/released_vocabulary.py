@@ -1,7 +1,7 @@
-"""Vocabularies that others released, read by the `tokenizers` library: WordPiece, byte-level BPE, tokenizer.json.
+"""Vocabularies that others released, read by the `tokenizers` library: WordPiece, BPE of bytes or words, tokenizer.json.
 
 WordPiece as in BERT (Devlin et al. 2018), byte-level BPE as in GPT-2 (Radford et al. 2019) and RoBERTa (Liu et al.
-2019). The library's tokenizers are built without special tokens, so that "[MASK]" in a text is text like any other.
+2019), BPE within words as in GPT (Radford et al. 2018). The library's tokenizers are built without special tokens, so that "[MASK]" in a text is text like any other.
 """
 
 import json
@@ -12,6 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from data.vocabulary import Vocabulary, is_unused
 
+END_OF_WORD = "</w>"
 WORD_BEGINNINGS = {
     "wordpiece": lambda piece: not piece.startswith("##"),
     "byte": lambda piece: piece[:1] in ("Ġ", "Ċ", "ĉ", "č"),  # how byte BPE writes blank, line feed, tab, return
@@ -91,16 +92,42 @@ def read_wordpiece(vocab: str, *, lowercase=None, strip_accents=None, chinese=Tr
 
 def read_byte_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     """GPT-2's or RoBERTa's vocab.json (encoder.json) and merges.txt (vocab.bpe)."""
-    ids = json.loads(vocab)
-    lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
-    pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines]
-    if wrong := next((line for line, pair in zip(lines, pairs) if len(pair) != 2), None):
-        raise ValueError(f"merges: a line is two pieces with a blank between them, not {wrong[:60]!r}")
-    tokenizer = tokenizers.Tokenizer(models.BPE(ids, pairs))
+    tokenizer = tokenizers.Tokenizer(models.BPE(json.loads(vocab), _pairs(merges)))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
     return ReleasedVocabulary("byte_bpe", tokenizer, tokenizer, "byte", files=files)
+
+
+def is_word_bpe(vocab: str) -> bool:
+    """Whether a vocab.json is GPT's, whose pieces are marked where a word ends."""
+    return any(piece.endswith(END_OF_WORD) for piece in json.loads(vocab))
+
+
+def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
+    """GPT's vocab.json and merges.txt, read as `transformers` does: cleaned, lower-cased and cut into words as for BERT.
+
+    The paper's own code cleaned text by ftfy and cut it by spaCy, so its ids differ where these do. A piece tells where
+    a word ends and not where one begins, so each counts as a word of its own.
+    """
+    ids = json.loads(vocab)
+    if "<unk>" not in ids:
+        raise ValueError("vocab.json: no piece <unk>, which GPT's vocabulary has for what its letters cannot write")
+    bpe = models.BPE(ids, _pairs(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
+    tokenizer = tokenizers.Tokenizer(bpe)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
+    files = {"vocab.json": vocab.encode(), "merges.txt": merges.encode()}
+    return ReleasedVocabulary("word_bpe", tokenizer, tokenizer, "whole", files=files)
+
+
+def _pairs(merges: str) -> list[tuple[str, str]]:
+    lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
+    pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines]
+    if wrong := next((line for line, pair in zip(lines, pairs) if len(pair) != 2), None):
+        raise ValueError(f"merges: a line is two pieces with a blank between them, not {wrong[:60]!r}")
+    return pairs
 
 
 def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> ReleasedVocabulary:

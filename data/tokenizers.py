@@ -4,6 +4,7 @@ kind               files                                          library
 sentencepiece      spiece.model (+ sentinels for T5)              sentencepiece    train_vocabulary, T5, ALBERT
 wordpiece          vocab.txt                                      tokenizers       BERT
 byte_bpe           vocab.json + merges.txt                        tokenizers       GPT-2, RoBERTa
+word_bpe           vocab.json + merges.txt                        tokenizers       GPT
 tokenizer_json     tokenizer.json                                 tokenizers       whatever else `transformers` writes
 
 A folder that `save` wrote holds these files, as others read them, and `vocabulary.json`, which names the kind, its
@@ -14,7 +15,7 @@ import json
 import pathlib
 
 from data.paths import as_path
-from data.released_vocabulary import read_byte_bpe, read_tokenizer_json, read_wordpiece
+from data.released_vocabulary import is_word_bpe, read_byte_bpe, read_tokenizer_json, read_word_bpe, read_wordpiece
 from data.sentencepiece_vocabulary import SentencePieceVocabulary, read_sentencepiece, train_sentencepiece
 from data.vocabulary import PROBE, ROLES, Vocabulary
 
@@ -54,6 +55,7 @@ def load_vocabulary(folder) -> Vocabulary:
         "sentencepiece": lambda: SentencePieceVocabulary((folder / "spiece.model").read_bytes(), **options),
         "wordpiece": lambda: read_wordpiece(_text(folder / "vocab.txt"), **options),
         "byte_bpe": lambda: read_byte_bpe(_text(folder / "vocab.json"), _text(folder / "merges.txt")),
+        "word_bpe": lambda: read_word_bpe(_text(folder / "vocab.json"), _text(folder / "merges.txt")),
         "tokenizer_json": lambda: read_tokenizer_json(_text(folder / "tokenizer.json"), **options),
     }
     if described["kind"] not in kinds:
@@ -120,8 +122,9 @@ def _read_file(path) -> Vocabulary:
     if path.name in beside:
         merges = [path.parent / name for name in ("merges.txt", "vocab.bpe") if (path.parent / name).exists()]
         if not merges:
-            raise FileNotFoundError(f"{path}: byte BPE needs {beside[path.name]} beside it")
-        return read_byte_bpe(_text(path), _text(merges[0]))
+            raise FileNotFoundError(f"{path}: BPE needs {beside[path.name]} beside it")
+        read = read_word_bpe if is_word_bpe(_text(path)) else read_byte_bpe
+        return read(_text(path), _text(merges[0]))
     config = _settings(path.parent)
     if path.name.endswith(".txt"):
         return read_wordpiece(

@@ -1,4 +1,4 @@
-"""Gaps in a text, closed by a trained model: one piece for each [MASK], or a span for each <extra_id_i>.
+"""Gaps in a text, closed by a trained model: one piece for each [MASK], a span for each <extra_id_i>, or what follows it.
 
 Rows are gathered by length, so that few shapes are compiled and little padding is computed.
 
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import build
-from models.decoding import generate
-from pretrain.convert import tokenizer
+from models.decoding import extend, generate
+from pretrain.convert import name_of, tokenizer
 
 SHORTEST = 16  # rows and mask counts are padded to powers of two, rows at least to this
 
@@ -137,6 +137,42 @@ class Spans:
         """The ids as text; an id beyond the vocabulary, which a little-trained model may write, is shown as unknown."""
         known = [i if i < self.vocabulary.size else self.vocabulary.unk for i in ids]
         return self.vocabulary.decode(known).strip()
+
+
+class Continuations:
+    """Calling it with texts gives what the model writes behind each, the likeliest token at each step, up to the end of the text."""
+
+    def __init__(self, trained, length, batch_size):
+        self.model, self.params, self.vocabulary = build(trained.run.model), trained.params, trained.vocabulary
+        self.longest, self.length, self.batch_size = trained.run.model.length, length, batch_size
+        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+
+    def __call__(self, texts, places):
+        rows = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
+        for text, place, row in zip(texts, _named(places), rows):
+            if not row:
+                raise ValueError(f"{place}: there is nothing to continue in {_cut(text)}")
+            if len(row) + self.length > self.longest:
+                raise ValueError(
+                    f"{place}: {len(row)} tokens and {self.length} more (--length), the model reads at most {self.longest}: {_cut(text)}"
+                )
+        written = [None] * len(texts)
+        for batch in _batches([_padded(len(row)) for row in rows], self.batch_size):
+            for index, ids in zip(batch, self._write([rows[i] for i in batch])):
+                written[index] = self._text(rows[index], ids)
+        return [{"filled": text + more, "written": more} for text, more in zip(texts, written)]
+
+    def _write(self, rows):
+        B, M = _power(len(rows)), min(_padded(max(map(len, rows))), self.longest - self.length)
+        tokens_BM, valid_BM = _fill(rows, B, M, 0)
+        how = {"length": self.length, "size": self.vocabulary.size, "end": self.vocabulary.eos}
+        written_BT = extend(self.model, self.params, tokens_BM, valid_BM.sum(axis=1), **how)
+        return jax.device_get(written_BT)[: len(rows)].tolist()
+
+    def _text(self, row, ids):
+        """What the ids add to the text of the row: how a piece reads depends on what stands before it."""
+        ids = ids[: ids.index(self.vocabulary.eos)] if self.vocabulary.eos in ids else ids
+        return self.vocabulary.decode(row + ids)[len(self.vocabulary.decode(row)) :]
 
 
 def _close(text, spans):

@@ -1,4 +1,4 @@
-"""import FOLDER --workdir W: a Hugging Face BERT or T5 as the beginning of a run."""
+"""import FOLDER --workdir W: a Hugging Face BERT, T5, GPT or GPT-2 as the beginning of a run."""
 
 import os
 
@@ -36,11 +36,13 @@ def run(args):
 
 
 def starting_run(model):
-    """The run that an imported model begins, for overrides to change: masked words in rows of 128, or T5's spans."""
+    """The run that an imported model begins, for overrides to change: masked words in rows of 128, T5's spans, or next words."""
     from data.config import Data
-    from data.objectives import MaskedLm, SpanCorruption
-    from models.config import BertConfig
+    from data.objectives import CausalLm, MaskedLm, SpanCorruption
+    from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig
 
+    if isinstance(model, (GptConfig, Gpt2Config, Gpt3Config)):
+        return Run(model=model, data=Data(objective=CausalLm(length=model.length, end_of_text=not isinstance(model, GptConfig))))
     if isinstance(model, BertConfig):
         length = min(128, model.length)
         return Run(model=model, data=Data(objective=MaskedLm(length=length, predictions=max(1, length * 20 // 128))))

@@ -1,6 +1,6 @@
 """predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
 
-BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>. Texts are cut into ids by the
+BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text. Texts are cut into ids by the
 tokenizer that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
@@ -16,13 +16,13 @@ CHUNK = 4096  # lines of an input file that are held at once
 
 
 def add_arguments(parser):
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, or to be continued (GPT)")
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
     parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl records with the field `text`")
     parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
-    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5 writes (64)")
+    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5 or GPT writes (64)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
@@ -118,22 +118,24 @@ def spell(text, result):
     return "\n".join(line for line in [*lines, f"  {result['filled']}"] if line) + "\n"
 
 
-# ---- the two families --------------------------------------------------------
+# ---- the families ------------------------------------------------------------
 
 
 def answerer(trained, top=None, length=None, batch_size=32):
     """A function (texts, places) -> [result]; `places` name the texts in errors (None: by their number).
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
-    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}.
+    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for GPT
+    `written`, what it continues the text with.
     """
-    from models import BertConfig
+    from models import BertConfig, T5Config
     from pretrain import fill
 
     if isinstance(trained.run.model, BertConfig):
         if length is not None:
-            raise ValueError("--length is for T5, which writes; BERT fills each [MASK] with one piece")
+            raise ValueError("--length is for models that write; BERT fills each [MASK] with one piece")
         return fill.Masks(trained, 5 if top is None else top, batch_size)
     if top is not None:
-        raise ValueError("--top is for BERT; T5 writes the one likeliest continuation")
-    return fill.Spans(trained, 64 if length is None else length, batch_size)
+        raise ValueError("--top is for BERT; T5 and GPT write the one likeliest continuation")
+    write = fill.Spans if isinstance(trained.run.model, T5Config) else fill.Continuations
+    return write(trained, 64 if length is None else length, batch_size)

@@ -18,7 +18,7 @@ class CausalLm:
     """Rows of one stream of documents with the end-of-text token between them, as GPT-2 and GPT-3 read it.
 
     A row reads across its documents: "sequences with multiple documents are not masked in any special way", the end-of-text
-    token tells the model that they are unrelated (Brown et al. 2020, section 2.2 and appendix B). So there are no segments.
+    token tells the model that they are unrelated (Brown et al. 2020, appendix B). So there are no segments.
     """
 
     name: ClassVar[str] = "causal_lm"
@@ -49,6 +49,7 @@ class CausalLm:
                 joined(table, read, row_B, vocabulary.eos, row_BN)
             else:
                 row_BN[:] = read(table.starts(row_B)[:, None] + np.arange(width))
-            return {"tokens": row_BN[:, :-1], "targets": row_BN[:, 1:], "weights": np.ones((len(row_B), self.length), np.float32)}
+            weights_BL = np.ones((len(row_B), self.length), np.float32)
+            return {"tokens": row_BN[:, :-1].copy(), "targets": row_BN[:, 1:].copy(), "weights": weights_BL}
 
         return table, build

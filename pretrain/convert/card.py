@@ -4,25 +4,28 @@ import math
 
 import jax
 
-from models import BertConfig
+from models import BertConfig, T5Config
+from pretrain.convert import name_of
 
-TASKS = {"bert": "fill-mask", "t5": "text2text-generation"}
+TASKS = {"bert": "fill-mask", "t5": "text2text-generation", "openai-gpt": "text-generation", "gpt2": "text-generation"}
+TITLES = {"bert": "BERT encoder", "t5": "T5 encoder-decoder", "openai-gpt": "GPT decoder", "gpt2": "GPT-2 decoder"}
 OBJECTIVES = {
     "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
+    "causal_lm": "the next token, rows of {length} across documents",
 }
 
 
 def of(trained):
     """The card of a checkpoint, as Markdown. Says only what the run's own files say."""
     run = trained.run
-    family = "bert" if isinstance(run.model, BertConfig) else "t5"
+    family = name_of(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
         "\n".join(["---", "library_name: transformers", f"pipeline_tag: {TASKS[family]}", f"tags: [{family}]", "---"]),
-        f"# A {_size(size)} {'BERT encoder' if family == 'bert' else 'T5 encoder-decoder'}\n\n{_story(trained)}",
+        f"# A {_size(size)} {TITLES[family]}\n\n{_story(trained)}",
         "\n".join(["| | |", "|-|-|", *(f"| {name} | {value} |" for name, value in _facts(trained, family, size))]),
         "## Evaluation\n\n" + _scores(trained),
         "## Use\n\n```python\n" + "\n".join(loading(run.model, trained.vocabulary, "FOLDER")) + "\n```",
@@ -39,6 +42,14 @@ def loading(config, vocabulary, folder):
             f'model = AutoModelForPreTraining.from_pretrained("{folder}")',
             f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
             f'pipeline("fill-mask", model="{folder}")("It is a {vocabulary.pieces[vocabulary.mask]}.")',
+        ]
+    if not isinstance(config, T5Config):
+        return [
+            "from transformers import AutoModelForCausalLM, AutoTokenizer",
+            f'model = AutoModelForCausalLM.from_pretrained("{folder}")',
+            f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
+            'ids = model.generate(**tokenizer("It is a", return_tensors="pt"), max_new_tokens=20)',
+            "print(tokenizer.decode(ids[0]))",
         ]
     return [
         "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
@@ -63,12 +74,13 @@ def _story(trained):
 def _facts(trained, family, size):
     run, vocabulary = trained.run, trained.vocabulary
     model, objective = run.model, run.data.objective
-    depth = f"{model.depth}" if family == "bert" else f"{model.depth} + {model.decoder_depth}"
+    depth = f"{model.depth} + {model.decoder_depth}" if family == "t5" else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
-    if family == "bert":
+    if family != "t5":
         yield "longest input", f"{model.length} tokens"
-    yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')})"
+    spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""
+    yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
     if not trained.step:
         return
     yield "objective", OBJECTIVES[objective.name].format(**vars(objective))
@@ -101,8 +113,10 @@ def _scores(trained):
 
 def _limits(trained, family):
     vocabulary = trained.vocabulary
-    gap = vocabulary.pieces[vocabulary.mask] if family == "bert" else "<extra_id_0>"
-    use = f"It fills gaps (`{gap}`); it follows no instructions and was not fitted to any task."
+    named = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
+    gap = "<extra_id_0>" if family == "t5" else vocabulary.pieces[next(named)]
+    does = "It continues a text" if TASKS[family] == "text-generation" else f"It fills gaps (`{gap}`)"
+    use = f"{does}; it follows no instructions and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += " Masked words were the only objective: the pooler and the next-sentence head learned nothing here."
     text = (

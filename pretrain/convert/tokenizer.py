@@ -2,7 +2,7 @@
 
 The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
 tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text:
-[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, A </s> for T5.
+[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, A </s> for T5, A alone for GPT and GPT-2.
 """
 
 from tokenizers import AddedToken, Tokenizer, processors
@@ -19,12 +19,13 @@ ROLES = {  # the name of a role in a vocabulary -> its name in transformers
     "cls": "cls_token",
     "mask": "mask_token",
 }
-NEEDED = {"bert": ("pad", "unk", "cls", "sep", "mask"), "t5": ("pad", "eos", "unk")}
+NEEDED = {"bert": ("pad", "unk", "cls", "sep", "mask"), "t5": ("pad", "eos", "unk"), "openai-gpt": ("unk",), "gpt2": ("eos",)}
 INPUTS = {"bert": ["input_ids", "token_type_ids", "attention_mask"], "t5": ["input_ids", "attention_mask"]}
+INPUTS |= {"openai-gpt": INPUTS["t5"], "gpt2": INPUTS["t5"]}
 
 
 def build(vocabulary, family):
-    """A `tokenizers.Tokenizer` of a vocabulary for a family of models ("bert" or "t5").
+    """A `tokenizers.Tokenizer` of a vocabulary for a family of models, such as "bert" or "t5".
 
     Raises ValueError where the vocabulary lacks a special piece that the family needs, or cannot be said in the format.
     """
@@ -38,13 +39,14 @@ def build(vocabulary, family):
         "sentencepiece": _sentencepiece,
         "wordpiece": _released,
         "byte_bpe": _released,
+        "word_bpe": _released,
         "tokenizer_json": lambda vocabulary: Tokenizer.from_str(vocabulary.files()["tokenizer.json"].decode()),
     }[vocabulary.kind](vocabulary)
     _check(pipeline, vocabulary)
     pipeline.no_truncation()
     pipeline.no_padding()
-    if pipeline.post_processor is None:
-        pipeline.post_processor = _template(vocabulary, family)
+    if pipeline.post_processor is None and family in TEMPLATES:
+        pipeline.post_processor = TEMPLATES[family](vocabulary)
     return pipeline
 
 
@@ -107,16 +109,22 @@ def _check(result, vocabulary):
         raise ValueError(f"tokenizer.json has the piece {extra[0]!r}, which the vocabulary has not")
 
 
-def _template(vocabulary, family):
-    pieces = vocabulary.pieces
-    if family == "t5":
-        eos = pieces[vocabulary.eos]
-        return processors.TemplateProcessing(
-            single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, vocabulary.eos)]
-        )
-    cls, sep = pieces[vocabulary.cls], pieces[vocabulary.sep]
+def _ended(vocabulary):
+    """A </s>, or A </s> B </s>."""
+    eos = vocabulary.pieces[vocabulary.eos]
+    return processors.TemplateProcessing(
+        single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, vocabulary.eos)]
+    )
+
+
+def _enclosed(vocabulary):
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    cls, sep = vocabulary.pieces[vocabulary.cls], vocabulary.pieces[vocabulary.sep]
     return processors.TemplateProcessing(
         single=[cls, "$A", sep],
         pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
         special_tokens=[(cls, vocabulary.cls), (sep, vocabulary.sep)],
     )
+
+
+TEMPLATES = {"bert": _enclosed, "t5": _ended}

@@ -94,6 +94,17 @@ def byte_bpe(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def word_bpe(tmp_path_factory):
+    """A BPE of GPT's form: an unknown piece, letters inside and at the end of a word, three merges."""
+    folder = tmp_path_factory.mktemp("word_bpe")
+    letters = "abcdefghijklmnopqrstuvwxyz.,'"
+    names = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), "th", "the</w>", "the"]
+    (folder / "vocab.json").write_text(json.dumps({name: i for i, name in enumerate(names)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e</w>\nth e\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def words(vocabulary, tmp_path_factory) -> str:
     """The folder of a saved vocabulary, for requests that shall not train one."""
     folder = tmp_path_factory.mktemp("words") / "vocabulary"

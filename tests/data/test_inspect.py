@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import MaskedLm, SentencePair, SpanCorruption
+from data.objectives import CausalLm, MaskedLm, SentencePair, SpanCorruption
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from pretrain.__main__ import main
@@ -19,7 +19,10 @@ OBJECTIVES = {
     "words": MaskedLm(length=22, predictions=4, whole_words=True),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
+    "next": CausalLm(length=22),
+    "next unseparated": CausalLm(length=22, end_of_text=False),
 }
+T5 = ("spans", "next", "next unseparated")  # what reads T5's vocabulary, which has an end of text
 
 
 @pytest.fixture
@@ -28,7 +31,7 @@ def make(store, t5_store):
 
     def build(name):
         data = Data(objective=OBJECTIVES[name], batch_size=16)
-        return Stream(t5_store if name == "spans" else store, data, seed=3)
+        return Stream(t5_store if name in T5 else store, data, seed=3)
 
     return build
 
@@ -41,7 +44,7 @@ def broken(report):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_sound_batches_pass(make, name):
     report = inspect(make(name), step=5, batches=6, rows=3)
-    assert broken(report) == [] and len(report["checks"]) >= 9 and len(report["rows"]) == 3
+    assert broken(report) == [] and len(report["checks"]) >= (6 if name.startswith("next") else 9) and len(report["rows"]) == 3
     json.dumps(report)
 
 
@@ -110,6 +113,10 @@ def leave_out(batch, stream):
     batch["weights"][:, -1] = 0
 
 
+def stay(batch, stream):
+    batch["targets"][:] = batch["tokens"]
+
+
 def pad(batch, stream):
     batch["inputs"][:, -1], batch["inputs_valid"][:, -1] = stream.vocabulary.pad, False
 
@@ -137,6 +144,11 @@ def pad(batch, stream):
         ("spans", swap_tokens, "rows that do not rebuild the store's text"),
         ("spans", leave_out, "losses on padding, tokens without loss"),
         ("spans", pad, "gaps in rows (padding, no </s>)"),
+        ("next", exceed, "ids in the vocabulary"),
+        ("next", other_text, "rows whose text is not the store's"),
+        ("next unseparated", other_text, "rows whose text is not the store's"),
+        ("next", stay, "targets that are not the next token"),
+        ("next", leave_out, "tokens without loss"),
     ],
 )
 def test_a_broken_promise_is_named(make, name, tamper, promise):
@@ -158,6 +170,7 @@ def test_a_broken_promise_is_named(make, name, tamper, promise):
         ("spans", "sentinels are the tokenizer's <extra_id_0> ..."),
         ("spans", "special ids are the tokenizer's"),
         ("pieces", "special ids are the tokenizer's"),
+        ("next", "special ids are the tokenizer's"),
     ],
 )
 def test_another_tokenizer_is_named(make, name, promise):
@@ -182,8 +195,9 @@ def test_rows_across_documents_are_named(make, name, promise):
     assert promise in broken(inspect(stream))
 
 
-def test_a_joined_stream_without_separators_is_named(make):
-    stream = make("joined")
+@pytest.mark.parametrize("name", ["joined", "next"])
+def test_a_joined_stream_without_separators_is_named(make, name):
+    stream = make(name)
     starts = stream.split.document_starts
     stream.split = dataclasses.replace(stream.split, document_starts=np.delete(starts, range(1, len(starts) - 1, 2)))
     assert "rows with documents not separated" in broken(inspect(stream))
@@ -207,7 +221,8 @@ def config(tmp_path, store, t5_store):
     def write(name):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
-        model, folder = ("T5Config", t5_store.path) if name == "spans" else ("BertConfig", store.path)
+        model = {"spans": "T5Config", "next": "Gpt2Config", "next unseparated": "GptConfig"}.get(name, "BertConfig")
+        folder = t5_store.path if name in T5 else store.path
         kind = type(objective).__name__
         path.write_text(CONFIG.format(kind=kind, model=model, store=str(folder), objective=objective))
         return str(path)
@@ -220,7 +235,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     assert main(["inspect", config(name), "--step", "3", "--rows", "1", "train.seed=7"]) == 0
     shown = capsys.readouterr().out
     assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
-    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"]}
+    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "next": ["row"], "next unseparated": ["row"]}
     assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
     assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -37,10 +37,10 @@ def test_document_rows():
 
 
 @pytest.mark.parametrize("separated", [False, True])
-@pytest.mark.parametrize("width", [1, 3, 5, 9])
-def test_window_rows(width, separated):
+@pytest.mark.parametrize(("width", "shared"), [(1, 0), (3, 0), (5, 0), (9, 0), (2, 1), (5, 1), (9, 3)])
+def test_window_rows(width, shared, separated):
     split = split_of(LENGTHS, {"a": (0, 4), "none": (4, 4), "b": (4, 12)})
-    table = WindowRows(split, width, separated)
+    table = WindowRows(split, width, separated, shared)
     streams = []  # of each source, "|" between its documents
     for lo, hi in [(0, 4), (4, 4), (4, 12)]:
         stream = []
@@ -50,11 +50,11 @@ def test_window_rows(width, separated):
         streams.append(stream)
     expected = []
     for stream in streams:
-        at = list(range(0, len(stream), width))
+        at = list(range(0, max(len(stream) - shared, 0), width - shared))
         expected += [stream[min(i, len(stream) - width) :][:width] for i in at]
     got = read_rows(table, np.arange(table.count), separated)
     assert got == expected
-    assert table.offsets.tolist() == [0, *np.cumsum([-(-len(stream) // width) for stream in streams])]
+    assert table.offsets.tolist() == [0, *np.cumsum([-(-max(len(stream) - shared, 0) // (width - shared)) for stream in streams])]
     backwards = np.arange(table.count)[::-1]
     assert read_rows(table, backwards, separated) == expected[::-1]
 

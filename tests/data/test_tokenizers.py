@@ -51,6 +51,14 @@ def test_t5s_layout(texts, algorithm):
     assert vocabulary.special.sum() == 3 + SENTINELS and vocabulary.special[80:].all()
 
 
+def test_gpts_layout(texts):
+    vocabulary = _train_again(texts, layout="gpt")
+    assert vocabulary.pieces[:2] == ("<unk>", "<|endoftext|>")
+    assert (vocabulary.unk, vocabulary.bos, vocabulary.eos) == (0, 1, 1)
+    assert (vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask, vocabulary.sentinels) == (None, None, None, None, ())
+    assert vocabulary.size == 100 and vocabulary.special.tolist() == [True] * 2 + [False] * 98
+
+
 def test_training_is_repeatable_and_options_matter(texts):
     first = _train_again(texts)
     assert _train_again(texts).fingerprint == first.fingerprint
@@ -66,7 +74,7 @@ def test_training_is_repeatable_and_options_matter(texts):
         (9000, "bert", r"at most (\d+): --vocab-size \1"),
         (20, "bert", r"takes at least \d+"),
         (110, "t5", r"needs at least 116 ids, not 110"),
-        (9000, "gpt", r"one of bert, t5"),
+        (9000, "xlnet", r"one of bert, t5, gpt"),
     ],
 )
 def test_training_says_what_is_wrong(texts, size, layout, message):

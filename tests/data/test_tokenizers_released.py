@@ -76,6 +76,37 @@ def test_gpt2s_names_of_the_files(byte_bpe, tmp_path):
         assert read_vocabulary(tmp_path / name) == read_vocabulary(byte_bpe)
 
 
+def test_word_bpe(word_bpe):
+    """Lower-cased, cut at blanks and punctuation, </w> where a word ends; a letter that no piece has is unknown."""
+    vocabulary = read_vocabulary(word_bpe)
+    assert vocabulary.kind == "word_bpe" and not vocabulary.keeps_spaces
+    ids = vocabulary.encode("The  THEN, hé\n<unk> ж")
+    pieces = ["the</w>", "the", "n</w>", ",</w>", "h", "e</w>", "<unk>", "u", "n", "k</w>", "<unk>", "<unk>"]
+    assert [vocabulary.piece(i) for i in ids] == pieces
+    assert vocabulary.decode(vocabulary.encode("The THEN, hé")) == "the then , he"
+    assert (vocabulary.unk, vocabulary.eos, vocabulary.pad) == (0, None, None) and vocabulary.special.sum() == 1
+
+
+def test_word_bpe_is_kept(word_bpe, tmp_path):
+    vocabulary = read_vocabulary(word_bpe / "merges.txt")
+    vocabulary.save(tmp_path)
+    assert load_vocabulary(tmp_path) == vocabulary and load_vocabulary(tmp_path).kind == "word_bpe"
+    ids = json.loads((word_bpe / "vocab.json").read_text())
+    (tmp_path / "vocab.json").write_text(json.dumps({piece: i for piece, i in ids.items() if piece != "<unk>"}))
+    with pytest.raises(ValueError, match="no piece <unk>"):
+        read_vocabulary(tmp_path / "vocab.json")
+
+
+def test_word_bpe_is_that_of_transformers(word_bpe):
+    """What `OpenAIGPTTokenizer` makes of the same two files, odd characters included."""
+    transformers = pytest.importorskip("transformers", reason="the peers extra is not installed")
+    vocabulary = read_vocabulary(word_bpe)
+    theirs = transformers.OpenAIGPTTokenizer.from_pretrained(word_bpe)
+    texts = [*NASTY, "the then, THEN don't the.the", "Hé ÉTÉ 2nd"]
+    assert vocabulary.encode_batch(texts) == theirs(texts)["input_ids"]
+    assert [vocabulary.decode(ids) for ids in vocabulary.encode_batch(texts)] == [theirs.decode(theirs(text)["input_ids"]) for text in texts]
+
+
 def test_a_folder_gives_the_plain_form_if_tokenizer_json_agrees(wordpiece, tmp_path):
     pieces = wordpiece.read_text().split("\n")[:-1]
     (tmp_path / "vocab.txt").write_text(wordpiece.read_text())

@@ -30,7 +30,10 @@ T5 = SHAPE | dict(
     relative_attention_max_distance=20,
     decoder_start_token_id=0,
 )
+GPT = SHAPE | dict(n_embd=24, n_layer=2, n_head=3, n_positions=32)
 CASES = {
+    "gpt": ("openai-gpt", GPT),
+    "gpt2": ("gpt2", GPT | dict(n_inner=40)),
     "bert": ("bert", BERT),
     "t5": ("t5", T5),
     "t5_v1_1": ("t5", T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
@@ -48,6 +51,8 @@ def model(kind, settings, seed=0):
     configuration, architecture = {
         "bert": (transformers.BertConfig, transformers.BertForPreTraining),
         "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration),
+        "openai-gpt": (transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel),
+        "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
     }[kind]
     made = architecture(configuration(**settings)).eval()
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
@@ -57,10 +62,10 @@ def model(kind, settings, seed=0):
         for name, weight in made.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
             if weight.ndim == 2:
-                table = "embedding" in name or "shared" in name or "relative" in name
+                table = any(part in name for part in ("embed", "shared", "relative", "wte", "wpe"))
                 weight.copy_(noise if table else noise * weight.shape[1] ** -0.5)
             else:
-                weight.copy_(0.3 * noise + ("norm" in name.lower() and name.endswith("weight")))
+                weight.copy_(0.3 * noise + (("norm" in name.lower() or ".ln_" in name) and name.endswith("weight")))
     return made
 
 
@@ -98,6 +103,38 @@ def t5_inputs(vocab, seed=0, rows=3, length=37, written=9):
         "inputs_valid": valid,
         "targets": rng.integers(1, vocab, (rows, written)).astype(np.int32),
         "weights": np.ones((rows, written), np.float32),
+    }
+
+
+def gpt_inputs(vocab, seed=0, rows=3, length=13):
+    """A batch of the treaty's causal_lm."""
+    row = np.random.default_rng(seed).integers(0, vocab, (rows, length + 1)).astype(np.int32)
+    return {"tokens": row[:, :-1].copy(), "targets": row[:, 1:].copy(), "weights": np.ones((rows, length), np.float32)}
+
+
+def gpt_outputs(made, batch, length=12):
+    """Logits, the loss, and what greedy decoding writes behind rows of different `lengths`, until `end`: see `t5_outputs`."""
+    import torch
+
+    row = torch.from_numpy(np.concatenate([batch["tokens"], batch["targets"][:, -1:]], axis=1)).long()
+    lengths = np.linspace(len(row) + 1, row.shape[1] - 1, len(row)).astype(np.int32)
+
+    def write(i, end):
+        greedy = dict(max_new_tokens=length, do_sample=False, pad_token_id=end, eos_token_id=end)
+        return made.generate(row[i : i + 1, : lengths[i]], **greedy)[0, lengths[i] :].numpy()
+
+    with torch.no_grad():
+        found = made(input_ids=row, labels=row)
+        hidden = made.transformer(input_ids=row).last_hidden_state
+        end = int(write(0, made.config.vocab_size)[length // 2])
+        written = [np.pad(ids, (0, length - len(ids)), constant_values=end) for ids in (write(i, end) for i in range(len(row)))]
+    return {
+        "words": found.logits[:, :-1].numpy(),
+        "hidden": hidden[:, :-1].numpy(),
+        "loss": found.loss.numpy(),
+        "lengths": lengths,
+        "end": np.int32(end),
+        "written": np.stack(written).astype(np.int32),
     }
 
 
@@ -146,11 +183,19 @@ def t5_outputs(made, batch, length=12):
 def case(kind, settings, seed=0):
     """(config, weights, inputs, outputs) of one random model."""
     made = model(kind, settings, seed)
-    inputs, outputs = {"bert": (bert_inputs, bert_outputs), "t5": (t5_inputs, t5_outputs)}[kind]
+    inputs, outputs = PARTS[kind]
     batch = inputs(settings["vocab_size"], seed)
     with tempfile.TemporaryDirectory() as folder:
         config, weights = saved(made, pathlib.Path(folder))
     return config, weights, batch, outputs(made, batch)
+
+
+PARTS = {
+    "bert": (bert_inputs, bert_outputs),
+    "t5": (t5_inputs, t5_outputs),
+    "openai-gpt": (gpt_inputs, gpt_outputs),
+    "gpt2": (gpt_inputs, gpt_outputs),
+}
 
 
 def buckets():

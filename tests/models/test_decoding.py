@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.decoding import generate
+from models import Gpt3Config
+from models.decoding import extend, generate
 
 VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
 INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
@@ -74,3 +75,46 @@ def test_it_begins_with_start_and_stops_when_all_rows_have_ended():
     found = generate(Counter(lambda: calls.append(1)), {}, INPUTS, VALID, length=50, start=20, end=23, pad=7)
     jax.effects_barrier()
     assert found.tolist() == [[21, 22, 23] + [7] * 47] * 3 and len(calls) == 3
+
+
+# ---- a decoder alone -------------------------------------------------------------
+
+
+class Successor(Counter):
+    """The same as a decoder alone."""
+
+    def states(self, tokens_BL):
+        jax.debug.callback(self.asked)
+        return tokens_BL[..., None].astype(jnp.float32)
+
+
+def test_rows_of_different_lengths_go_on_behind_their_own_last_token():
+    """What pads a row is overwritten, each row stops at its end, and all stop when the last one has."""
+    calls = []
+    tokens = np.array([[4, 5, 6, 7], [9, 90, 90, 90]], np.int32)
+    how = {"size": 100, "length": 9}
+    found = extend(Successor(lambda: calls.append(1)), {}, tokens, np.array([4, 1]), end=11, **how)
+    jax.effects_barrier()
+    assert found.tolist() == [[8, 9, 10, 11] + [11] * 5, [10, 11] + [11] * 7] and len(calls) == 4
+    assert extend(Successor(lambda: None), {}, tokens, np.array([4, 1]), **how).tolist() == [list(range(8, 17)), list(range(10, 19))]
+
+
+def test_ids_beyond_the_size_are_never_written():
+    found = extend(Successor(lambda: None), {}, np.array([[4]], np.int32), np.array([1]), length=4, size=7)
+    assert found.tolist() == [[5, 6, 6, 6]]
+
+
+def test_a_continuation_is_the_plain_loop(make):
+    """GPT-3 of narrow bands: each word the likeliest of a call that reads the row so far and nothing behind it."""
+    config = Gpt3Config(vocab=50, length=24, width=16, depth=2, heads=2, mlp=24, window=3)
+    model, params = make(config)
+    params = jax.tree.map(lambda leaf: 3 * leaf, params)
+    lengths = np.array([9, 5, 2], np.int32)
+    found = extend(model, params, INPUTS, lengths, length=6, size=50)
+    score = jax.jit(lambda tokens: model.apply({"params": params}, tokens))
+    for row, length, written in zip(INPUTS, lengths, found):
+        row = np.pad(row[:length], (0, 15 - length))
+        for t in range(6):
+            row[length + t] = score(row[None])[0, length + t - 1].argmax()
+        assert row[length : length + 6].tolist() == written.tolist()
+    assert len({word for row in found.tolist() for word in row}) > 4

@@ -1,4 +1,4 @@
-"""Both models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
+"""All models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
 
 import dataclasses
 from functools import partial
@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from models import build
-from models.decoding import generate
+from models.decoding import extend, generate
 from pretrain.convert import FAMILIES
 from pretrain.losses import LOSSES
 
-OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption"}
+OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "openai-gpt": "causal_lm", "gpt2": "causal_lm"}
 T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
-CASES = [("bert", True), ("bert", False), *T5]  # the golden, and whether ours is scanned
+GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
+CASES = [("bert", True), ("bert", False), *T5, *GPT]  # the golden, and whether ours is scanned
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -37,7 +38,8 @@ def case(request, golden):
 def test_logits_hidden_states_and_loss(case):
     """The loss too: of masked words at gathered positions plus the next sentence, or the mean over all target words."""
     found, loss, model, params = case
-    bert = found.config["model_type"] == "bert"
+    kind = found.config["model_type"]
+    bert, decoder = kind == "bert", kind in ("openai-gpt", "gpt2")
 
     @jax.jit
     def compute(batch):
@@ -45,14 +47,14 @@ def test_logits_hidden_states_and_loss(case):
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
         read = arguments[: 3 if bert else 2]
         words = model.apply({"params": params}, *(read if bert else arguments))
-        hidden = model.apply({"params": params}, *read, method="encode")
+        hidden = model.apply({"params": params}, *read, method="states" if decoder else "encode")
         return words, hidden, sum(sums[name] / totals[name] for name in loss.terms)
 
     words, hidden, value = compute(found.inputs)
     if bert:
         (words, following), (hidden, _) = words, hidden
         np.testing.assert_allclose(following, found.outputs["next"], atol=1e-5)
-    there = found.inputs["valid" if bert else "inputs_valid"][..., None]
+    there = found.inputs[{"bert": "valid", "t5": "inputs_valid"}.get(kind, "weights")][..., None] > 0
     np.testing.assert_allclose(words, found.outputs["words"], atol=2e-5)
     np.testing.assert_allclose(np.where(there, hidden, 0), np.where(there, found.outputs["hidden"], 0), atol=1e-5)
     assert abs(value - found.outputs["loss"]) < 1e-5
@@ -66,6 +68,17 @@ def test_greedy_decoding(case):
     read = jnp.asarray(found.inputs["inputs"]), jnp.asarray(found.inputs["inputs_valid"])
     assert end in written
     np.testing.assert_array_equal(generate(model, params, *read, length=written.shape[1], end=end), written)
+
+
+@pytest.mark.parametrize("case", GPT, indirect=True, ids=str)
+def test_greedy_continuation(case):
+    """Word for word behind rows of different lengths, up to the end of each; what pads a row is never read."""
+    found, _, model, params = case
+    written, lengths, end = found.outputs["written"], found.outputs["lengths"], found.outputs["end"].item()
+    tokens = found.inputs["tokens"][:, : lengths.max()]
+    assert end in written and len(set(lengths.tolist())) == len(lengths) and (written != end)[:, -1].any()
+    how = {"length": written.shape[1], "size": model.config.vocab, "end": end}
+    np.testing.assert_array_equal(extend(model, params, jnp.asarray(tokens), jnp.asarray(lengths), **how), written)
 
 
 def test_export_gives_the_same_tensors_back(case):

@@ -1,4 +1,4 @@
-"""Both models against `transformers` itself, on random shapes, there and back. Needs the extra `peers`."""
+"""All models against `transformers` itself, on random shapes, there and back. Needs the extra `peers`."""
 
 import dataclasses
 import json
@@ -8,14 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from models import build
+from models import Gpt2Config, Gpt3Config, GptConfig, build
 from pretrain.convert import FAMILIES
 from pretrain.losses import LOSSES
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")
 
-OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption"}
+OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "openai-gpt": "causal_lm", "gpt2": "causal_lm"}
 
 
 def settings(kind, seed):
@@ -32,6 +32,16 @@ def settings(kind, seed):
             max_position_embeddings=int(rng.integers(13, 40)),
             type_vocab_size=int(rng.integers(2, 4)),
             layer_norm_eps=float(rng.choice([1e-12, 1e-5])),
+        )
+    if kind in ("openai-gpt", "gpt2"):
+        inner = dict(n_inner=int(rng.integers(8, 40))) if kind == "gpt2" and seed else {}
+        return inner | dict(
+            vocab_size=int(rng.integers(30, 90)),
+            n_embd=heads * width,
+            n_layer=int(rng.integers(1, 4)),
+            n_head=heads,
+            n_positions=int(rng.integers(25, 50)),
+            layer_norm_epsilon=float(rng.choice([1e-6, 1e-5])),
         )
     return dict(
         vocab_size=int(rng.integers(30, 90)),
@@ -70,7 +80,7 @@ def fresh(model, loss, batch):
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("bert", 0), ("bert", 1), ("t5", 0), ("t5", 1), ("t5", 2)])
+@pytest.mark.parametrize(("kind", "seed"), [("bert", 0), ("bert", 1), ("t5", 0), ("t5", 1), ("t5", 2), ("openai-gpt", 0), ("gpt2", 0), ("gpt2", 1)])
 def test_theirs_to_ours(goldens, kind, seed):
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
     ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)
@@ -82,14 +92,21 @@ def test_theirs_to_ours(goldens, kind, seed):
     assert abs(value - expected["loss"]) < 1e-5 * max(1.0, expected["loss"])
 
 
-@pytest.mark.parametrize("kind", ["bert", "t5", "t5_v1_1"])
-@pytest.mark.parametrize("scan", [True, False])
+GPT = dict(vocab=50, length=32, width=24, heads=3, depth=4, mlp=96)
+OURS = {"openai-gpt": GptConfig(**GPT), "gpt2": Gpt2Config(**GPT | {"mlp": 40}), "gpt3": Gpt3Config(**GPT, window=32)}
+
+
+EITHER = [(kind, scan) for kind in ("bert", "t5", "t5_v1_1") for scan in (True, False)]
+
+
+@pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True)])
 def test_ours_to_theirs(goldens, tmp_path, make, bert_config, t5_config, kind, scan):
     """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the same."""
     import transformers
     from safetensors.numpy import save_file
 
-    family, config = ("bert", bert_config) if kind == "bert" else ("t5", t5_config)
+    family, config = {"bert": ("bert", bert_config), "gpt3": ("gpt2", OURS["gpt3"])}.get(kind, (kind, OURS.get(kind)))
+    family, config = ("t5", t5_config) if config is None else (family, config)
     changes = dict(gated=True, tied=False) if kind == "t5_v1_1" else {}
     config = dataclasses.replace(config, scan=scan, **changes)
     model, params = make(config)
@@ -98,10 +115,12 @@ def test_ours_to_theirs(goldens, tmp_path, make, bert_config, t5_config, kind, s
     save_file(FAMILIES[family].to_hf(config, params), tmp_path / "model.safetensors", metadata={"format": "pt"})
 
     kinds = {"bert": transformers.BertForPreTraining, "t5": transformers.T5ForConditionalGeneration}
+    kinds |= {"openai-gpt": transformers.OpenAIGPTLMHeadModel, "gpt2": transformers.GPT2LMHeadModel}
     theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
     assert not any(info.values()), info
-    batch = getattr(goldens, f"{family}_inputs")(config.vocab)
-    expected = getattr(goldens, f"{family}_outputs")(theirs.eval(), batch)
+    inputs, outputs = goldens.PARTS[family]
+    batch = inputs(config.vocab)
+    expected = outputs(theirs.eval(), batch)
     words, value = compute(model, params, LOSSES[OBJECTIVES[family]], batch)
     np.testing.assert_allclose(words, expected["words"], atol=1e-4)
     assert abs(value - expected["loss"]) < 1e-5

@@ -23,6 +23,16 @@ def test_linear_schedule_may_end_above_zero():
     np.testing.assert_allclose([rate(n) for n in range(5)], [1, 0.875, 0.75, 0.625, 0.5], rtol=1e-6)
 
 
+def test_cosine_schedule():
+    """Half a cosine from the end of the climb to the tenth, where it stays (Brown et al. 2020, appendix B)."""
+    rate = schedule(AdamW(learning_rate=2.0, warmup=2, final=0.1, decay="cosine", fallen=10), 20)
+    expected = [1.0, 2.0, *(2 * (0.1 + 0.9 * (1 + np.cos(np.pi * t / 8)) / 2) for t in range(8)), *[0.2] * 10]
+    np.testing.assert_allclose([rate(n) for n in range(20)], expected, rtol=1e-6)
+    to_the_end = schedule(AdamW(learning_rate=2.0, warmup=2, decay="cosine"), 10)
+    np.testing.assert_allclose(to_the_end(6), 1.0, rtol=1e-6)
+    assert to_the_end(9) > 0
+
+
 def test_warmup_longer_than_the_run_still_climbs():
     rates = [float(schedule(AdamW(learning_rate=1.0, warmup=100), 5)(n)) for n in range(5)]
     assert all(np.isfinite(rates)) and rates == sorted(rates) and rates[0] > 0

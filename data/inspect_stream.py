@@ -1,0 +1,41 @@
+"""What rows of one stream of documents promise: the store's text, and a separator where a document ends and nowhere else."""
+
+import numpy as np
+
+from data.checks import none, specials
+
+
+def successions(stream, seen, token_id):
+    """causal_lm."""
+    objective, vocabulary = stream.objective, stream.vocabulary
+    tokens, starts = stream.split.tokens, stream.split.document_starts
+    separator = vocabulary.eos if objective.end_of_text else None
+    other_next = unweighed = other_text = misplaced = 0
+    for each in seen:
+        tokens_BL, targets_BL = each.batch["tokens"], each.batch["targets"]
+        other_next += (tokens_BL[:, 1:] != targets_BL[:, :-1]).sum()
+        unweighed += (each.batch["weights"] != 1).sum()
+        start_B = stream.table.starts(each.row_B)
+        first_B = stream.table.separators(start_B)[1] if objective.end_of_text else start_B
+        for row, last, first in zip(tokens_BL, targets_BL[:, -1:], first_B.tolist()):
+            text_holds, separators_hold = told(np.concatenate([row, last]), first, tokens, starts, separator)
+            other_text, misplaced = other_text + (not text_holds), misplaced + (not separators_hold)
+    return [
+        none("targets that are not the next token", other_next),
+        none("tokens without loss", unweighed),
+        none("rows whose text is not the store's", other_text),
+        *([none("rows with documents not separated", misplaced)] if objective.end_of_text else []),
+        *([specials(vocabulary, token_id, "eos")] if objective.end_of_text else []),
+    ]
+
+
+def told(row, first, tokens, starts, separator):
+    """(whether a row's text is the store's from token `first` on, whether it has a separator before each document).
+
+    Before the first document, and behind the last, a separator may be there or not: the row may have begun or ended with it.
+    """
+    places = np.flatnonzero(row == separator) if separator is not None else np.zeros(0, np.int64)
+    text = np.delete(row, places)
+    expected = set((starts[(starts > first) & (starts < first + len(text))] - first).tolist())
+    found = set((places - np.arange(len(places))).tolist())
+    return np.array_equal(text, tokens[first : first + len(text)]), expected <= found <= expected | {0, len(text)}
