@@ -230,7 +230,7 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
 @pytest.mark.parametrize(
     "options, message",
     [
-        (dict(layout="gpt"), "--layout gpt: bert or t5"),
+        (dict(layout="elmo"), "--layout elmo: bert or t5 or gpt"),
         (dict(algorithm="char"), "--algorithm char: unigram or bpe"),
         (dict(sources=()), "no source"),
         (dict(sources=("a", "a")), "given twice"),
