@@ -21,17 +21,21 @@ PAGE = ROOT / "docs" / "pods.md"
 BEGIN, END = "<!-- plans: written by benchmarks/plans.py -->", "<!-- end of plans -->"
 GIB = 2**30
 
-# (configuration, slice, words): the paper's number of chips where it tells one; sizes of today for the others.
+# (configuration, slice, words): the papers' number of chips where they tell one; sizes of today for the others.
 PLANS = (
-    ("bert_base", "v4:4x4x1", "mesh.data=-1"),
+    ("bert_base", "v4:4x4x1", ""),
+    ("bert_base", "v4:4x4x4", ""),
+    ("bert_large", "v4:4x4x1", ""),
     ("bert_large", "v4:4x4x4", ""),
-    ("bert_large_512", "v4:4x4x4", ""),
-    ("bert_large_512", "v5p:2x2x4", "mesh.data=-1 mesh.fsdp=1 model.remat=false"),
+    ("bert_large", "v4:4x4x4", "mesh.data=1 mesh.fsdp=-1"),
+    ("bert_large_512", "v5p:2x2x4", ""),
     ("t5_base", "v5e:4x4", ""),
     ("t5_v1_1_base", "v5e:4x4", ""),
     ("t5_large", "v5p:2x2x4", ""),
     ("t5_3b", "v5p:4x4x4", ""),
     ("t5_11b", "v5p:4x4x8", ""),
+    ("gpt2", "v5p:2x2x4", ""),
+    ("gpt3_175b", "v5p:8x8x8", ""),
 )
 
 
@@ -46,7 +50,8 @@ def row(config, topology, words, facts):
         cells += [f"{facts['step_seconds_bound'] * 1e3:.1f}", parts, f"{facts['mfu_bound']:.0%}", f"{facts['days_bound']:.2g}"]
     else:
         cells += ["", "", "", ""]
-    return f"| {' | '.join(cells)} |"
+    complaints = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
+    return f"| {' | '.join([*cells, '; '.join(facts['attention']['update']), str(complaints)])} |"
 
 
 def main():
@@ -66,15 +71,17 @@ def main():
             continue
         given = ["plan", config, "--topology", topology, *words.split(), *(["--quick"] if args.quick else []), "--json"]
         print("python -m pretrain", shlex.join(given), flush=True)
-        done = subprocess.run([sys.executable, "-m", "pretrain", *given], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run([sys.executable, "-m", "pretrain", *given], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise SystemExit(f"that ended with status {done.returncode}; the page is left as it was")
         lines.append(row(config, topology, words, json.loads(done.stdout)))
         print(lines[-1], flush=True)
     head = [
         f"`python benchmarks/plans.py{' --quick' if args.quick else ''}`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU.",
         "",
-        "| configuration | slice (chips) | data x fsdp x model | GiB a chip at the peak | FLOPs a step | ms a step, at least | "
-        "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| configuration | slice (chips) | data x fsdp x sequence x model | GiB a chip at the peak | FLOPs a step | ms a step, at least | "
+        "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least | attention | arrays gathered that should not be |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     PAGE.write_text(text.replace(kept[0], "\n".join([BEGIN, "", *head, *lines, "", END])))
 

@@ -3,14 +3,15 @@
     python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary vocab.txt --output english
     python -m pretrain train bert_large --workdir runs/bert_large data.store=english
 
-Then bert_large_512 in the same workdir. Parameters and optimizer are split over all chips, layers are computed again in the
-backward pass. The paper: 4 days on 64 TPU chips. Not run here: no accelerator.
+Then bert_large_512 in the same workdir. Rows are split over all chips, layers are computed again in the backward pass; to split
+parameters as well (mesh.data=1 mesh.fsdp=-1) saves memory and costs time (docs/pods.md). The paper: 4 days on 64 TPU chips. Not
+run here: no accelerator.
 """
 
 from data.config import Data
 from data.objectives.sentence_pair import SentencePair
 from models.config import BertConfig
-from pretrain.config import AdamW, Mesh, Run, Train
+from pretrain.config import AdamW, Run, Train
 
 
 def config():
@@ -19,5 +20,4 @@ def config():
         data=Data(objective=SentencePair(length=128, predictions=20, duplicates=10), batch_size=256),
         optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000, until=900_000),
-        mesh=Mesh(data=1, fsdp=-1),
     )

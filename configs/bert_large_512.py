@@ -9,7 +9,7 @@ accelerator.
 from data.config import Data
 from data.objectives.sentence_pair import SentencePair
 from models.config import BertConfig
-from pretrain.config import AdamW, Mesh, Run, Train
+from pretrain.config import AdamW, Run, Train
 
 
 def config():
@@ -18,5 +18,4 @@ def config():
         data=Data(objective=SentencePair(length=512, predictions=77, duplicates=10), batch_size=256),
         optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),
-        mesh=Mesh(data=1, fsdp=-1),
     )

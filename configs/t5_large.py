@@ -3,14 +3,14 @@
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_large --workdir runs/t5_large data.store=c4
 
-spiece.model is the released vocabulary. Parameters are split over all chips, layers are computed again in the backward pass.
+spiece.model is the released vocabulary. Rows are split over all chips, layers are computed again in the backward pass.
 The paper mixes supervised tasks into this last run of its series; this is the span corruption alone. Not run here: no accelerator.
 """
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
 from models.config import T5Config
-from pretrain.config import Adafactor, Mesh, Run, Train
+from pretrain.config import Adafactor, Run, Train
 
 
 def config():
@@ -19,5 +19,4 @@ def config():
         data=Data(objective=SpanCorruption(), batch_size=2048),
         optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
         train=Train(steps=1_000_000),
-        mesh=Mesh(data=1, fsdp=-1),
     )
