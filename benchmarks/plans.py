@@ -63,27 +63,37 @@ def main():
     kept = re.search(rf"{re.escape(BEGIN)}(.*){re.escape(END)}", text, re.S)
     if not kept:
         raise SystemExit(f"{PAGE}: the marks {BEGIN} and {END} are not there")
-    lines = []
+    rows = {}  # start of a line: the line
     for config, topology, words in PLANS:
         start = f"| {label(config, words)} | {topology} ("
+        rows |= {start: line for line in kept[1].splitlines() if line.startswith(start)}
+    for config, topology, words in PLANS:
         if args.only and args.only != config:
-            lines += [line for line in kept[1].splitlines() if line.startswith(start)]
             continue
         given = ["plan", config, "--topology", topology, *words.split(), *(["--quick"] if args.quick else []), "--json"]
         print("python -m pretrain", shlex.join(given), flush=True)
         done = subprocess.run([sys.executable, "-m", "pretrain", *given], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         if done.returncode:
-            raise SystemExit(f"that ended with status {done.returncode}; the page is left as it was")
-        lines.append(row(config, topology, words, json.loads(done.stdout)))
-        print(lines[-1], flush=True)
+            raise SystemExit(f"that ended with status {done.returncode}; its row is left as it was")
+        line = row(config, topology, words, json.loads(done.stdout))
+        print(line, flush=True)
+        rows[f"| {label(config, words)} | {topology} ("] = line
+        write(rows, args.quick)
+
+
+def write(rows, quick):
+    """Put the rows between the marks of the page, in the order of PLANS."""
+    text = PAGE.read_text()
+    lines = [rows[start] for start in (f"| {label(config, words)} | {topology} (" for config, topology, words in PLANS) if start in rows]
     head = [
-        f"`python benchmarks/plans.py{' --quick' if args.quick else ''}`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU.",
+        f"`python benchmarks/plans.py{' --quick' if quick else ''}`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU.",
         "",
         "| configuration | slice (chips) | data x fsdp x sequence x model | GiB a chip at the peak | FLOPs a step | ms a step, at least | "
-        "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least | attention | arrays gathered that should not be |",
+        "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least | attention | gathered against the rules |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    PAGE.write_text(text.replace(kept[0], "\n".join([BEGIN, "", *head, *lines, "", END])))
+    inside = "\n".join([BEGIN, "", *head, *lines, "", END])
+    PAGE.write_text(re.sub(rf"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: inside, text, flags=re.S))
 
 
 def label(config, words):
