@@ -3,7 +3,7 @@
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_3b --workdir runs/t5_3b data.store=c4
 
-spiece.model is the released vocabulary. Parameters are split over all chips, layers are computed again in the backward pass.
+spiece.model is the released vocabulary. Each layer is split over four chips, parameters over all, layers are computed again in the backward pass.
 The paper mixes supervised tasks into this last run of its series; this is the span corruption alone. Not run here: no accelerator.
 """
 
@@ -19,5 +19,5 @@ def config():
         data=Data(objective=SpanCorruption(), batch_size=2048),
         optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
         train=Train(steps=1_000_000),
-        mesh=Mesh(data=1, fsdp=-1),
+        mesh=Mesh(data=1, fsdp=-1, model=4),
     )
