@@ -27,6 +27,12 @@ BATCHES = {
         "targets": ("int32", "BT"),
         "weights": ("float32", "BT"),
     },
+    "prefix_lm": {
+        "inputs": ("int32", "BL"),
+        "inputs_valid": ("bool", "BL"),
+        "targets": ("int32", "BT"),
+        "weights": ("float32", "BT"),
+    },
     # Rows without padding: `targets` are the tokens one place further on.
     "causal_lm": {"tokens": ("int32", "BL"), "targets": ("int32", "BL"), "weights": ("float32", "BL")},
 }

@@ -10,9 +10,9 @@ import numpy as np
 
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
-from data.inspect_stream import successions, told
+from data.inspect_stream import continuations, successions, told
 from data.pairs import PairRows
-from data.reading import masked_row, next_row, span_row
+from data.reading import masked_row, next_row, part_row, span_row
 from data.rows import DocumentRows
 
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
@@ -248,4 +248,8 @@ def rebuild(inputs, targets, sentinels):
     return raw, sum(map(len, pieces.values()))
 
 
-OBJECTIVES = {"span_corruption": (spans, span_row), "causal_lm": (successions, next_row)}  # all others mask words
+OBJECTIVES = {  # all others mask words
+    "span_corruption": (spans, span_row),
+    "causal_lm": (successions, next_row),
+    "prefix_lm": (continuations, part_row),
+}

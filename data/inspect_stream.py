@@ -1,8 +1,8 @@
-"""What rows of one stream of documents promise: the store's text, and a separator where a document ends and nowhere else."""
+"""What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, or cut in two."""
 
 import numpy as np
 
-from data.checks import none, specials
+from data.checks import none, specials, within
 
 
 def successions(stream, seen, token_id):
@@ -26,6 +26,29 @@ def successions(stream, seen, token_id):
         none("rows whose text is not the store's", other_text),
         *([none("rows with documents not separated", misplaced)] if objective.end_of_text else []),
         *([specials(vocabulary, token_id, "eos")] if objective.end_of_text else []),
+    ]
+
+
+def continuations(stream, seen, token_id):
+    """prefix_lm."""
+    objective, vocabulary, tokens = stream.objective, stream.vocabulary, stream.split.tokens
+    other_text = unended = padding = early = rows = 0
+    for each in seen:
+        batch, start_B = each.batch, stream.table.starts(each.row_B)
+        parts = ((batch["inputs"], batch["inputs_valid"]), (batch["targets"], batch["weights"] > 0))
+        for ids_BL, used_BL in parts:
+            unended += (ids_BL[np.arange(len(ids_BL)), used_BL.sum(axis=1) - 1] != vocabulary.eos).sum()
+            padding += (ids_BL[~used_BL] != vocabulary.pad).sum() + (np.diff(used_BL.astype(int), axis=1) > 0).sum()
+        for i, start in enumerate(start_B.tolist()):
+            text = np.concatenate([ids_BL[i, used_BL[i]][:-1] for ids_BL, used_BL in parts])
+            other_text += not np.array_equal(text, tokens[start : start + objective.length])
+        early, rows = early + (parts[0][1].sum(axis=1) - 1 <= objective.length // 2).sum(), rows + len(start_B)
+    return [
+        none("rows that do not rebuild the store's text", other_text),
+        none("parts without </s> at their end", unended),
+        none("tokens in padding, padding between tokens", padding),
+        within("texts cut in their first half", early, rows, (objective.length // 2) / (objective.length - 1)),
+        specials(vocabulary, token_id, "eos", "pad"),
     ]
 
 

@@ -33,6 +33,13 @@ def next_row(stream, seen, i):
     }
 
 
+def part_row(stream, seen, i):
+    """One row of prefix_lm for reading, without padding."""
+    batch, row = seen.batch, span_row(stream, seen, i)
+    lengths = {"inputs": int(batch["inputs_valid"][i].sum()), "targets": int(batch["weights"][i].sum())}
+    return row | {key: row[key][:length] for key, length in lengths.items()}
+
+
 def span_row(stream, seen, i):
     """One row of span_corruption for reading."""
     inputs, targets = (seen.batch[key][i].tolist() for key in ("inputs", "targets"))

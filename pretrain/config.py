@@ -16,6 +16,7 @@ from typing import Literal
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.prefix_lm import PrefixLm
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
 from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, T5Config
@@ -152,7 +153,7 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption, CausalLm),
+        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption, CausalLm, PrefixLm),
         *(BertConfig, T5Config, GptConfig, Gpt2Config, Gpt3Config),
     )
 }

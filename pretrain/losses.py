@@ -171,6 +171,13 @@ LOSSES = {
         terms=("span_corruption",),
         tokens=("inputs_valid", "weights"),
     ),
+    "prefix_lm": Loss(
+        arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
+        score=partial(words, "prefix_lm"),  # the rest of the text (Raffel et al. 2019, section 3.3.1)
+        weights={"prefix_lm": "weights", "prefix_lm_accuracy": "weights"},
+        terms=("prefix_lm",),
+        tokens=("inputs_valid", "weights"),
+    ),
     "causal_lm": Loss(
         arguments=lambda batch: (batch["tokens"],),
         score=partial(words, "causal_lm"),  # the next word (Radford et al. 2018, section 3.1, equation 1)

@@ -2,7 +2,8 @@
 
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.prefix_lm import PrefixLm
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
 
-OBJECTIVES = {objective.name: objective for objective in (MaskedLm, SentencePair, SpanCorruption, CausalLm)}
+OBJECTIVES = {objective.name: objective for objective in (MaskedLm, SentencePair, SpanCorruption, CausalLm, PrefixLm)}

@@ -14,6 +14,7 @@ OBJECTIVES = {
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
+    "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "causal_lm": "the next token, rows of {length} across documents",
 }
 

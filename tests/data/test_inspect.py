@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import CausalLm, MaskedLm, SentencePair, SpanCorruption
+from data.objectives import CausalLm, MaskedLm, PrefixLm, SentencePair, SpanCorruption
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from pretrain.__main__ import main
@@ -19,10 +19,11 @@ OBJECTIVES = {
     "words": MaskedLm(length=22, predictions=4, whole_words=True),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
+    "parts": PrefixLm(length=22),
     "next": CausalLm(length=22),
     "next unseparated": CausalLm(length=22, end_of_text=False),
 }
-T5 = ("spans", "next", "next unseparated")  # what reads T5's vocabulary, which has an end of text
+T5 = ("spans", "parts", "next", "next unseparated")  # what reads T5's vocabulary, which has an end of text
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def broken(report):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_sound_batches_pass(make, name):
     report = inspect(make(name), step=5, batches=6, rows=3)
-    assert broken(report) == [] and len(report["checks"]) >= (6 if name.startswith("next") else 9) and len(report["rows"]) == 3
+    assert broken(report) == [] and len(report["checks"]) >= (6 if name.startswith(("next", "parts")) else 9) and len(report["rows"]) == 3
     json.dumps(report)
 
 
@@ -113,6 +114,14 @@ def leave_out(batch, stream):
     batch["weights"][:, -1] = 0
 
 
+def cut_early(batch, stream):
+    batch["inputs_valid"][:, 5:] = False
+
+
+def write_on(batch, stream):
+    batch["targets"][~(batch["weights"] > 0)] = 9
+
+
 def stay(batch, stream):
     batch["targets"][:] = batch["tokens"]
 
@@ -144,6 +153,10 @@ def pad(batch, stream):
         ("spans", swap_tokens, "rows that do not rebuild the store's text"),
         ("spans", leave_out, "losses on padding, tokens without loss"),
         ("spans", pad, "gaps in rows (padding, no </s>)"),
+        ("parts", pad, "parts without </s> at their end"),
+        ("parts", swap_tokens, "rows that do not rebuild the store's text"),
+        ("parts", cut_early, "texts cut in their first half"),
+        ("parts", write_on, "tokens in padding, padding between tokens"),
         ("next", exceed, "ids in the vocabulary"),
         ("next", other_text, "rows whose text is not the store's"),
         ("next unseparated", other_text, "rows whose text is not the store's"),
@@ -221,7 +234,7 @@ def config(tmp_path, store, t5_store):
     def write(name):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
-        model = {"spans": "T5Config", "next": "Gpt2Config", "next unseparated": "GptConfig"}.get(name, "BertConfig")
+        model = {"spans": "T5Config", "parts": "T5Config", "next": "Gpt2Config", "next unseparated": "GptConfig"}.get(name, "BertConfig")
         folder = t5_store.path if name in T5 else store.path
         kind = type(objective).__name__
         path.write_text(CONFIG.format(kind=kind, model=model, store=str(folder), objective=objective))
@@ -235,7 +248,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     assert main(["inspect", config(name), "--step", "3", "--rows", "1", "train.seed=7"]) == 0
     shown = capsys.readouterr().out
     assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
-    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "next": ["row"], "next unseparated": ["row"]}
+    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "parts": ["inputs", "targets"], "next": ["row"], "next unseparated": ["row"]}
     assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
     assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

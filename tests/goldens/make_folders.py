@@ -1,4 +1,4 @@
-"""Write the folders hf_*: tiny random models as transformers saves them, and hf_outputs.npz with what they compute.
+"""Write the folders hf_*: tiny random models as transformers saves them, and hf_outputs.npz with what some of them compute.
 
 python tests/goldens/make_folders.py        (needs the extra `peers`)
 """
@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import torch
 import transformers
+from tokenizers import pre_tokenizers
 
 HERE = pathlib.Path(__file__).parent
 WORDS = [
@@ -29,6 +30,7 @@ WORDS = [
     "gaps",
     ".",
 ]
+LETTERS = "abcdefghijklmnopqrstuvwxyz."
 BERT = dict(
     vocab_size=48,
     hidden_size=8,
@@ -47,6 +49,7 @@ T5 = dict(
     num_heads=2,
     decoder_start_token_id=0,
 )
+GPT = dict(n_embd=8, n_layer=2, n_head=2, n_positions=24)
 
 
 def models():
@@ -59,6 +62,10 @@ def models():
         "hf_bert": transformers.BertForPreTraining(transformers.BertConfig(**BERT, attn_implementation="eager")),
         "hf_t5": transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),
         "hf_t5_v1_1": untied,
+        "hf_gpt": transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**GPT, vocab_size=64)),
+        "hf_gpt2": transformers.GPT2LMHeadModel(
+            transformers.GPT2Config(**GPT, vocab_size=264, n_inner=20, bos_token_id=260, eos_token_id=260)
+        ),
     }
 
 
@@ -68,7 +75,7 @@ def shake(model, seed):
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.4)
-            if "norm" in name.lower() and name.endswith("weight"):
+            if ("norm" in name.lower() or ".ln_" in name) and name.endswith("weight"):
                 parameter.add_(1.0)
     return model.eval()
 
@@ -108,9 +115,17 @@ def tokenizer(name):
     if name == "hf_bert":
         pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz", "##s"]
         return transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
+    if name == "hf_gpt":
+        pieces = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>", "ou", "ou</w>"]
+        merges = [("t", "h"), ("th", "e</w>"), ("o", "u"), ("o", "u</w>")]
+        return transformers.OpenAIGPTTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
+    if name == "hf_gpt2":
+        pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "Ġth", "Ġthe", "ou", "<|endoftext|>"]
+        merges = [("t", "h"), ("Ġ", "th"), ("Ġth", "e"), ("o", "u")]
+        return transformers.GPT2Tokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
     pieces += [(f"▁{word}", -2.0 - i / 8) for i, word in enumerate(WORDS)]
-    pieces += [(letter, -6.0 - i / 8) for i, letter in enumerate("abcdefghijklmnopqrstuvwxyz.")]
+    pieces += [(letter, -6.0 - i / 8) for i, letter in enumerate(LETTERS)]
     pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
     return transformers.T5Tokenizer(vocab=pieces)
 
@@ -125,6 +140,8 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         model.save_pretrained(folder)
         tokenizer(name).save_pretrained(folder)
+        if name in ("hf_gpt", "hf_gpt2"):  # theirs are in gpt.safetensors and gpt2.safetensors
+            continue
         ids, valid = rows(model.config.vocab_size)
         outputs |= {
             f"{name}/{key}": value for key, value in {"ids": ids, "valid": valid, **compute(name, model)}.items()

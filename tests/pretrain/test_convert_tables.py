@@ -10,13 +10,19 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models import BertConfig, T5Config, build
-from pretrain.convert import CONFIGS, FAMILIES, bert, family_of, t5, table
+from models import BertConfig, Gpt2Config, Gpt3Config, GptConfig, T5Config, build
+from pretrain.convert import CONFIGS, FAMILIES, bert, family_of, gpt, gpt2, name_of, t5, table
 from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 T5 = T5Config(vocab=19, width=6, depth=2, decoder_depth=3, heads=2, head_width=4, mlp=5, buckets=8, max_distance=20)
+GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
+GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
+GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
 CASES = {
+    "gpt": GPT,
+    "gpt2": GPT2,
+    "gpt2 unrolled": dataclasses.replace(GPT2, scan=False),
     "bert": BERT,
     "bert unrolled": dataclasses.replace(BERT, scan=False),
     "t5": T5,
@@ -29,8 +35,8 @@ VOCABULARY = types.SimpleNamespace(pad=0, eos=1)
 
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
-    extra = (ids,) if type(config) is T5Config else ()
-    shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0, *extra))["params"]
+    read = {BertConfig: (ids, ids > 0), T5Config: (ids, ids > 0, ids)}.get(type(config), (ids,))
+    shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
 
@@ -57,13 +63,14 @@ def test_a_round_trip_is_the_identity(config):
     assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1"])
+@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "gpt2"])
 def test_scanned_and_unrolled_have_the_same_tensors(name):
     scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
     module, params = family_of(scanned), random_params(scanned)
     tensors = module.to_hf(scanned, params)
     other, _ = module.from_hf(unrolled, tensors, random_params(unrolled))
-    assert "layers" not in str(other.keys() | other.get("bert", other)["encoder"].keys())
+    inner = other.get("bert", other)
+    assert "layers" not in str(other.keys() | inner.get("encoder", inner.get("decoder")).keys())
     again = module.to_hf(unrolled, other)
     assert tensors.keys() == again.keys() and all(np.array_equal(tensors[name], again[name]) for name in tensors)
 
@@ -76,7 +83,7 @@ def test_a_configuration_comes_back(config):
 
 
 def test_families_are_explicit():
-    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5}
+    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, gpt, gpt2}
     with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
         family_of(VOCABULARY)
 
@@ -185,6 +192,53 @@ def test_untied_t5_without_a_head_scores_by_its_words():
     np.testing.assert_array_equal(params["head"]["kernel"], params["words"]["embedding"].T)
 
 
+@pytest.mark.parametrize(("module", "config"), [(gpt, GPT), (gpt2, GPT2)])
+def test_gpts_with_and_without_a_head(module, config):
+    """As the released files have them: no prefix, and the causal masks of each layer; or the table twice."""
+    whole = random_params(config)
+    tensors = module.to_hf(config, whole)
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    masks = {f"h.{i}.attn.bias": np.ones((1, 1, 7, 7), np.float32) for i in range(2)}
+    params, report = module.from_hf(config, bare | masks, random_params(config, seed=1))
+    assert same(params, whole)
+    assert report == table.Report((), ("transformer.h.0.attn.bias", "transformer.h.1.attn.bias"))
+    twice = tensors | {"lm_head.weight": tensors[module.WORDS], "score.weight": np.zeros((2, 6), np.float32)}
+    params, report = module.from_hf(config, twice, random_params(config, seed=1))
+    assert same(params, whole) and report == table.Report((), ("score.weight",))
+    with pytest.raises(ValueError, match=rf"lm_head\.weight differs from {module.WORDS}"):
+        module.from_hf(config, tensors | {"lm_head.weight": -tensors[module.WORDS]}, random_params(config))
+
+
+def test_queries_keys_and_values_lie_side_by_side():
+    """In one matrix [in, 3 x heads x head width], in this order (OpenAI's released code)."""
+    params = random_params(GPT2)
+    joint = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.weight"]
+    attention = jax.tree.map(lambda leaf: leaf[1], params["decoder"]["layers"]["attention"])
+    x = np.random.default_rng(2).standard_normal(6).astype(np.float32)
+    parts = [np.einsum("d,dhk->hk", x, attention[name]["kernel"]).ravel() for name in ("query", "key", "value")]
+    np.testing.assert_allclose(x @ joint, np.concatenate(parts), rtol=1e-5)
+    biases = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.bias"]
+    np.testing.assert_array_equal(biases[6:12], attention["key"]["bias"].ravel())
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
+    """Its pairs become layers 0, 1, 2, 3, dense ones first; with bands it is refused with the reason."""
+    config = dataclasses.replace(GPT3, scan=scan)
+    params = random_params(config)
+    tensors = gpt2.to_hf(config, params)
+    back, _ = gpt2.from_hf(Gpt2Config(**{**vars(GPT2), "depth": 4, "scan": False}), tensors, random_params(dataclasses.replace(GPT2, depth=4, scan=False)))
+    stack = params["decoder"]
+    pairs = [jax.tree.map(lambda leaf, i=i: leaf[i], stack["layers"]) for i in range(2)] if scan else [stack["layer_0"], stack["layer_1"]]
+    for i, (pair, kind) in enumerate((pair, kind) for pair in pairs for kind in ("dense", "banded")):
+        assert same(back["decoder"][f"layer_{i}"], pair[kind])
+    assert gpt2.hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"] and name_of(config) == "gpt2"
+    banded = dataclasses.replace(config, window=6)
+    for refused in (lambda: gpt2.to_hf(banded, params), lambda: gpt2.hf_config(banded, VOCABULARY)):
+        with pytest.raises(ValueError, match=r"bands of 6 positions \(model.window\) in rows of 7 cannot be exported: transformers has no"):
+            refused()
+
+
 # ---- refusals --------------------------------------------------------------------
 
 
@@ -219,6 +273,22 @@ def test_a_wrong_shape_is_named(tensors):
     tensors[name] = np.zeros((6, 4), np.float32)
     with pytest.raises(ValueError, match=rf"{name} has shape \[6, 4\]; config.json makes it \[6, 6\]"):
         imported(tensors)
+
+
+def test_a_wrong_joint_matrix_is_named():
+    tensors = gpt2.to_hf(GPT2, random_params(GPT2))
+    name = "transformer.h.0.attn.c_attn.weight"
+    for shape in ((6, 15), (6, 17)):
+        with pytest.raises(ValueError, match=r"c_attn\.weight\[(query|value)\] has shape \[6, \d\]; config.json makes it \[6, 6\]"):
+            gpt2.from_hf(GPT2, tensors | {name: np.zeros(shape, np.float32)}, random_params(GPT2))
+    del tensors[name]
+    with pytest.raises(ValueError, match=r"missing transformer\.h\.0\.attn\.c_attn\.weight\[key\]"):
+        gpt2.from_hf(GPT2, tensors, random_params(GPT2))
+
+
+def test_a_gpt_of_another_mlp_is_refused():
+    with pytest.raises(ValueError, match=r"model.mlp=5: an OpenAIGPTLMHeadModel has MLPs of 4 x 6"):
+        gpt.hf_config(dataclasses.replace(GPT, mlp=5), VOCABULARY)
 
 
 @pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn])
@@ -289,10 +359,18 @@ def test_two_rules_for_one_parameter_are_named():
         ("t5", "pad_token_id", 5),
         ("t5", "num_layers", True),
         ("t5", "model_type", "umt5"),
+        ("openai-gpt", "afn", "relu"),
+        ("openai-gpt", "embd_pdrop", 0.3),
+        ("gpt2", "activation_function", "gelu"),
+        ("gpt2", "scale_attn_weights", False),
+        ("gpt2", "scale_attn_by_inverse_layer_idx", True),
+        ("gpt2", "add_cross_attention", True),
+        ("gpt2", "embd_pdrop", 0.3),
+        ("gpt2", "n_inner", "5"),
     ],
 )
 def test_settings_that_are_not_supported_are_named(family, key, value):
-    config = {"bert": BERT, "t5": T5}[family]
+    config = {"bert": BERT, "t5": T5, "openai-gpt": GPT, "gpt2": GPT2}[family]
     described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
     spoken = {"vocab_size": "vocab", "hidden_dropout_prob": "dropout"}.get(key, key)
     with pytest.raises(ValueError, match=spoken):
@@ -305,6 +383,12 @@ def test_absent_and_null_settings_are_the_families_defaults():
     assert small == T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048)
     assert t5.our_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
     assert bert.our_config({"hidden_dropout_prob": 0}).dropout == 0.0
+
+
+def test_gpts_absent_settings_are_the_papers():
+    assert gpt2.our_config({"model_type": "gpt2", "n_inner": None}) == Gpt2Config()
+    assert gpt2.our_config({"n_embd": 12, "resid_pdrop": 0.0, "embd_pdrop": 0.0}).mlp == 48
+    assert gpt.our_config({"model_type": "openai-gpt"}) == GptConfig()
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from data.tokenizers import train_vocabulary
-from models import BertConfig, T5Config, build
+from models import BertConfig, Gpt2Config, GptConfig, T5Config, build
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
-from pretrain.convert import huggingface
+from pretrain.convert import huggingface, name_of
 from pretrain.convert.folder import write_tensors
 from pretrain.convert.huggingface import write_model
 from pretrain.import_ import initialiser, starting_run
@@ -35,6 +35,8 @@ CONFIGS = {
     "t5_v1_1_unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False, decoder_depth=3),
     "t5_gated_tied": dataclasses.replace(T5, gated=True),
     "t5_untied": dataclasses.replace(T5, tied=False),
+    "gpt": GptConfig(vocab=256, length=40, width=16, depth=2, heads=2, mlp=64),
+    "gpt2_unrolled": Gpt2Config(vocab=256, length=40, width=16, depth=2, heads=2, mlp=24, scan=False),
 }
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",
@@ -46,7 +48,8 @@ TEXT = [
 
 @pytest.fixture(scope="module")
 def vocabularies():
-    return {"bert": train_vocabulary(TEXT, 72), "t5": train_vocabulary(TEXT, 170, layout="t5")}
+    gpt = train_vocabulary(TEXT, 72, layout="gpt")
+    return {"bert": train_vocabulary(TEXT, 72), "t5": train_vocabulary(TEXT, 170, layout="t5"), "openai-gpt": gpt, "gpt2": gpt}
 
 
 def shaken(config, seed=0):
@@ -64,7 +67,7 @@ def shaken(config, seed=0):
 def exported(request, vocabularies, tmp_path_factory):
     """(config, params, vocabulary, folder)"""
     config = CONFIGS[request.param]
-    vocabulary = vocabularies["bert" if isinstance(config, BertConfig) else "t5"]
+    vocabulary = vocabularies[name_of(config)]
     folder = tmp_path_factory.mktemp("exported") / request.param
     with jax.numpy_dtype_promotion("strict"):
         params = shaken(config)
@@ -212,6 +215,15 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     config, params, vocabulary, folder = exported
     ids, valid = rows(config.vocab)
     targets = np.roll(ids, 3, axis=1)
+    if name_of(config) in ("openai-gpt", "gpt2"):
+        model = load(transformers.AutoModelForCausalLM, folder)
+        with torch.no_grad():
+            theirs = model(**tensors(input_ids=ids, labels=ids))  # padding stands on the right, where nothing reads it
+        ours = build(config).apply({"params": params}, ids)
+        np.testing.assert_allclose(ours, theirs.logits, atol=1e-4)
+        nats = -jnp.take_along_axis(jax.nn.log_softmax(ours[:, :-1]), ids[:, 1:, None], -1)
+        np.testing.assert_allclose(nats.mean(), theirs.loss, atol=1e-5)
+        return
     if isinstance(config, T5Config):
         model = load(transformers.T5ForConditionalGeneration, folder)
         with torch.no_grad():
@@ -254,9 +266,8 @@ def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
 
 def test_what_transformers_saves_again_is_imported_again(exported, transformers, tmp_path):
     config, params, vocabulary, folder = exported
-    kind = (
-        transformers.BertForPreTraining if isinstance(config, BertConfig) else transformers.T5ForConditionalGeneration
-    )
+    auto = {"bert": transformers.AutoModelForPreTraining, "t5": transformers.AutoModelForSeq2SeqLM}
+    kind = auto.get(name_of(config), transformers.AutoModelForCausalLM)
     load(kind, folder).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     opened = huggingface.open_model(tmp_path)
@@ -297,3 +308,22 @@ def test_generate(vocabularies, transformers, tmp_path):
         ours = np.asarray(generate(build(config), params, ids, valid, length=8))
         np.testing.assert_array_equal(ours[:, : theirs.shape[1]], theirs)
         assert (ours[:, theirs.shape[1] :] == 0).all()
+
+
+def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
+    """By GPT and GPT-2, with the tokenizer of the folder and by `predict`; ids without a piece are left out by both."""
+    from pretrain import fill
+    from pretrain.trained import Trained
+
+    for name in ("gpt", "gpt2_unrolled"):
+        config = dataclasses.replace(CONFIGS[name], vocab=72)
+        vocabulary, params = vocabularies["gpt2"], shaken(config, seed=5)
+        write_model(tmp_path / name, config, params, vocabulary)
+        model, tokenizer = load(transformers.AutoModelForCausalLM, tmp_path / name), transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        ours = fill.Continuations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)
+        texts = ["The quick", "a reader of the text", "words"]
+        for text, answer in zip(texts, ours(texts, [None] * 3)):
+            batch = tokenizer(text, return_tensors="pt")
+            written = model.generate(**batch, max_new_tokens=8, do_sample=False, eos_token_id=vocabulary.eos, pad_token_id=vocabulary.eos)
+            theirs = tokenizer.decode(written[0], skip_special_tokens=True)
+            assert answer["filled"].replace(" ⁇ ", "") == theirs and answer["written"]  # they leave an unknown piece out

@@ -85,6 +85,7 @@ def test_logits_of_transformers(name):
     np.testing.assert_array_equal(written, golden["written"])
 
 
+@pytest.mark.parametrize("name", (*NAMES, "hf_gpt", "hf_gpt2"))
 def test_import_then_export_is_the_identity(name, tmp_path):
     opened, run, params, *_ = read(GOLDENS / name)
     write_model(tmp_path / "again", run.model, params, opened.vocabulary)
@@ -181,7 +182,8 @@ def documents(vocabulary, count, seed):
 
 
 @pytest.mark.parametrize(
-    "name, objective", (("hf_bert", ("length=16", "predictions=3")), ("hf_t5_v1_1", ("inputs=24",)))
+    "name, objective",
+    (("hf_bert", ("length=16", "predictions=3")), ("hf_t5_v1_1", ("inputs=24",)), ("hf_gpt", ("length=16",)), ("hf_gpt2", ("length=16",))),
 )
 def test_imported_evaluated_trained_exported(name, objective, tmp_path, capsys):
     """The way of a user: import, evaluate, go on training, export; before training the export is the import."""
@@ -270,7 +272,7 @@ REFUSALS = {
     "truncated": (truncate, "model.safetensors: not a whole"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     "broken config": (lambda folder: (folder / "config.json").write_text("{"), "config.json: not JSON"),
-    "another family": (lambda folder: settings(folder, model_type="roberta"), "model_type 'roberta'.*bert and t5"),
+    "another family": (lambda folder: settings(folder, model_type="roberta"), "model_type 'roberta'.*bert, t5"),
     "no family": (lambda folder: settings(folder, model_type=None), "model_type None"),
     "encoder of T5": (
         lambda folder: settings(folder, architectures=["T5EncoderModel"]),

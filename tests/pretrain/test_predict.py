@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.tokenizers import read_vocabulary, train_vocabulary
-from models import BertConfig, T5Config
+from models import BertConfig, Gpt2Config, T5Config, build
 from pretrain import fill, predict
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
@@ -21,6 +21,7 @@ TEXT = [
     "Whoever reads the words before a gap and behind it can often tell what stood there.",
 ] * 8
 BERT = BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
+GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
 T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
 
 
@@ -48,6 +49,17 @@ def bert(tmp_path_factory):
 def t5(tmp_path_factory):
     path = tmp_path_factory.mktemp("t5") / "w"
     start_workdir(path, starting_run(T5), shaken(T5, 1), train_vocabulary(TEXT, 200, layout="t5", algorithm="bpe"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    """A workdir whose likeliest next row is often one without a piece."""
+    params = shaken(GPT2, 2)
+    params["embeddings"]["words"]["embedding"][110:] *= 8
+    params["decoder"] = jax.tree.map(lambda leaf: 5 * leaf, params["decoder"])  # else it repeats the last piece
+    path = tmp_path_factory.mktemp("gpt2") / "w"
+    start_workdir(path, starting_run(GPT2), params, train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe"))
     return path
 
 
@@ -173,7 +185,7 @@ def test_a_bad_line_is_named_and_nothing_is_written(bert, say, tmp_path, name, c
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_wrong_words(bert, t5, say, tmp_path):
+def test_wrong_words(bert, t5, gpt2, say, tmp_path):
     (tmp_path / "latin.txt").write_bytes("caf\xe9 [MASK]".encode("latin-1"))
     for words, message in (
         (["--workdir", bert], "either texts"),
@@ -183,10 +195,13 @@ def test_wrong_words(bert, t5, say, tmp_path):
         (["--workdir", tmp_path / "absent", "a [MASK]"], "not a workdir"),
         (["--workdir", bert, "--step", 4, "a [MASK]"], "no checkpoint of step 4"),
         (["--workdir", bert, "--top", 0, "a [MASK]"], "--top 0: at least 1"),
-        (["--workdir", bert, "--length", 4, "a [MASK]"], "--length is for T5"),
+        (["--workdir", bert, "--length", 4, "a [MASK]"], "--length is for models that write"),
         (["--workdir", bert, "a gap"], "text 1: there is no [MASK] in 'a gap'"),
         (["--workdir", t5, "a <extra_id_0>", "a [MASK]"], "text 2: there is no <extra_id_0> in 'a [MASK]'"),
         (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for BERT"),
+        (["--workdir", gpt2, "--top", 3, "a"], "--top is for BERT"),
+        (["--workdir", gpt2, "--length", 4, "a", " "], "text 2: there is nothing to continue in ' '"),
+        (["--workdir", gpt2, "--length", 38, "The quick brown fox"], "and 38 more (--length), the model reads at most 40: 'The quick"),
     ):
         status, _, error = say(*words)
         assert status == 2 and message in error, error
@@ -247,3 +262,42 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
         theirs = {answer["token"]: answer["score"] for answer in theirs}
         for answer in result["masks"][0]:
             assert abs(theirs[answer["id"]] - answer["probability"]) < 1e-5
+
+
+# ---- continuations -----------------------------------------------------------
+
+
+def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, say):
+    """By the model's own call on what is written so far, and never by a row of the table without a piece."""
+    trained = open_trained(gpt2)
+    model, vocabulary = build(trained.run.model), trained.vocabulary
+    text = "The quick brown"
+    row = vocabulary.encode(text)
+    score = jax.jit(lambda ids: model.apply({"params": trained.params}, ids))
+    spare = 0
+    for _ in range(7):
+        ids = np.array([row + [0] * (40 - len(row))], np.int32)
+        scores = np.asarray(score(ids))[0, len(row) - 1]
+        spare += scores.argmax() >= 110
+        row.append(int(scores[:110].argmax()))
+    assert spare and vocabulary.eos not in row
+    status, out, _ = say("--workdir", gpt2, text, "--length", 7, "--json")
+    assert status == 0
+    result = json.loads(out)
+    assert result["filled"] == vocabulary.decode(row) == text + result["written"]
+    assert say("--workdir", gpt2, text, "--length", 7)[1] == f"{text}\n  {result['filled']}\n\n"
+
+
+def test_rows_are_continued_together_as_alone(gpt2):
+    trained = open_trained(gpt2)
+    texts = ["the words", "The quick brown fox jumps over", "a", "gap"]
+    together = fill.Continuations(trained, 6, 8)(texts, [None] * 4)
+    assert together == [fill.Continuations(trained, 6, 1)([text], [None])[0] for text in texts]
+    assert len({result["written"] for result in together}) > 1
+
+
+def test_a_continuation_ends_with_its_text(gpt2):
+    trained = open_trained(gpt2)
+    ours, word = fill.Continuations(trained, 6, 8), trained.vocabulary.encode
+    assert ours._text(word("the"), word("fox") + [trained.vocabulary.eos] + word("dog")) == " fox"
+    assert ours._text(word("the"), [trained.vocabulary.eos]) == ""

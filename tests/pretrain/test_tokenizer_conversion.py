@@ -73,10 +73,38 @@ def vocabularies(tmp_path_factory):
         "wordpiece": ("bert", wordpiece),
         "byte_bpe": ("bert", read_vocabulary(folder / "vocab.json")),
         "json": ("bert", read_vocabulary(folder / "json")),
+        "gpt": ("gpt2", train_vocabulary(text, 700, layout="gpt")),
+        "gpt2": ("gpt2", byte_bpe(text, folder / "gpt2")),
+        "word_bpe": ("openai-gpt", word_bpe(text, folder / "word_bpe")),
     }
 
 
-KINDS = ("unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json")
+def byte_bpe(text, folder):
+    """GPT-2's form: bytes, merges, and one special piece at the end."""
+    trained = tokenizers.ByteLevelBPETokenizer()
+    trained.train_from_iterator(text, vocab_size=500, show_progress=False)
+    trained.add_special_tokens(["<|endoftext|>"])
+    return written(trained, folder, {"<|endoftext|>": trained.get_vocab_size() - 1})
+
+
+def word_bpe(text, folder):
+    """GPT's form, whose unknown piece comes first."""
+    trained = tokenizers.CharBPETokenizer(lowercase=True, bert_normalizer=True, split_on_whitespace_only=False)
+    trained.train_from_iterator(text, vocab_size=500, show_progress=False, special_tokens=["<unk>"])
+    return written(trained, folder, {})
+
+
+def written(trained, folder, more):
+    """The vocabulary of vocab.json, with pieces that training leaves out of it, and merges.txt."""
+    folder.mkdir()
+    trained.save_model(str(folder))
+    pieces = json.loads((folder / "vocab.json").read_text()) | more
+    (folder / "vocab.json").write_text(json.dumps(pieces))
+    return read_vocabulary(folder)
+
+
+KINDS = ("unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json", "gpt", "gpt2", "word_bpe")
+GPTS = ("openai-gpt", "gpt2")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -111,7 +139,9 @@ def test_specials_surround_a_text(exported):
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     a, b = vocabulary.encode("the reader"), vocabulary.encode("the words")
     pair = theirs.encode("the reader", "the words")
-    if family == "t5":
+    if family in GPTS:
+        assert theirs.encode("the reader").ids == a and pair.ids == a + b
+    elif family == "t5":
         assert theirs.encode("the reader").ids == a + [vocabulary.eos]
         assert pair.ids == a + [vocabulary.eos] + b + [vocabulary.eos]
     else:
@@ -124,6 +154,8 @@ def test_a_gap_takes_no_blank_with_it(exported):
     """Around a special token text is cut as it would be around a word: no blank before ".", one before "now"."""
     name, family, vocabulary, folder = exported
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    if family in GPTS:
+        pytest.skip("it has no gaps")
     gap = vocabulary.sentinels[0] if family == "t5" else vocabulary.mask
     ids = theirs.encode(f"the {vocabulary.pieces[gap]} now {vocabulary.pieces[gap]}.", add_special_tokens=False).ids
     assert ids.count(gap) == 2
@@ -150,9 +182,8 @@ def test_companion_files(exported):
     for role, key in tokenizer.ROLES.items():
         i = getattr(vocabulary, role)
         assert specials.get(key) == (None if i is None else vocabulary.pieces[i])
-    released = {"wordpiece": ["vocab.txt"], "byte_bpe": ["merges.txt", "vocab.json"], "json": []}.get(
-        name, ["spiece.model"]
-    )
+    bpe = dict.fromkeys(("byte_bpe", "gpt2", "word_bpe"), ["merges.txt", "vocab.json"])
+    released = ({"wordpiece": ["vocab.txt"], "json": []} | bpe).get(name, ["spiece.model"])
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         [*released, "config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
     )
