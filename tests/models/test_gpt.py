@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from models import Gpt2Config, Gpt3Config, GptConfig, build
+from models.gpt2 import layer
 from models.layers.attention import attend
+from models.layers.masks import causal_mask
 from pretrain.config import load
 
 TOKENS = np.random.default_rng(0).integers(1, 50, (3, 12)).astype(np.int32)
@@ -83,18 +85,14 @@ def test_no_word_is_told_from_later_ones(make, config, position):
 
 
 def test_a_banded_layer_reads_its_window_and_no_further(make):
-    """Both layers banded: two windows of 3 reach 4 positions on, and a dense layer everywhere."""
-    from models.gpt2 import layer
-    from models.layers.masks import causal_mask
-    from models.layers.stack import Stack
-
+    """A window of 3 is read by the position itself and two more; without one, by all behind it."""
     _, params = make(dataclasses.replace(GPT3, depth=2))
     pair = jax.tree.map(lambda leaf: leaf[0], params["decoder"]["layers"])
     x = np.random.default_rng(1).standard_normal((1, 12, 24)).astype(np.float32)
     other = x.copy()
     other[0, 4] += 1.0
-    run = lambda x, mask: layer(GPT3, attend)().apply({"params": pair["banded"]}, x, False, mask=mask)  # noqa: E731
-    for mask, reach in ((causal_mask(window=3), 2), (causal_mask(window=1), 0), (causal_mask(), 7)):
+    run = jax.jit(lambda x, mask: layer(GPT3, attend)().apply({"params": pair["banded"]}, x, False, mask=mask))
+    for mask, reach in ((causal_mask(window=3), 2), (causal_mask(), 7)):
         difference = np.abs(run(other, mask) - run(x, mask)).max(-1)[0]
         assert np.flatnonzero(difference).tolist() == list(range(4, 4 + reach + 1))
 
@@ -139,12 +137,12 @@ def test_the_norm_moves_between_gpt_and_gpt2():
     """GPT's layers end with a norm (Vaswani's); GPT-2's begin with one, and one more stands behind them (section 2.3)."""
     for config, within in ((GPT, True), (GPT2, False)):
         model = build(dataclasses.replace(config, scan=False))
-        params = model.init(jax.random.key(0), TOKENS)["params"]
-        _, kept = model.apply({"params": params}, TOKENS, capture_intermediates=True)
-        layers = [kept["intermediates"]["decoder"][f"layer_{i}"]["__call__"][0] for i in range(2)]
+        run = partial(model.init_with_output, jax.random.key(0), method="states", capture_intermediates=True, mutable=True)
+        states, variables = jax.jit(run)(TOKENS)
+        layers = [variables["intermediates"]["decoder"][f"layer_{i}"]["__call__"][0] for i in range(2)]
         assert all(normed(x) == within for x in layers)
-        assert ("norm" in params) is not within
-        assert normed(model.apply({"params": params}, TOKENS, method="states"))
+        assert ("norm" in variables["params"]) is not within
+        assert normed(states)
 
 
 # ---- how they begin --------------------------------------------------------------
@@ -153,7 +151,7 @@ def test_the_norm_moves_between_gpt_and_gpt2():
 @EACH
 def test_initialisation(config):
     """Normal of 0.02, not cut; GPT-2's and GPT-3's residual kernels by the root of twice the depth; biases 0, norms 1."""
-    config = dataclasses.replace(config, vocab=300, length=64, width=64, depth=8, heads=4, mlp=200, scan=False)
+    config = dataclasses.replace(config, vocab=300, length=64, width=64, depth=8, heads=4, mlp=200)
     residual = 1.0 if type(config) is GptConfig else 16**-0.5
     for path, leaf in flax.traverse_util.flatten_dict(jax.jit(lambda: init(config))(), sep="/").items():
         if path.endswith("bias"):
