@@ -17,7 +17,7 @@ OURS = {
 }
 THEIRS = {
     "models": {"jax", "flax", "numpy"},
-    "data": {"numpy", "tensorflow", "tensorflow_datasets", "sentencepiece", "tokenizers", "etils", "google_crc32c", "rich"},
+    "data": {"numpy", "tensorflow", "tensorflow_datasets", "sentencepiece", "tokenizers", "etils", "google_crc32c", "rich", "apache_beam"},
     "configs": set(),
 }
 NO_TENSORFLOW = ("pretrain/step.py", "pretrain/convert", "pretrain/config.py", "data/store.py", "data/tokenizers.py", "data/batches.py")

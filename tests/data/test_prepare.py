@@ -161,7 +161,7 @@ def test_a_job_notes_how_far_it_is(tmp_path, texts):
     progress = np.memmap(tmp_path / "progress", np.int64, mode="w+", shape=(2,))
     piece = sources.Piece("record", str(tmp_path / "a.txt"), 0, None, 100)
     job = encoding.Job(0, 0, (piece,), tmp_path / "progress", 1)
-    assert len(encoding.sample_job(job, encoding.HASHES)[0]) == len(texts)
+    assert len(encoding.sample_job(job, [encoding.HASHES])[0]) == len(texts)
     assert progress[0] == 0 and 0 < progress[1] <= 100
 
 
