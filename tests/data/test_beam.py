@@ -1,8 +1,10 @@
 """`prepare` on the workers of Apache Beam: the same store byte for byte, or one error and nothing left behind."""
 
+import argparse
 import hashlib
 import json
 import pathlib
+import shlex
 import subprocess
 import sys
 import types
@@ -13,9 +15,11 @@ from data import encoding
 from data.prepare import Request, prepare
 from data.store import Store
 from pretrain.__main__ import main
+from pretrain.prepare import add_arguments
 
 pytest.importorskip("apache_beam", reason="the extra `beam` is not installed: no apache_beam")
 
+from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
 from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState  # noqa: E402
 
 from data import fleet  # noqa: E402
@@ -176,6 +180,19 @@ def test_text_that_the_workers_cannot_reach_is_refused(tmp_path, corpus):
             with pytest.raises(ValueError, match="a.jsonl is on this machine.*copy it into the bucket"):
                 elsewhere.check_reach(piece)
         Runner("SparkRunner", scratch="/shared").check_reach(piece)
+
+
+def test_beam_knows_the_runners_and_options_that_the_page_shows(root):
+    page = (root / "docs" / "pods.md").read_text().replace("\\\n", " ")
+    shown = [shlex.split(line) for line in page.splitlines() if line.startswith("./launch.sh prepare ") and "--runner " in line]
+    known, parser = PipelineOptions([]).get_all_options(), argparse.ArgumentParser()
+    add_arguments(parser)
+    for words in shown:
+        args = parser.parse_args(words[2:])
+        runner = Runner(args.runner, tuple(args.runner_option), args.scratch)
+        runner.check()
+        assert runner.pipeline_options().get_all_options(retain_unknown_options=True).keys() <= known.keys()
+    assert [words[words.index("--runner") + 1] for words in shown] == ["DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner"]
 
 
 def test_beam_is_imported_for_a_runner_only_and_brings_no_jax(root):

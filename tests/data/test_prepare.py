@@ -165,6 +165,17 @@ def test_a_job_notes_how_far_it_is(tmp_path, texts):
     assert progress[0] == 0 and 0 < progress[1] <= 100
 
 
+def test_a_report_survives_being_sent():
+    report, piece = encoding.Report(least=3, most=encoding.HASHES - 1), sources.Piece("jsonl", "a.jsonl", 7, None, 9)
+    assert encoding.Report.from_json(encoding.Report().to_json()) == encoding.Report()
+    report.totals["tokens"] += 5
+    report.note(encoding.EMPTY, piece, 2)
+    again = encoding.Report.from_json(report.to_json())
+    assert again == report and again.first == {encoding.EMPTY: ("a.jsonl", 7, 2)}
+    again.add(report)
+    assert again.totals == {"tokens": 10} and again.noted == {encoding.EMPTY: 2}
+
+
 def test_a_line_of_50_mb(tmp_path, words):
     line = "walking in rain and snow " * 2_000_000
     (tmp_path / "a.txt").write_text("a walk.\n" + line + "\na talk.\n")
