@@ -5,8 +5,8 @@ which do them by the functions of data/encoding.py, and a TFDS builder stores wh
 keeps no order, so each example has a key: the number of its job, and its own within the job. TFDS sorts by the keys;
 a shard holds a range of them. The examples are read here in that order, one at a time; a gap is an error.
 
-A worker holds a batch of documents while it encodes, and a shard (under 1 GiB) while it sorts it. DirectRunner, which
-is Beam's for trying things out, holds all ids in memory.
+A worker holds a batch of documents while it encodes, the chosen text of a job while it draws the sample, and a shard
+(under 1 GiB) while it sorts it. DirectRunner, which is Beam's for trying things out, holds all ids in memory.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from apache_beam.runners.runner import PipelineState
 from etils import epath
 
 from data.encoding import Job, PartFiles, Report, encode_parts, sample_job, text_hash
+from data.paths import as_path, is_remote
 from data.runner import Runner
 from data.sources import Piece
 from data.store_writer import FILES, OFFSETS, token_dtype
@@ -41,12 +42,13 @@ class Fleet(contextlib.AbstractContextManager):
 
     def __init__(self, runner: Runner, folder: pathlib.Path, console=None):
         self.runner, self.console = runner, console
-        self._own = epath.Path(runner.scratch or folder) / f"cloze-{uuid.uuid4().hex[:12]}"
+        place = as_path(runner.scratch or folder)
+        self._own = epath.Path(place if is_remote(place) else place.absolute()) / f"cloze-{uuid.uuid4().hex[:12]}"
         self.scratch = self._own / "scratch"
         try:
             self.scratch.mkdir(parents=True)
         except Exception as error:  # of whatever library reads the bucket
-            raise OSError(f"--scratch {runner.scratch}: nothing can be written there ({error})") from error
+            raise OSError(f"{place}: no folder can be made there ({error})") from error
 
     def sample(self, jobs: Iterable, total: int, thresholds: Sequence[int]) -> Iterator[tuple[Job, tuple[list, Report]]]:
         """As Crew.sample."""
@@ -92,7 +94,7 @@ class Fleet(contextlib.AbstractContextManager):
         )
         tfds.disable_progress_bar()
         try:
-            with contextlib.redirect_stdout(io.StringIO()):  # TFDS says that it downloads something
+            with contextlib.redirect_stdout(io.StringIO()):  # TFDS tells of a download
                 builder.download_and_prepare(download_config=config)
         except Exception as error:
             raise self.runner.told(error) from error
@@ -125,8 +127,8 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):
 
     def _info(self) -> tfds.core.DatasetInfo:
         features = {"key": np.int64, "report": tfds.features.Text(), **self._task.features()}
-        # Not shuffled: sorted by key.
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features), disable_shuffling=True)
+        by_key = dict(disable_shuffling=True)  # whole numbers as keys are what it then sorts by
+        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features), **by_key)
 
     def _split_generators(self, manager, pipeline: beam.Pipeline) -> dict:
         self._pipeline = pipeline

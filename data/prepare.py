@@ -1,8 +1,8 @@
 """Text to a token store: sample, train a vocabulary, encode on all cores, put the store in its place.
 
 The same request on the same text gives the same bytes, whatever the number of processes and wherever they are: a crew
-here (data/crew.py), or the workers of a runner of Apache Beam (data/fleet.py), which sample and encode by the same
-functions of data/encoding.py. The vocabulary is trained, and the store written, on this machine. The store appears whole or
+here (data/crew.py) or the workers of a runner of Apache Beam (data/fleet.py). Both sample and encode by the functions
+of data/encoding.py; the vocabulary is trained, and the store put together, in this process. The store appears whole or
 not at all: it is written beside its place (data/atomic.py) and renamed in the end. Memory does not grow with the text,
 but for two bounds: a document is held whole, and so is the sample that a vocabulary is trained on.
 

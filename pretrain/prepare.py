@@ -19,12 +19,12 @@ HELP = {
     "algorithm": "default: unigram",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
-    "workers": "processes (default: all cores; the result is the same)",
+    "workers": "processes here (default: all cores; the result is the same)",
     "overwrite": "replace the store that is there",
     "runner": "Apache Beam's workers do the work of --workers: DirectRunner (on this machine, to try it), DataflowRunner, "
     "FlinkRunner, SparkRunner, ... or the full name of a class; the store is the same",
     "runner_option": "an option of Beam's pipeline, as Beam names it, such as region=us-east5; may be given again",
-    "scratch": "folder that the workers and this machine reach, such as gs://BUCKET/scratch; emptied in the end",
+    "scratch": "folder that the workers and this machine reach, such as gs://BUCKET/scratch; what is put there is removed",
 }
 TRAINING = (
     "vocab_size",

@@ -126,6 +126,25 @@ def test_examples_that_a_runner_loses_or_repeats_are_noticed(tmp_path, corpus, w
     assert names(tmp_path) == ["corpus"]
 
 
+IN_BEAM = "Traceback (most recent call last):\n  File 'x.py'\n{} [while running 'jobs/Do-ptransform-9']\n\nmore of it"
+
+
+@pytest.mark.parametrize(
+    "error, kind, words",
+    [
+        (RuntimeError(IN_BEAM.format("FileNotFoundError: [Errno 2] a.txt")), FileNotFoundError, "[Errno 2] a.txt"),
+        (RuntimeError(IN_BEAM.format("ValueError: a.txt, line 3: bad")), ValueError, "a.txt, line 3: bad"),
+        (RuntimeError("KeyboardInterrupt [while running 'jobs/Do']"), KeyboardInterrupt, ""),
+        (ValueError("Invalid Project ID\nMissing region"), ValueError, "Invalid Project ID\nMissing region"),
+        (RuntimeError("Channel closed"), ChildProcessError, "DirectRunner failed: RuntimeError: Channel closed"),
+        (RuntimeError(IN_BEAM.format("MemoryError: x")), ChildProcessError, None),
+    ],
+)
+def test_what_went_wrong_elsewhere_is_told_in_its_own_words(error, kind, words):
+    told = HERE.told(error)
+    assert type(told) is kind and str(told) == (f"DirectRunner failed: RuntimeError: {error}" if words is None else words)
+
+
 class Endless(PipelineResult):
     """A pipeline on other machines, while which runs Ctrl-C is pressed here."""
 
@@ -169,6 +188,15 @@ def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
     assert not names(tmp_path)
 
 
+def test_scratch_is_the_same_folder_for_who_works_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Runner("SparkRunner", scratch="shared")(tmp_path / "s") as workers:
+        assert workers.scratch.is_absolute() and workers.scratch.is_relative_to(tmp_path / "shared")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file: no folder can be made there"):
+        Runner("SparkRunner", scratch="file")(tmp_path / "s")
+
+
 def test_text_that_the_workers_cannot_reach_is_refused(tmp_path, corpus):
     elsewhere = Runner("FlinkRunner", ("an_option_of_its_job_server=1",), "gs://bucket/scratch")
     elsewhere.check()
@@ -184,7 +212,8 @@ def test_text_that_the_workers_cannot_reach_is_refused(tmp_path, corpus):
 
 def test_beam_knows_the_runners_and_options_that_the_page_shows(root):
     page = (root / "docs" / "pods.md").read_text().replace("\\\n", " ")
-    shown = [shlex.split(line) for line in page.splitlines() if line.startswith("./launch.sh prepare ") and "--runner " in line]
+    lines = (line for line in page.splitlines() if line.startswith("./launch.sh prepare "))
+    shown = [shlex.split(line) for line in lines if "--runner " in line]
     known, parser = PipelineOptions([]).get_all_options(), argparse.ArgumentParser()
     add_arguments(parser)
     for words in shown:
@@ -192,7 +221,7 @@ def test_beam_knows_the_runners_and_options_that_the_page_shows(root):
         runner = Runner(args.runner, tuple(args.runner_option), args.scratch)
         runner.check()
         assert runner.pipeline_options().get_all_options(retain_unknown_options=True).keys() <= known.keys()
-    assert [words[words.index("--runner") + 1] for words in shown] == ["DirectRunner", "DataflowRunner", "FlinkRunner", "SparkRunner"]
+    assert [words[words.index("--runner") + 1].removesuffix("Runner") for words in shown] == "Direct Dataflow Flink Spark".split()
 
 
 def test_beam_is_imported_for_a_runner_only_and_brings_no_jax(root):
