@@ -41,7 +41,7 @@ def identity() -> str:
 def write_builtin(path: pathlib.Path) -> dict[str, int]:
     """Write the corpus to `path` as JSON lines with `name` and `text`. Returns what was left out: reason -> count."""
     counts, seen = collections.Counter(), set()
-    with open(path, "w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8") as file:
         for name, paragraphs in _documents():
             text = "\n\n".join(_prose(paragraphs, seen, counts))
             if not text:

@@ -9,18 +9,19 @@ looks after the processes that it knew of when it last woke up).
 
 import contextlib
 import dataclasses
+import functools
 import multiprocessing
 import os
 import pathlib
 import time
 import traceback
 from multiprocessing.connection import Connection, wait
-from typing import Callable, Iterable, Iterator
+from typing import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from rich import progress
 
-from data.encoding import Job, settle
+from data.encoding import Job, Report, encode_job, sample_job, settle
 
 TICK = 0.1  # seconds between two looks at the progress
 
@@ -31,10 +32,14 @@ def cores() -> int:
 
 
 class Crew(contextlib.AbstractContextManager):
-    """`workers` processes, started afresh (spawn: nothing is inherited, whatever runs in this one); with 0, all work is done here."""
+    """`workers` processes, started afresh (spawn: nothing is inherited, whatever runs in this one); with 0, all work is done here.
+
+    scratch: a folder for what they read besides the sources.
+    """
 
     def __init__(self, workers: int, folder: pathlib.Path, console=None):
-        self.window, self.console = 2 * max(workers, 1), console
+        self.window, self.console, self.scratch = 2 * max(workers, 1), console, folder / "scratch"
+        self.scratch.mkdir()
         self._path = folder / "progress"
         self._progress = np.memmap(self._path, np.int64, mode="w+", shape=(self.window,))
         self._workers = []
@@ -44,6 +49,17 @@ class Crew(contextlib.AbstractContextManager):
         except BaseException:
             self.__exit__()
             raise
+
+    def sample(self, jobs: Iterable, total: int, thresholds: Sequence[int]) -> Iterator[tuple[Job, tuple[list, Report]]]:
+        """(job, what `sample_job` returns) in order; jobs and total: see `run`."""
+        return self.run(functools.partial(sample_job, thresholds=thresholds), jobs, "reading", total)
+
+    def encode(
+        self, jobs: Iterable, total: int, vocabulary: pathlib.Path, threshold: int, parts: pathlib.Path
+    ) -> Iterator[tuple[Job, Report]]:
+        """(job, what `encode_job` returns) in order, each when its files are in the folder `parts`."""
+        job = functools.partial(encode_job, vocabulary=vocabulary, threshold=threshold, folder=parts)
+        return self.run(job, jobs, "encoding", total)
 
     def run(self, function: Callable, jobs: Iterable, title: str, total: int) -> Iterator[tuple[Job, object]]:
         """(job, function(job)) for each (source, pieces) of `jobs`, in order. total: bytes of all, for the bar.

@@ -1,8 +1,8 @@
-"""What each process of `prepare` does: read a job's documents, and either sample them or write their ids.
+"""What each process of `prepare` does: read a job's documents, and either sample them or make their ids.
 
-A job is some pieces of one source. Its result depends on nothing but the job, so the number of processes changes
-nothing. Memory is bounded by a batch of documents; ids go to files at once, three for each split, lengths instead of
-offsets, which data/prepare.py joins in the order of the jobs.
+A job is some pieces of one source. Its result depends on nothing but the job, so the number of processes, and whose
+they are (data/crew.py, data/fleet.py), changes nothing. Memory is bounded by a batch of documents; ids go to files at
+once, three for each split, lengths instead of offsets, which data/prepare.py joins in the order of the jobs.
 """
 
 import collections
@@ -10,12 +10,13 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
+import json
 import multiprocessing
 import os
 import pathlib
 import signal
 import threading
-from typing import Iterator
+from typing import Iterator, Sequence
 
 import numpy as np
 
@@ -40,13 +41,13 @@ SILENT = "sentences of which the vocabulary makes no token"
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """Consecutive pieces of one source, and where their process notes its progress (an int64 a slot)."""
+    """Consecutive pieces of one source, and where their process notes its progress (an int64 a slot), if anywhere."""
 
     index: int
     source: int
     pieces: tuple[sources.Piece, ...]
-    progress: pathlib.Path
-    slot: int
+    progress: pathlib.Path | None = None
+    slot: int = 0
 
     @property
     def size(self) -> int:
@@ -77,10 +78,20 @@ class Report:
         self.first = other.first | self.first
         self.least, self.most = min(self.least, other.least), max(self.most, other.most)
 
+    def to_json(self) -> str:
+        return json.dumps(vars(self))
 
-def sample_job(job: Job, threshold: int) -> tuple[list[tuple[int, str]], Report]:
-    """Parts of the job's text whose hash is below `threshold`, with the hash; all parts if it is HASHES."""
-    report, chosen = Report(), []
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Report":
+        fields = json.loads(text)
+        counted = {name: collections.Counter(fields.pop(name)) for name in ("totals", "noted")}
+        first = {reason: tuple(place) for reason, place in fields.pop("first").items()}
+        return cls(**counted, first=first, **fields)
+
+
+def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str]], Report]:
+    """Parts of the job's text whose hash is below the threshold of its source, with the hash; all if that is HASHES."""
+    report, chosen, threshold = Report(), [], thresholds[job.source]
     for raw, _, _ in _documents(job, report):
         for start, end in cut(raw, 0, len(raw), SAMPLED):
             part = raw[start:end]
@@ -91,18 +102,26 @@ def sample_job(job: Job, threshold: int) -> tuple[list[tuple[int, str]], Report]
 
 def encode_job(job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathlib.Path) -> Report:
     """Write the ids of the job's documents to `folder`; those whose hash is below `threshold` are held out."""
-    words, report = _vocabulary(vocabulary), Report()
-    with _PartFiles(folder, job.index, token_dtype(words.size)) as files:
-        batch, size = [], 0
-        for document in _documents(job, report):
-            batch.append(document)
-            size += len(document[0])
-            if size >= BATCH:
-                _encode(batch, words, threshold, files, report)
-                batch, size = [], 0
-        if batch:
-            _encode(batch, words, threshold, files, report)
+    report = Report()
+    with PartFiles(folder, job.index, token_dtype(_vocabulary(vocabulary).size)) as files:
+        for part in encode_parts(job, vocabulary, threshold, report):
+            files.write(*part)
     return report
+
+
+def encode_parts(
+    job: Job, vocabulary: pathlib.Path, threshold: int, report: Report
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
+    """What PartFiles.write takes, for a batch of documents at a time; `report` is filled on the way."""
+    words, batch, size = _vocabulary(vocabulary), [], 0
+    for document in _documents(job, report):
+        batch.append(document)
+        size += len(document[0])
+        if size >= BATCH:
+            yield from _encode(batch, words, threshold, report)
+            batch, size = [], 0
+    if batch:
+        yield from _encode(batch, words, threshold, report)
 
 
 def settle() -> None:
@@ -131,7 +150,9 @@ def part_file(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.
 
 def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece, int]]:
     """The job's documents that are not empty, cleaned, with piece and line; notes progress and the others."""
-    progress, done = np.asarray(np.memmap(job.progress, np.int64, mode="r+")), 0
+    progress, done = np.zeros(1, np.int64), 0
+    if job.progress is not None:
+        progress = np.asarray(np.memmap(job.progress, np.int64, mode="r+"))
     for piece in job.pieces:
         for raw, line, consumed, mended in sources.read(piece):
             if mended:
@@ -158,8 +179,8 @@ def _clean(raw: bytes, piece: sources.Piece, line: int, report: Report) -> bytes
     return raw.strip(WHITE)
 
 
-def _encode(batch, vocabulary: Vocabulary, threshold: int, files: "_PartFiles", report: Report) -> None:
-    """Split, encode and write a batch of documents."""
+def _encode(batch, vocabulary: Vocabulary, threshold: int, report: Report) -> Iterator[tuple]:
+    """Split and encode a batch of documents: split, ids, tokens in each document, tokens in each sentence."""
     raws = [raw for raw, _, _ in batch]
     sizes = np.fromiter(map(len, raws), np.int64, len(raws))
     text, begins = JOINT.join(raws), np.cumsum(sizes + len(JOINT)) - sizes - len(JOINT)
@@ -190,10 +211,10 @@ def _encode(batch, vocabulary: Vocabulary, threshold: int, files: "_PartFiles", 
     owner = np.repeat(np.arange(len(raws)), np.diff(first, append=len(starts)))
     for split, chosen in zip(SPLITS, (~held & kept, held & kept)):
         if chosen.all():
-            files.write(split, ids, documents, lengths[lengths > 0])
+            yield split, ids, documents, lengths[lengths > 0]
         elif chosen.any():
             mask = chosen[owner]
-            files.write(split, ids[np.repeat(mask, lengths)], documents[chosen], lengths[mask & (lengths > 0)])
+            yield split, ids[np.repeat(mask, lengths)], documents[chosen], lengths[mask & (lengths > 0)]
 
 
 def _note_silent(batch, lengths, documents, first, report: Report) -> None:
@@ -205,13 +226,14 @@ def _note_silent(batch, lengths, documents, first, report: Report) -> None:
             report.note(SILENT, *batch[owner][1:])
 
 
-class _PartFiles:
+class PartFiles:
     """The files of a job, each opened when the first document arrives for it."""
 
     def __init__(self, folder: pathlib.Path, job: int, dtype: np.dtype):
         self._folder, self._job, self._dtype, self._open = folder, job, dtype, {}
 
     def write(self, split: str, ids: np.ndarray, documents: np.ndarray, sentences: np.ndarray) -> None:
+        """Append whole documents: their ids, tokens in each document, tokens in each sentence."""
         for file, array in zip(FILES, (ids.astype(self._dtype), documents.astype("<i8"), sentences.astype("<i8"))):
             if (split, file) not in self._open:
                 self._open[split, file] = open(part_file(self._folder, self._job, split, file), "wb")

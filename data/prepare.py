@@ -1,6 +1,8 @@
 """Text to a token store: sample, train a vocabulary, encode on all cores, put the store in its place.
 
-The same request on the same text gives the same bytes, whatever the number of processes. The store appears whole or
+The same request on the same text gives the same bytes, whatever the number of processes and wherever they are: a crew
+here (data/crew.py) or the workers of a runner of Apache Beam (data/fleet.py). Both sample and encode by the functions
+of data/encoding.py; the vocabulary is trained, and the store put together, in this process. The store appears whole or
 not at all: it is written beside its place (data/atomic.py) and renamed in the end. Memory does not grow with the text,
 but for two bounds: a document is held whole, and so is the sample that a vocabulary is trained on.
 
@@ -12,6 +14,7 @@ highest) hash goes there.
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -53,10 +56,12 @@ def prepare(
     job: int = JOB,
     say: Callable[[str], None] = lambda line: None,
     console=None,
+    fleet: Callable | None = None,
 ) -> Prepared:
     """Write the store `output`, unless it is there; ValueError and OSError say what is wrong with request or text.
 
     workers: processes, default one a core, or none (all is done here) for little text. job: bytes of a job. say: hears of each step.
+    fleet: a data.fleet.Runner, whose workers do what processes here would do.
     A script that calls this needs the `if __name__ == "__main__"` that spawned processes do.
     """
     request.check()
@@ -74,14 +79,14 @@ def prepare(
         workers = cores() if total > SMALL else 0
     elif workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
-    with atomic.workshop(output) as folder, Crew(workers, folder, console) as crew, contextlib.ExitStack() as stack:
-        for name in ("scratch", "parts"):
-            (folder / name).mkdir()
+    gather = fleet or functools.partial(Crew, workers)
+    with atomic.workshop(output) as folder, gather(folder, console) as crew, contextlib.ExitStack() as stack:
+        (folder / "parts").mkdir()
         noted = collections.Counter({OTHER_FILES: sum(len(source.ignored) for source in found)})
         if any(source.name == "builtin" for source in found):
             say("collecting the built-in corpus from this Python's standard library")
-            noted.update(builtin.write_builtin(folder / "scratch" / "builtin.jsonl"))
-            total += (folder / "scratch" / "builtin.jsonl").stat().st_size
+            noted.update(builtin.write_builtin(crew.scratch / "builtin.jsonl"))
+            total += sources.length(crew.scratch / "builtin.jsonl")
         work = _Work(request, found, folder, crew, stack, job, total, say)
         vocabulary, sampled = work.vocabulary(given)
         began = time.monotonic()
@@ -107,7 +112,7 @@ class _Work:
     request: Request
     found: list[sources.Found]
     folder: pathlib.Path
-    crew: Crew
+    crew: Crew  # or a data.fleet.Fleet
     stack: contextlib.ExitStack  # closes what is open in the end
     job: int
     total: int
@@ -123,7 +128,7 @@ class _Work:
             vocabulary = train_vocabulary(
                 texts, request.vocab_size, request.layout, request.algorithm, request.lowercase
             )
-        vocabulary.save(self.folder / "scratch" / "vocabulary")
+        vocabulary.save(self.crew.scratch / "vocabulary")
         return vocabulary, size
 
     def encode(self, vocabulary: Vocabulary) -> tuple[StoreWriter, Report, int]:
@@ -154,8 +159,7 @@ class _Work:
         shares = self.request.shares(guesses)
         thresholds = [min(HASHES, int(1.5 * size * share / guess * HASHES)) for share, guess in zip(shares, guesses)]
         chosen, sizes = [[] for _ in self.found], [0] * len(self.found)
-        jobs = self._jobs("reading", encoding.sample_job, lambda source: (thresholds[source],))
-        for job, (parts, report) in jobs:
+        for job, (parts, report) in self.crew.sample(self._pieces(), self.total, thresholds):
             chosen[job.source] += parts
             sizes[job.source] += report.totals["bytes"]
         shares = self.request.shares(sizes)
@@ -164,15 +168,15 @@ class _Work:
 
     def _guess(self, source: sources.Found) -> int:
         if source.name == "builtin":
-            return (self.folder / "scratch" / "builtin.jsonl").stat().st_size
+            return sources.length(self.crew.scratch / "builtin.jsonl")
         return sum(size * (INFLATED if path.endswith(".gz") else 1) for path, size, _ in source.files)
 
     def _encode(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, Report]:
-        folder, parts, saved = self.folder / "store", self.folder / "parts", self.folder / "scratch" / "vocabulary"
+        folder, parts, saved = self.folder / "store", self.folder / "parts", self.crew.scratch / "vocabulary"
         shutil.rmtree(folder, ignore_errors=True)
         report = Report()
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
-        for job, done in self._jobs("encoding", encoding.encode_job, lambda _: (saved, threshold, parts)):
+        for job, done in self.crew.encode(self._pieces(), self.total, saved, threshold, parts):
             if job.source == len(writer.sources):
                 writer.begin_source(self.found[job.source].name)
             for split in SPLITS:
@@ -184,32 +188,16 @@ class _Work:
             report.add(done)
         return writer, report
 
-    def _jobs(self, title: str, function: Callable, arguments: Callable[[int], tuple]):
-        """Run function(job, *arguments(source)) on all pieces of all sources; results in order."""
-        bound = _Bound(function, tuple(arguments(i) for i in range(len(self.found))))
-        return self.crew.run(bound, self._pieces(), title, self.total)
-
     def _pieces(self) -> Iterator[tuple[int, tuple[sources.Piece, ...]]]:
         for index, source in enumerate(self.found):
             group, size = [], 0
-            for piece in sources.pieces(source, self.job, self.folder / "scratch"):
+            for piece in sources.pieces(source, self.job, self.crew.scratch):
                 if group and size + piece.size > self.job:
                     yield index, tuple(group)
                     group, size = [], 0
                 group.append(piece)
                 size += piece.size
             yield index, tuple(group)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Bound:
-    """A job's function with the arguments of the job's source."""
-
-    function: Callable
-    arguments: tuple[tuple, ...]
-
-    def __call__(self, job):
-        return self.function(job, *self.arguments[job.source])
 
 
 def _existing(output: pathlib.Path, asked: dict, overwrite: bool) -> Store | None:

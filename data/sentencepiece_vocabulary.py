@@ -15,8 +15,8 @@ from typing import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
-from sentencepiece import sentencepiece_model_pb2
 
+from data.sentencepiece_proto import ModelProto
 from data.vocabulary import SENTINELS, Vocabulary, is_unused
 
 SPACE = "▁"  # SentencePiece's mark of a word's beginning
@@ -148,7 +148,7 @@ def _rounded(model: bytes) -> bytes:
     Two libraries that add up the same pieces in another order then find the same ties, and break them alike: the
     exported tokenizer gives the ids of this one, and sentences that are encoded together those of single ones.
     """
-    parsed = sentencepiece_model_pb2.ModelProto.FromString(model)
+    parsed = ModelProto.FromString(model)
     for piece in parsed.pieces:
         piece.score = round(piece.score * 256) / 256
     return parsed.SerializeToString(deterministic=True)

@@ -96,17 +96,17 @@ def pieces(source: Found, size: int, scratch: pathlib.Path) -> Iterator[Piece]:
     """
     if source.name == "builtin":
         path = scratch / "builtin.jsonl"
-        yield from _cut(Piece("jsonl", str(path), 0, None, path.stat().st_size), path.stat().st_size, size)
-    for path, length, _ in source.files:
+        yield from _cut(Piece("jsonl", str(path), 0, None, length(path)), length(path), size)
+    for path, whole, _ in source.files:
         if source.name.startswith("tfds:"):
             directory, split, start, stop = json.loads(path)
-            yield Piece(f"tfds:{split}", directory, start, stop, length, source.field)
+            yield Piece(f"tfds:{split}", directory, start, stop, whole, source.field)
             continue
         form = "jsonl" if ".jsonl" in path[-len(".jsonl.gz") :] else source.document
         if path.endswith(".gz") or form == "file":
-            yield Piece(form, path, 0, None, length, source.field)
+            yield Piece(form, path, 0, None, whole, source.field)
         else:
-            yield from _cut(Piece(form, path, 0, None, length, source.field), length, size)
+            yield from _cut(Piece(form, path, 0, None, whole, source.field), whole, size)
 
 
 def read(piece: Piece) -> Iterator[readers.Record]:
@@ -118,9 +118,14 @@ def read(piece: Piece) -> Iterator[readers.Record]:
     return readers.read_file(piece.path, piece.form, piece.start, piece.stop, piece.field)
 
 
-def _cut(piece: Piece, length: int, size: int) -> Iterator[Piece]:
-    for start in range(0, max(length, 1), size):
-        stop = min(start + size, length)
+def length(path) -> int:
+    """Bytes of a file, here or in a bucket."""
+    return int(_length(path.stat()))
+
+
+def _cut(piece: Piece, whole: int, size: int) -> Iterator[Piece]:
+    for start in range(0, max(whole, 1), size):
+        stop = min(start + size, whole)
         yield dataclasses.replace(piece, start=start, stop=stop, size=stop - start)
 
 

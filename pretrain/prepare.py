@@ -1,5 +1,8 @@
 """The verb `prepare`: text to a token store."""
 
+import importlib.util
+import logging
+
 HELP = {
     "sources": "builtin (English from this Python's own library, needs no download), a .txt or .jsonl file (also .gz), "
     'a folder or "pattern" of such files, tfds:NAME[/CONFIG][:SPLIT], or gs://... of any of the file forms; several '
@@ -16,8 +19,12 @@ HELP = {
     "algorithm": "default: unigram",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
-    "workers": "processes (default: all cores; the result is the same)",
+    "workers": "processes here (default: all cores; the result is the same)",
     "overwrite": "replace the store that is there",
+    "runner": "Apache Beam's workers do the work of --workers: DirectRunner (on this machine, to try it), DataflowRunner, "
+    "FlinkRunner, SparkRunner, ... or the full name of a class; the store is the same",
+    "runner_option": "an option of Beam's pipeline, as Beam names it, such as region=us-east5; may be given again",
+    "scratch": "folder that the workers and this machine reach, such as gs://BUCKET/scratch; what is put there is removed",
 }
 TRAINING = (
     "vocab_size",
@@ -53,6 +60,10 @@ def add_arguments(parser):
     add(words, "sample_size", type=int, metavar="BYTES")
     add(parser, "workers", type=int, metavar="N")
     add(parser, "overwrite", action="store_true")
+    fleet = parser.add_argument_group("more machines than this one", "needs pip install 'cloze[beam]'")
+    add(fleet, "runner", metavar="NAME")
+    add(fleet, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
+    add(fleet, "scratch", metavar="FOLDER")
 
 
 def run(args):
@@ -80,14 +91,38 @@ def run(args):
         rates=args.rates,
         **given,
     )
+    fleet = _fleet(args)
     console = Console(stderr=True)
 
     def say(line):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    done = prepare(request, args.output, workers=args.workers, overwrite=args.overwrite, say=say, console=console)
+    done = prepare(
+        request, args.output, workers=args.workers, overwrite=args.overwrite, say=say, console=console, fleet=fleet
+    )
     print("\n".join(summary(done)))
     return 0
+
+
+def _fleet(args):
+    """The runner that is asked for, which is known to be there; None: processes of this machine."""
+    if args.runner is None:
+        for name in ("runner_option", "scratch"):
+            if getattr(args, name):
+                raise ValueError(f"--{name.replace('_', '-')} is for a runner of Apache Beam: --runner names it")
+        return None
+    if args.workers is not None:
+        raise ValueError("--workers are processes of this machine; with --runner ask Beam, by --runner-option")
+    if importlib.util.find_spec("apache_beam") is None:
+        raise ValueError("--runner needs Apache Beam: pip install 'cloze[beam]'")
+    # What fails is told in the end; of jobs elsewhere, Beam tells how they go.
+    logging.basicConfig(format="%(message)s", level=logging.CRITICAL)
+    logging.getLogger("apache_beam.runners").setLevel(logging.INFO if args.scratch else logging.CRITICAL)
+    from data.runner import Runner
+
+    runner = Runner(args.runner, tuple(args.runner_option), args.scratch)
+    runner.check()
+    return runner
 
 
 def _rates(text):

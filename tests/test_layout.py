@@ -17,7 +17,10 @@ OURS = {
 }
 THEIRS = {
     "models": {"jax", "flax", "numpy"},
-    "data": {"numpy", "tensorflow", "tensorflow_datasets", "sentencepiece", "tokenizers", "etils", "google_crc32c", "rich"},
+    "data": {
+        *("numpy", "tensorflow", "tensorflow_datasets", "apache_beam", "sentencepiece", "tokenizers", "google", "google_crc32c"),
+        *("etils", "rich"),
+    },
     "configs": set(),
 }
 NO_TENSORFLOW = ("pretrain/step.py", "pretrain/convert", "pretrain/config.py", "data/store.py", "data/tokenizers.py", "data/batches.py")

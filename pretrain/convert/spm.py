@@ -7,12 +7,12 @@ a special token written out in the text (`[MASK]`, `</s>`, `<0x41>`) becomes its
 SentencePiece; and two segmentations whose scores agree to the last float32 digit may be decided differently.
 """
 
-from sentencepiece import sentencepiece_model_pb2 as proto
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from data.sentencepiece_proto import ModelProto, SentencePiece
 
 UNIGRAM, BPE = 1, 2  # TrainerSpec.ModelType; word and character models have no counterpart
 SPACE = "▁"  # U+2581, what SentencePiece writes for a blank
-PIECE = proto.ModelProto.SentencePiece
 # `Precompiled` maps what a reader sees as one letter (base and marks) at once, and drops the marks of a base that it
 # changes. For SentencePiece's own rules, which compose letters and delete control characters, this is undone: compose
 # first, then part every mark from its base by a control character.
@@ -22,7 +22,7 @@ BEFORE_MARK = r"(?!\A)(?=[\p{M}\u200c\u200d\uff9e\uff9f])"
 
 def parse(model):
     """The SentencePiece protocol buffer in the bytes `model`. Raises ValueError when they are none."""
-    parsed = proto.ModelProto()
+    parsed = ModelProto()
     try:
         parsed.ParseFromString(model)
     except Exception as error:  # protobuf's DecodeError has moved between its versions
@@ -48,9 +48,9 @@ def tokenizer(model, sentinels=()):
     prepend = "first" if parsed.normalizer_spec.add_dummy_prefix else "never"
     result.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend, split=False)
     result.decoder = _decoder(parsed)
-    reserved = [piece.piece for piece in parsed.pieces if piece.type in (PIECE.CONTROL, PIECE.UNKNOWN)]
+    reserved = [piece.piece for piece in parsed.pieces if piece.type in (SentencePiece.CONTROL, SentencePiece.UNKNOWN)]
     result.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in (*reserved, *sentinels)])
-    defined = [piece.piece for piece in parsed.pieces if piece.type == PIECE.USER_DEFINED]
+    defined = [piece.piece for piece in parsed.pieces if piece.type == SentencePiece.USER_DEFINED]
     result.add_tokens([AddedToken(name, special=False, normalized=False) for name in defined])
     return result
 
@@ -65,14 +65,14 @@ def _refuse(parsed):
         raise ValueError("a SentencePiece model with treat_whitespace_as_suffix has no tokenizer.json")
     if not normalizer.escape_whitespaces:
         raise ValueError("a SentencePiece model without escape_whitespaces has no tokenizer.json")
-    unused = [piece.piece for piece in parsed.pieces if piece.type == PIECE.UNUSED]
+    unused = [piece.piece for piece in parsed.pieces if piece.type == SentencePiece.UNUSED]
     if unused:
         raise ValueError(f"a SentencePiece model with pieces marked unused ({unused[0]!r}) has no tokenizer.json")
 
 
 def _model(parsed, sentinels):
     trainer = parsed.trainer_spec
-    unknown = next(index for index, piece in enumerate(parsed.pieces) if piece.type == PIECE.UNKNOWN)
+    unknown = next(index for index, piece in enumerate(parsed.pieces) if piece.type == SentencePiece.UNKNOWN)
     if trainer.model_type == UNIGRAM:
         scores = [(piece.piece, piece.score) for piece in parsed.pieces] + [(name, 0.0) for name in sentinels]
         return models.Unigram(scores, unk_id=unknown, byte_fallback=trainer.byte_fallback)
@@ -92,10 +92,10 @@ def _merges(parsed):
     One piece can be joined in several ways (`a` + `aa`, `aa` + `a`), which all have its score. SentencePiece then takes
     the leftmost in the text; the shorter left part first comes nearest to that.
     """
-    scores = {piece.piece: piece.score for piece in parsed.pieces if piece.type in (PIECE.NORMAL, PIECE.USER_DEFINED)}
+    scores = {piece.piece: piece.score for piece in parsed.pieces if piece.type in (SentencePiece.NORMAL, SentencePiece.USER_DEFINED)}
     joined = []
     for order, piece in enumerate(parsed.pieces):
-        if piece.type != PIECE.NORMAL:
+        if piece.type != SentencePiece.NORMAL:
             continue
         text = piece.piece
         for cut in range(1, len(text)):

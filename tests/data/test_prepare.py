@@ -161,8 +161,19 @@ def test_a_job_notes_how_far_it_is(tmp_path, texts):
     progress = np.memmap(tmp_path / "progress", np.int64, mode="w+", shape=(2,))
     piece = sources.Piece("record", str(tmp_path / "a.txt"), 0, None, 100)
     job = encoding.Job(0, 0, (piece,), tmp_path / "progress", 1)
-    assert len(encoding.sample_job(job, encoding.HASHES)[0]) == len(texts)
+    assert len(encoding.sample_job(job, [encoding.HASHES])[0]) == len(texts)
     assert progress[0] == 0 and 0 < progress[1] <= 100
+
+
+def test_a_report_survives_being_sent():
+    report, piece = encoding.Report(least=3, most=encoding.HASHES - 1), sources.Piece("jsonl", "a.jsonl", 7, None, 9)
+    assert encoding.Report.from_json(encoding.Report().to_json()) == encoding.Report()
+    report.totals["tokens"] += 5
+    report.note(encoding.EMPTY, piece, 2)
+    again = encoding.Report.from_json(report.to_json())
+    assert again == report and again.first == {encoding.EMPTY: ("a.jsonl", 7, 2)}
+    again.add(report)
+    assert again.totals == {"tokens": 10} and again.noted == {encoding.EMPTY: 2}
 
 
 def test_a_line_of_50_mb(tmp_path, words):

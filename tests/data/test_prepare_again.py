@@ -1,6 +1,7 @@
 import concurrent.futures
 import gzip
 import hashlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -225,11 +226,22 @@ def test_the_verb(corpus, tmp_path, capsys):
         (["builtin", "--output", "gs://bucket/s"], "write the store to this machine"),
         (["builtin", "--workers", "0"], "--workers 0"),
         (["builtin", "--rates", "1,2"], "2 rates for 1 sources"),
+        (["builtin", "--scratch", "gs://bucket/scratch"], "--scratch is for a runner of Apache Beam"),
+        (["builtin", "--runner-option", "region=x"], "--runner-option is for a runner of Apache Beam"),
+        (["builtin", "--runner", "DirectRunner", "--workers", "2"], "--workers are processes of this machine"),
     ],
 )
 def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
     assert run("--output", tmp_path / "s", *words) == 2
     assert "error: " in (err := capsys.readouterr().err) and message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_runner_without_apache_beam_names_the_extra(tmp_path, capsys, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "apache_beam" else found(name))
+    assert run("builtin", "--output", tmp_path / "s", "--runner", "DirectRunner") == 2
+    assert capsys.readouterr().err == "error: --runner needs Apache Beam: pip install 'cloze[beam]'\n"
     assert not list(tmp_path.iterdir())
 
 

@@ -73,9 +73,9 @@ def described(vocabulary):
     """What a test needs to have the vocabulary again."""
     if vocabulary.kind == "wordpiece":
         return {"pieces": list(vocabulary.pieces)}
-    from sentencepiece import sentencepiece_model_pb2 as proto
+    from data.sentencepiece_proto import ModelProto
 
-    model = proto.ModelProto.FromString(vocabulary.model)
+    model = ModelProto.FromString(vocabulary.model)
     pieces = [[piece.piece, piece.score, piece.type] for piece in model.pieces]
     return {"pieces": pieces, "type": model.trainer_spec.model_type, "rules": model.normalizer_spec.name}
 

@@ -9,8 +9,8 @@ import re
 
 import pytest
 import tokenizers
-from sentencepiece import sentencepiece_model_pb2 as proto
 
+from data.sentencepiece_proto import ModelProto, SentencePiece
 from data.sentencepiece_vocabulary import SentencePieceVocabulary
 from data.tokenizers import read_vocabulary, train_vocabulary
 from pretrain.convert import spm, tokenizer
@@ -225,7 +225,7 @@ def golden(described, tmp_path):
         (tmp_path / "vocab.txt").write_text("\n".join(described["pieces"]) + "\n", encoding="utf-8")
         return read_vocabulary(tmp_path / "vocab.txt")
     other = train_vocabulary(["a b c d e f g h i j k l m n o p"] * 4, 22, lowercase=described["rules"].endswith("_cf"))
-    model = proto.ModelProto.FromString(other.model)
+    model = ModelProto.FromString(other.model)
     assert model.normalizer_spec.name == described["rules"]
     del model.pieces[:]
     for piece, score, kind in described["pieces"]:
@@ -271,7 +271,7 @@ def test_released_t5_ids(corpora):
 
 
 def changed(vocabulary, **settings):
-    model = proto.ModelProto.FromString(vocabulary.model)
+    model = ModelProto.FromString(vocabulary.model)
     for name, value in settings.items():
         spec = model.trainer_spec if hasattr(model.trainer_spec, name) else model.normalizer_spec
         setattr(spec, name, value)
@@ -288,7 +288,7 @@ def test_what_cannot_be_said_is_refused(vocabularies):
         with pytest.raises(ValueError, match=word):
             spm.tokenizer(changed(vocabulary, **settings).SerializeToString())
     unused = changed(vocabulary)
-    unused.pieces[50].type = spm.PIECE.UNUSED
+    unused.pieces[50].type = SentencePiece.UNUSED
     with pytest.raises(ValueError, match=f"unused.*{re.escape(unused.pieces[50].piece)}"):
         spm.tokenizer(unused.SerializeToString())
     with pytest.raises(ValueError, match="not a SentencePiece model"):

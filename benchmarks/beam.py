@@ -1,0 +1,98 @@
+"""Whether `prepare --runner DirectRunner` writes the store of `prepare`, byte for byte, on the books; and what Beam costs here.
+
+    python benchmarks/beam.py [--copies 1]        (needs the extra `beam`)
+
+The two requests are those of configs/bert_mini.py and configs/t5_mini.py. Each is run by processes of this machine, by
+DirectRunner as it is (all in one process), and by DirectRunner with its workers in processes of their own; then all
+files of the three stores are compared. Seconds are those of the whole command; memory is the largest resident size of
+the main process and of its largest child. A dated section is appended to benchmarks/results/beam.md.
+"""
+
+import argparse
+import datetime
+import filecmp
+import importlib.metadata
+import json
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+
+from prepare import COMMAND, ROOT, children, copies, processor_name  # benchmarks/prepare.py
+
+REQUESTS = {"bert_mini": ["--vocab-size", "8192"], "t5_mini": ["--vocab-size", "8192", "--layout", "t5"]}
+DIRECT = ["--runner", "DirectRunner"]
+
+
+def ways(cores: int) -> dict[str, list[str]]:
+    """Label -> options."""
+    options = ["direct_running_mode=multi_processing", f"direct_num_workers={cores}"]
+    separate = [word for option in options for word in ("--runner-option", option)]
+    return {
+        f"{cores} processes": ["--workers", str(cores)],
+        "DirectRunner": DIRECT,
+        f"DirectRunner, {cores} processes": [*DIRECT, *separate],
+    }
+
+
+def run(corpus: pathlib.Path, output: pathlib.Path, options: list[str]) -> tuple[float, float, list[int]]:
+    """Seconds by the clock and of CPU time, peak kilobytes of the main process and of its largest child."""
+    script = output.parent / "run.py"
+    script.write_text(COMMAND)
+    command = [sys.executable, script, corpus, "--output", output, *options]
+    began, used = time.perf_counter(), children()
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    seconds, cpu = time.perf_counter() - began, children() - used
+    report = json.loads(done.stdout.splitlines()[-1])
+    if report["status"]:
+        raise SystemExit(f"{' '.join(map(str, command))}: status {report['status']}\n{done.stderr}")
+    return seconds, cpu, report["peaks"]
+
+
+def files(store: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path.relative_to(store) for path in store.rglob("*") if path.is_file())
+
+
+def compare(one: pathlib.Path, other: pathlib.Path) -> str:
+    """How many files and bytes are the same; ends the program where any differs."""
+    if files(one) != files(other):
+        raise SystemExit(f"{one} and {other} have different files")
+    differ = [str(file) for file in files(one) if not filecmp.cmp(one / file, other / file, shallow=False)]
+    if differ:
+        raise SystemExit(f"{one} and {other} differ in {', '.join(differ)}")
+    return f"all {len(files(one))} files, {sum((one / file).stat().st_size for file in files(one)):,} bytes"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--copies", type=int, default=1, help="of each book")
+    args = parser.parse_args()
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    rows = []
+    with tempfile.TemporaryDirectory(dir=ROOT) as folder:
+        corpus = copies(pathlib.Path(folder) / "books", args.copies)
+        megabytes = sum(path.stat().st_size for path in corpus.rglob("*.jsonl")) / 1e6
+        for name, request in REQUESTS.items():
+            first = None
+            for label, options in ways(cores).items():
+                store = pathlib.Path(folder) / f"{name}-{len(rows)}"
+                seconds, cpu, peaks = run(corpus, store, request + options)
+                first = first or store
+                same = "" if store is first else compare(first, store)
+                own, child = (peak / 1024 for peak in peaks)
+                rows.append(f"| {name} | {label} | {seconds:.0f} | {cpu:.0f} | {own:.0f} + {child:.0f} | {same} |")
+                print(rows[-1], flush=True)
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("apache-beam", "tensorflow-datasets"))
+    title = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}, {versions}"
+    note = f"`python benchmarks/beam.py --copies {args.copies}`: {megabytes:.0f} MB of books."
+    head = ["| request of | done by | seconds | of CPU time | peak MiB, main + largest child | the same as the first |", "|---" * 6 + "|"]
+    with (ROOT / "benchmarks" / "results" / "beam.md").open("a") as file:
+        file.write("\n".join([f"## {datetime.date.today()}, {title}", "", note, "", *head, *rows, "", ""]))
+
+
+if __name__ == "__main__":
+    main()

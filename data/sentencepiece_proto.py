@@ -1,0 +1,68 @@
+"""The protocol buffer that a SentencePiece `.model` file is: the fields that are read here; others are kept as they are.
+
+The numbers are those of sentencepiece_model.proto. The module that sentencepiece brings for it is not imported, since that
+of 0.2.3 refuses any protobuf before 7.36.1, which neither of the two says on installation, and Apache Beam any from 7.0 on.
+"""
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+_TYPES = descriptor_pb2.FieldDescriptorProto
+_STRING, _BYTES, _FLOAT, _BOOL = _TYPES.TYPE_STRING, _TYPES.TYPE_BYTES, _TYPES.TYPE_FLOAT, _TYPES.TYPE_BOOL
+
+# Message -> its enumerations; message -> (field, number, type or the name of one here, default).
+_ENUMS = {
+    "SentencePiece": {"Type": dict(NORMAL=1, UNKNOWN=2, CONTROL=3, USER_DEFINED=4, UNUSED=5, BYTE=6)},
+    "TrainerSpec": {"ModelType": dict(UNIGRAM=1, BPE=2, WORD=3, CHAR=4)},
+}
+_FIELDS = {
+    "SentencePiece": [
+        ("piece", 1, _STRING, None),
+        ("score", 2, _FLOAT, None),
+        ("type", 3, "Type", "NORMAL"),
+    ],
+    "TrainerSpec": [
+        ("model_type", 3, "ModelType", "UNIGRAM"),
+        ("treat_whitespace_as_suffix", 24, _BOOL, "false"),
+        ("byte_fallback", 35, _BOOL, "false"),
+    ],
+    "NormalizerSpec": [
+        ("name", 1, _STRING, None),
+        ("precompiled_charsmap", 2, _BYTES, None),
+        ("add_dummy_prefix", 3, _BOOL, "true"),
+        ("remove_extra_whitespaces", 4, _BOOL, "true"),
+        ("escape_whitespaces", 5, _BOOL, "true"),
+    ],
+    "ModelProto": [
+        ("pieces", 1, "SentencePiece", None),
+        ("trainer_spec", 2, "TrainerSpec", None),
+        ("normalizer_spec", 3, "NormalizerSpec", None),
+    ],
+}
+_REPEATED = {"pieces"}
+
+
+def _file() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto(name="sentencepiece_model.proto", package="sentencepiece")
+    for name, fields in _FIELDS.items():
+        message = file.message_type.add(name=name)
+        for enum, values in _ENUMS.get(name, {}).items():
+            numbered = [descriptor_pb2.EnumValueDescriptorProto(name=key, number=value) for key, value in values.items()]
+            message.enum_type.add(name=enum, value=numbered)
+        for field, number, kind, default in fields:
+            label = _TYPES.LABEL_REPEATED if field in _REPEATED else _TYPES.LABEL_OPTIONAL
+            added = message.field.add(name=field, number=number, label=label, default_value=default)
+            if isinstance(kind, int):
+                added.type = kind
+            elif kind in _FIELDS:
+                added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".sentencepiece.{kind}"
+            else:
+                added.type, added.type_name = _TYPES.TYPE_ENUM, f".sentencepiece.{name}.{kind}"
+    return file
+
+
+_pool = descriptor_pool.DescriptorPool()  # of its own: sentencepiece's module registers the same names elsewhere
+_pool.Add(_file())
+ModelProto, SentencePiece = (
+    message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"sentencepiece.{name}"))
+    for name in ("ModelProto", "SentencePiece")
+)
