@@ -14,6 +14,7 @@ from pretrain.clusters import recognise
 
 WAIT = 300  # seconds for all processes to come together: hosts of a cluster start minutes apart when images are pulled
 LEAVE = 3  # seconds that a process which has failed gives the others to fail as well
+_joined = False  # JAX has a client before it has joined
 
 
 def add_arguments(parser):
@@ -44,6 +45,7 @@ def start(args=None):
 
 def join(cluster, seconds):
     """Make JAX one of `cluster`, and tell the others this host's name."""
+    global _joined
     import jax
 
     rest = {"initialization_timeout": seconds + 60}  # JAX ends the process at its own; ours comes first
@@ -64,8 +66,9 @@ def join(cluster, seconds):
     except TimeoutError as error:
         raise ValueError(
             f"{cluster}: not all processes came together within {seconds} s. Do all of them run, and do they agree on the coordinator and "
-            "on how many they are? CLOZE_CLUSTER=none runs this one by itself"
+            "on how many they are?"
         ) from error
+    _joined = True
     client().key_value_set(f"cloze/host/{jax.process_index()}", socket.gethostname())
 
 
@@ -92,11 +95,19 @@ def host_of(process):
 def leave(status):
     """After a failure: hand back `status` alone; as one of many, end this process with it, within a few seconds.
 
-    JAX's farewell waits until all processes say it, or 100 s for one that hangs, and then aborts. Who has failed waits only LEAVE
-    seconds, for those that fail likewise to say so themselves: they would be aborted when the coordinator goes first.
+    JAX's farewell waits until all processes say it, or 100 s for one that hangs, and then aborts.
     """
     if client() is None:
         return status
+    if _joined:
+        _wait_for_the_others()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def _wait_for_the_others():
+    """LEAVE seconds, for those that fail likewise to say so themselves: they would be aborted when the coordinator goes first."""
     import jax
 
     try:
@@ -105,9 +116,6 @@ def leave(status):
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
         print(f"the other processes have not ended within {LEAVE} s; this one leaves without them", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
 
 
 def within(seconds, call, *args, **rest):

@@ -1,7 +1,7 @@
 """Who the other processes of a run are, read off flags or the environment by one table: pure, and without JAX.
 
-JAX's own search is not used where the table knows the answer: it takes one GPU a process under Slurm whatever a task was given, and
-waits for ever for a job's other tasks where `srun` started one only (seen in the source of JAX 0.10).
+JAX's own search is not used where the table knows the answer: under Slurm it takes one GPU a process whatever a task was given, and counts
+the job's tasks where `srun` may have started only some of them (the source of JAX 0.10).
 """
 
 import dataclasses
@@ -70,7 +70,8 @@ def recognise(environ: Mapping[str, str], flags=(None, None, None)) -> Cluster:
     asked = environ.get("CLOZE_CLUSTER")
     if asked and asked not in ("none", *KINDS):
         raise ValueError(f"CLOZE_CLUSTER={asked}: one of none, {', '.join(KINDS)}, or unset to take the first that is recognised")
-    name = asked or next((name for name, kind in KINDS.items() if kind.recognised(environ)), "none")
+    otherwise = "jax" if environ.get(JAX[0]) else "none"  # an address alone tells too little, but not nothing
+    name = asked or next((name for name, kind in KINDS.items() if kind.recognised(environ)), otherwise)
     if name == "none":
         return Cluster("none", note="" if asked else _without_srun(environ, "SLURM_NTASKS", "SLURM_JOB_NUM_NODES"))
     if missing := [variable for variable in KINDS[name].needs if not environ.get(variable)]:
@@ -196,7 +197,7 @@ def _share(environ, local, many):
     if visible is None or many is None:
         return (local,)  # as JAX does
     seen = len(visible.split(","))
-    if seen < max(many, _number(environ, "SLURM_GPUS_ON_NODE", 0)):
+    if seen < _number(environ, "SLURM_GPUS_ON_NODE", many):
         return None
     if seen % many:
         raise ValueError(

@@ -112,6 +112,7 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
     ("environ", "message"),
     [
         ({"JAX_NUM_PROCESSES": "2"}, "JAX's variables: needs .* missing: JAX_COORDINATOR_ADDRESS, JAX_PROCESS_ID"),
+        ({"JAX_COORDINATOR_ADDRESS": "node1:7"}, "JAX's variables: needs .* missing: JAX_NUM_PROCESSES, JAX_PROCESS_ID"),
         (THREE | {"JAX_PROCESS_ID": "4"}, "JAX's variables: process 4 of 4: processes are numbered from 0"),
         (THREE | {"JAX_PROCESS_ID": "-1"}, "JAX_PROCESS_ID='-1': expected a number of 0 or more"),
         (THREE | {"JAX_NUM_PROCESSES": "four"}, "JAX_NUM_PROCESSES='four': expected a number"),
@@ -121,6 +122,7 @@ def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
         ({"CLOZE_CLUSTER": "slurm", "SLURM_JOB_ID": "1"}, "Slurm: needs .* missing: SLURM_STEP_NODELIST, SLURM_NTASKS"),
         ({"CLOZE_CLUSTER": "k8s"}, "CLOZE_CLUSTER=k8s: one of none, jax, ompi, slurm, gke, tpu"),
         (STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"}, "3 processes of this host see 8 GPUs"),
+        (STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "16(x4)"}, "16 processes of this host see 8 GPUs"),
         ({name: MPI[name] for name in MPI if name.startswith("OMPI_COMM")}, "does not tell where process 0 is: mpirun -x JAX_COORDINATOR_ADDRESS"),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "missing: TPU_WORKER_ID"),
         ({"CLOZE_CLUSTER": "gke", "TPU_WORKER_ID": "0"}, "missing: TPU_WORKER_HOSTNAMES"),
