@@ -5,6 +5,9 @@ import glob
 import importlib.util
 import os
 import sys
+import traceback
+
+from pretrain import cluster
 
 # verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
 # the verb is chosen, so `--help` needs neither JAX nor TensorFlow.
@@ -76,10 +79,15 @@ def run(words):
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
         print(f"error: {error}", file=sys.stderr)
-        return 2
+        return cluster.leave(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
-        return 130
+        return cluster.leave(130)
+    except Exception:
+        if cluster.client():
+            traceback.print_exc()
+            cluster.leave(1)
+        raise
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ def command(index, count, devices, port, words):
     environment = os.environ | {
         "JAX_PLATFORMS": "cpu",
         "JAX_NUM_CPU_DEVICES": str(devices),
+        "CLOZE_CLUSTER": "jax",
         "JAX_COORDINATOR_ADDRESS": f"127.0.0.1:{port}",
         "JAX_NUM_PROCESSES": str(count),
         "JAX_PROCESS_ID": str(index),

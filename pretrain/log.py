@@ -6,6 +6,7 @@ import jax
 
 from pretrain import flops
 from pretrain.metrics import MetricsLog, Progress
+from pretrain.waits import Waits
 
 
 class Log:
@@ -14,14 +15,14 @@ class Log:
     def __init__(self, run, workdir, mesh, start):
         self.first = jax.process_index() == 0
         self.pending = self.row = None
-        self.waited = 0.0
+        self.others, self.waited, self.devices = Waits(), 0.0, 0.0
         if self.first:
             device = mesh.devices.flat[0]
             peak = flops.peak(device, run.train.compute)
             many = 1 if device.platform == "cpu" else mesh.size  # CPU devices share the cores of one host
             self.file = MetricsLog(workdir, start)
             self.progress = Progress(start, run.train.end, flops.of_step(run), peak and peak * many)
-        self.clock = time.perf_counter()
+        self.clock = self.given = time.perf_counter()
 
     def __enter__(self):
         return self
@@ -46,13 +47,15 @@ class Log:
         while True:
             began = time.perf_counter()
             item = next(source, None)
-            self.waited = time.perf_counter() - began
+            self.given = time.perf_counter()
+            self.waited = self.given - began
             if item is None:
                 return
             yield item
 
     def step(self, step, metrics):
         """Note a step that has been started; the row of the one before it is written."""
+        self.devices += time.perf_counter() - self.given  # some platforms start a step only when the one before is done
         self.finish()
         self.pending = (step, metrics, self.waited)
 
@@ -69,10 +72,13 @@ class Log:
         """Wait until the pending step is done, and make its row."""
         if self.pending:
             step, metrics, waited = self.pending
+            began = time.perf_counter()
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
             now = time.perf_counter()
             seconds, self.clock, self.pending = now - self.clock, now, None
             self.row = {"step": step, **values, "seconds": seconds, "input_seconds": waited, "tokens_per_second": values["tokens"] / seconds}
+            self.row |= self.others.step(waited, self.devices + now - began)
+            self.devices = 0.0
 
     def finish(self):
         """Write the row that is not written yet."""

@@ -14,42 +14,64 @@ import time
 import jax
 from etils import epath
 
+from data.paths import is_remote
+from pretrain import cluster
 from pretrain.config import to_json
 from pretrain.typed import ConfigError
 
-WAIT = 25  # seconds for the slowest process to speak; a pod's hosts start within a few of each other
+WAIT = 25  # seconds for the slowest process to speak; they have just come together
+COPY = 3600  # the same where each host copies the token store from a bucket first; one that died meanwhile is JAX's to notice
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-def preflight(run, store, workdir):
+def preflight(run, workdir):
     """Raise ConfigError, the same in every process, where they differ; alone, do nothing.
 
-    Differences are told by host: configuration, code, versions, vocabulary, token store, devices, newest checkpoint, and whether all of
-    them can write to one workdir and see there what the others wrote.
+    Differences are told by host: configuration, code, versions, devices, newest checkpoint, and whether all of them can write to one
+    workdir and see there what the others wrote.
     """
     if jax.process_count() == 1:
         return
+    if cluster.client() is None:  # the TPU's runtime knows its neighbours without being told
+        raise ConfigError(f"{jax.process_count()} processes share these devices, but nothing joined them: on Cloud TPU set CLOZE_CLUSTER=tpu")
     note = _write_note(workdir)
-    said = _exchange("facts", facts(run, store, newest_step(workdir)) | {"note": note})
+    said = _exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
     # What is not seen differs from host to host, so all complaints are exchanged; afterwards nobody looks for notes any more.
-    complaints = differences(said) + [line for lines in _exchange("seen", _unseen(workdir, said)) for line in lines]
+    complaints = differences(said) + [line for lines in _exchange("seen", _unseen(workdir, said), WAIT) for line in lines]
     if note:
         (epath.Path(workdir) / note).unlink(missing_ok=True)
+    _refuse(complaints)
+
+
+def preflight_store(run, store):
+    """The same for the opened token store: its vocabulary and its manifest."""
+    if jax.process_count() > 1:
+        _refuse(differences(_exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)))
+
+
+def _refuse(complaints):
     if complaints:
         raise ConfigError("the hosts of this run do not agree: " + "; ".join(dict.fromkeys(complaints)))
 
 
-def facts(run, store, step):
+def facts(run, step):
     """What this process is about to do, as {name: text or number}: equal in all processes but for `host`."""
     return {
-        "host": f"{socket.gethostname()} (process {jax.process_index()})",
+        "host": _host(),
         "configuration": _digest(to_json(run).encode()),
         "code": code_version(),
         "jax": jax.__version__,
-        "vocabulary": store.vocabulary.fingerprint,
-        "token store": _digest(json.dumps(store.manifest, sort_keys=True).encode()),
         "local devices": jax.local_device_count(),
         "step": step,
+    }
+
+
+def store_facts(store):
+    """What this process is about to read, in the same form."""
+    return {
+        "host": _host(),
+        "vocabulary": store.vocabulary.fingerprint,
+        "token store": _digest(json.dumps(store.manifest, sort_keys=True).encode()),
     }
 
 
@@ -104,26 +126,27 @@ def _unseen(workdir, said):
     return sentences
 
 
-def _exchange(name, mine):
-    """What every process has to say under a name, in their order. Raises ConfigError that names the silent ones."""
-    client, end, said, silent = _client(), time.monotonic() + WAIT, [], []
-    client.key_value_set(f"cloze/preflight/{name}/{jax.process_index()}", json.dumps(mine))
+def _exchange(name, mine, wait):
+    """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
+    client, end, said, silent = cluster.client(), time.monotonic() + wait, [], []
+    late = f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
+    try:
+        cluster.within(WAIT, client.key_value_set, f"cloze/preflight/{name}/{jax.process_index()}", json.dumps(mine))
+    except TimeoutError as error:
+        raise ConfigError(f"process 0, the coordinator, {late}") from error
     for index in range(jax.process_count()):
         left = max(int((end - time.monotonic()) * 1000), 100)
         try:
             said.append(json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left)))
         except jax.errors.JaxRuntimeError:
-            silent.append(str(index))
+            silent.append(f"{index} ({cluster.host_of(index) or 'host unknown'})")
     if silent:
-        raise ConfigError(f"process {', '.join(silent)} of {jax.process_count()} has not come as far as the others within {WAIT} s; see its log")
+        raise ConfigError(f"process {', '.join(silent)} {late}")
     return said
 
 
-def _client():
-    # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils reach it the same way.
-    from jax._src.distributed import global_state
-
-    return global_state.client
+def _host():
+    return f"{socket.gethostname()} (process {jax.process_index()})"
 
 
 def _digest(raw):

@@ -15,7 +15,7 @@ from pretrain.config import from_json, to_json
 from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed, local_rows
 from pretrain.log import Log
-from pretrain.preflight import preflight
+from pretrain.preflight import preflight, preflight_store
 from pretrain.program import check_batch, make_program
 from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
@@ -34,10 +34,11 @@ def train(run, workdir, allow_changes=False):
     workdir = epath.Path(workdir)
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
+    check_workdir(run, workdir, allow_changes)
+    preflight(run, workdir)
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
-    check_workdir(run, workdir, allow_changes)
-    preflight(run, store, workdir)
+    preflight_store(run, store)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
     heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
 

@@ -9,10 +9,10 @@ import tempfile
 import time
 from importlib import metadata
 
+from pretrain import cluster
+
 NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-cpu", "tensorflow-datasets", "sentencepiece",
           "tokenizers", "safetensors", "etils", "google-crc32c", "tensorboard", "rich")  # fmt: skip
-# who tells -> (variable with the number of processes, variable with the number of this one)
-LAUNCHERS = {"JAX": ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"), "Slurm": ("SLURM_NTASKS", "SLURM_PROCID")}
 # device files of accelerators -> what they are; one file a chip
 CHIPS = {"accel*": "TPU", "vfio/*": "TPU", "nvidia*": "GPU"}
 EXTRAS = {"report": ("matplotlib",), "test": ("pytest",), "peers": ("transformers", "torch")}
@@ -20,6 +20,7 @@ EXTRAS = {"report": ("matplotlib",), "test": ("pytest",), "peers": ("transformer
 
 def add_arguments(parser):
     parser.add_argument("--workdir", help="also check that this folder can be written")
+    cluster.add_arguments(parser)
 
 
 def run(args):
@@ -35,13 +36,12 @@ def run(args):
     if missing:
         print(f"missing: {', '.join(missing)}; run ./launch.sh")
     else:
-        from pretrain import cluster
-
-        told = neighbours(os.environ)  # before JAX: libtpu sets what it misses
-        cluster.start()
+        told = cluster.seen_by(args)
+        print(f"this looks like one of several hosts: {told}" if told.processes != 1 else f"this host is alone ({told})")
+        cluster.start(args)
         import jax
 
-        healthy &= _hosts(told, jax.process_count())
+        healthy &= _joined(told, jax.process_count())
         healthy &= _chips(chips(), jax.default_backend())
         print(f"{jax.default_backend()}: {jax.device_count()} devices, {jax.local_device_count()} of them on this host, "
               f"{jax.process_count()} processes, {jax.devices()[0].device_kind}")  # fmt: skip
@@ -54,21 +54,6 @@ def run(args):
     return 0 if healthy else 1
 
 
-def neighbours(environ):
-    """(host, hosts, who told) as the environment tells it; None where it tells nothing. host counts from 1, None where only it is unset."""
-    for launcher, (count, number) in LAUNCHERS.items():
-        if environ.get(count):
-            host = environ.get(number)
-            return int(host) + 1 if host else None, int(environ[count]), launcher
-    names = environ.get("TPU_PROCESS_ADDRESSES") or environ.get("TPU_WORKER_HOSTNAMES")
-    if names:  # the hosts of one slice; slices are counted apart
-        each, slices = len(names.split(",")), int(environ.get("MEGASCALE_NUM_SLICES") or 1)
-        host = environ.get("TPU_WORKER_ID")
-        host = int(host) + each * int(environ.get("MEGASCALE_SLICE_ID") or 0) + 1 if host else None
-        return host, each * slices, f"TPU runtime, {slices} slices" if slices > 1 else "TPU runtime"
-    return None
-
-
 def chips(devices="/dev"):
     """{"TPU": n, "GPU": n} that the operating system sees; what it does not see is left out."""
     found = {}
@@ -79,17 +64,11 @@ def chips(devices="/dev"):
     return found
 
 
-def _hosts(told, processes):
-    if told and (told[1] > 1 or processes > 1):
-        host, hosts, source = told
-        which = "one of" if host is None else f"host {host} of"
-        print(f"this looks like {which} {hosts} ({source})")
-        if hosts != processes:
-            print(f"but JAX joined {processes}: each part would train by itself. Look at the environment of pretrain/cluster.py")
-            return False
-    elif processes > 1:
-        print(f"this is one of {processes} hosts")
-    return True
+def _joined(told, processes):
+    """Whether JAX has as many processes as were told of, and nothing speaks of more."""
+    if told.processes not in (None, processes):
+        print(f"but JAX joined {processes}: each part would train by itself")
+    return not told.note and told.processes in (None, processes)
 
 
 def _chips(seen, backend):

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 
+from pretrain import cluster
+
 
 def add_arguments(parser):
     parser.add_argument("--workdir", required=True)
@@ -10,13 +12,16 @@ def add_arguments(parser):
     parser.add_argument("--store", help="another token store than the run's, of the same vocabulary")
     parser.add_argument("--split", default="heldout", choices=("heldout", "train"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    cluster.add_arguments(parser)
 
 
 def run(args):
-    from pretrain import cluster
+    cluster.start(args)
+    import jax
 
-    cluster.start()
     step, store, scores = evaluate(args.workdir, step=args.step, store=args.store, split=args.split)
+    if jax.process_index():
+        return 0  # all have the same scores; the first tells them
     if args.json:
         print(json.dumps({"step": step, "store": str(store), "split": args.split, **scores}))
         return 0

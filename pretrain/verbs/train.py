@@ -1,5 +1,6 @@
 """train CONFIG --workdir W [path=value ...]: read the words, then `pretrain.train`."""
 
+from pretrain import cluster
 from pretrain.config import load
 
 
@@ -8,13 +9,13 @@ def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="where the run lives; an existing one is continued")
     parser.add_argument("--allow-changes", action="store_true", help="continue a workdir under a changed configuration")
     parser.add_argument("overrides", nargs="*", metavar="path=value", help="e.g. train.steps=100 optimizer.learning_rate=3e-4")
+    cluster.add_arguments(parser)
 
 
 def run(args):
     config = load(args.config, args.overrides)  # a misspelt word ends here, before JAX is imported
-    from pretrain import cluster
     from pretrain.train import train
 
-    cluster.start()
+    cluster.start(args)
     signal = train(config, args.workdir, args.allow_changes)
     return 128 + signal if signal else 0

@@ -12,6 +12,7 @@ from data import batches
 from data.config import Data
 from data.objectives import MaskedLm, SentencePair, SpanCorruption
 from data.pipeline import Stream
+from data.rows import Reader
 from data.store import write_store
 
 OBJECTIVES = {
@@ -70,6 +71,27 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
             size = 8 // hosts
             assert equal(whole, joined([stream.batch(step, h * size, (h + 1) * size) for h in range(hosts)]))
     assert not equal(stream.batch(0), stream.batch(1))
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
+    """Counted where the store is read: what many hosts read is what one reads, split between them."""
+    stream, asked, read = make(name), [], Reader.__call__
+    monkeypatch.setattr(Reader, "__call__", lambda self, index_BN: asked.append(index_BN) or read(self, index_BN))
+
+    def reads(lo, hi):
+        asked.clear()
+        stream.batch(3, lo, hi)
+        return list(asked)
+
+    whole = reads(0, 8)
+    assert {len(index_BN) for index_BN in whole} == {8}
+    for hosts in (2, 4):
+        size = 8 // hosts
+        for host in range(hosts):
+            share = reads(host * size, (host + 1) * size)
+            for index_BN, all_BN in zip(share, whole, strict=True):
+                np.testing.assert_array_equal(index_BN, all_BN[host * size : (host + 1) * size])
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -252,6 +274,7 @@ import sys, time
 from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import Stream
+from data.rows import Reader
 from data.store import Store
 
 stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, predictions=4)))

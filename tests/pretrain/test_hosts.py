@@ -2,14 +2,16 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from pretrain import local, metrics, preflight
+from pretrain import cluster, clusters, local, metrics, preflight
 from pretrain.checkpoint import restore_params
 from pretrain.__main__ import main
 from pretrain.typed import ConfigError
@@ -63,14 +65,18 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
     assert not list(workdir.glob(".preflight*"))
 
 
+TELL = "from pretrain import waits; waits.EVERY = 0\n"
+SLOW = "import time; from pretrain import feed; place = feed.place; feed.place = lambda *words: time.sleep(0.5) or place(*words)\n"
+
+
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
-def test_a_signal_to_one_process_saves_all_at_the_same_step(root, configs, tmp_path, number):
+def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(root, configs, tmp_path, number):
     workdir = tmp_path / "run"
     endless = ["train.steps=100000", "checkpoint.every=100000", "evaluate.every=0", "mesh.data=2"]
     words = ["train", str(configs["bert"]), "--workdir", str(workdir), *endless]
-    processes = start(root, [words, words])
+    processes = start(root, [words, words], code=[TELL, TELL + SLOW])
     end = time.monotonic() + 120
-    while len(metrics.read(workdir / "metrics.jsonl")) < 3 and time.monotonic() < end:
+    while len(metrics.read(workdir / "metrics.jsonl")) < 8 and time.monotonic() < end:
         time.sleep(0.05)
     processes[1].send_signal(number)
     said = [process.communicate(timeout=100)[0] for process in processes]
@@ -78,28 +84,72 @@ def test_a_signal_to_one_process_saves_all_at_the_same_step(root, configs, tmp_p
     (step,) = [int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()]
     assert [row["step"] for row in metrics.read(workdir / "metrics.jsonl")] == list(range(1, step + 1))
     assert f"saved step {step}" in said[0]
+    told = metrics.read(workdir / "metrics.jsonl")[3:]  # by then both have told of a step
+    assert min(row["input_seconds_max"] for row in told) >= 0.5
+    assert sum(row["slowest_host"] for row in told) > len(told) / 2, told
 
 
-def start(root, words):
-    """One process for each list of words, as one run."""
-    import socket
+def by_jax(i, count, port):
+    return [], {}
 
+
+def by_flags(i, count, port):
+    return ["--coordinator", f"127.0.0.1:{port}", "--processes", str(count), "--process", str(i)], {"CLOZE_CLUSTER": "none"}
+
+
+def by_slurm(i, count, port):
+    """As `srun --ntasks=count` on one node."""
+    told = {"JOB_ID": 7, "STEP_NODELIST": "localhost", "NTASKS": count, "PROCID": i, "LOCALID": i, "STEP_TASKS_PER_NODE": count}
+    return [], {"CLOZE_CLUSTER": "slurm", "JAX_COORDINATOR_PORT": str(port), **{f"SLURM_{name}": str(value) for name, value in told.items()}}
+
+
+def start(root, words, joined=by_jax, code=None):
+    """One process for each list of words, as one run. code: for each process, what it does before it reads its words."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    return [subprocess.Popen(**local.command(i, len(words), 1, port, one) | {"cwd": root}) for i, one in enumerate(words)]
+    processes = []
+    for i, one in enumerate(words):
+        flags, environment = joined(i, len(words), port)
+        command = local.command(i, len(words), 1, port, [*one, *flags])
+        if joined is not by_jax:
+            command["env"] = {name: value for name, value in command["env"].items() if name not in clusters.JAX} | environment
+        if code:
+            program = code[i] + "import sys; from pretrain.__main__ import main; sys.exit(main(sys.argv[1:]))"
+            command["args"] = [sys.executable, "-c", program, *command["args"][3:]]
+        processes.append(subprocess.Popen(**command, cwd=root))
+    return processes
 
 
 def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, configs, tmp_path):
     common = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     other = [*common[:3], str(tmp_path / "elsewhere"), "evaluate.every=0"]
-    processes = start(root, [common, [*other, "optimizer.learning_rate=0.5"]])
+    processes = start(root, [common, [*other, "optimizer.learning_rate=0.5"]], by_slurm)
     said = [process.communicate(timeout=120)[0] for process in processes]
     assert [process.returncode for process in processes] == [2, 2], said
     for text in said:
         assert "the hosts of this run do not agree" in text and "(process 1) has configuration" in text
         assert "is another folder" in text and "step 1" not in text
     assert not (tmp_path / "run" / "config.json").exists() and not list((tmp_path / "run").glob(".preflight*"))
+
+
+HANG = "import os, signal; from pretrain import preflight; preflight._write_note = lambda workdir: os.kill(os.getpid(), signal.SIGSTOP)\n"
+SOON = "from pretrain import preflight; preflight.WAIT = 1\n"
+
+
+@pytest.mark.parametrize("hung", (1, 0))
+def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path, hung):
+    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    processes = start(root, [words, words], by_flags, [HANG if i == hung else SOON for i in range(2)])
+    try:
+        said = processes[1 - hung].communicate(timeout=60)[0]
+        assert processes[hung].poll() is None
+    finally:
+        processes[hung].kill()
+        processes[hung].communicate()
+    who = f"process 1 ({socket.gethostname()}) of 2" if hung else "process 0, the coordinator, of 2"
+    assert processes[1 - hung].returncode == 2 and f"{who} has not come as far as the others within 1 s" in said, said
+    assert "leaves without them" in said and "Check failure" not in said
 
 
 def test_differences_are_told_against_the_majority():
@@ -110,24 +160,43 @@ def test_differences_are_told_against_the_majority():
     assert preflight.differences(said) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
 
 
+class Client:
+    """A coordinator's store to which the other processes have said `said`, and answer nothing else."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def key_value_set(self, key, value):
+        self.said[key] = value
+
+    def blocking_key_value_get(self, key, milliseconds):
+        import jax
+
+        if key not in self.said:
+            raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
+        return self.said[key]
+
+
+def talk(monkeypatch, processes, said):
+    monkeypatch.setattr("jax.process_count", lambda: processes)
+    monkeypatch.setattr(cluster, "client", lambda: Client({key: json.dumps(value) for key, value in said.items()}))
+    monkeypatch.setattr(cluster, "host_of", lambda process: f"node{process}")
+
+
 def test_a_process_that_never_speaks_is_named(monkeypatch):
-    import jax
+    talk(monkeypatch, 3, {"cloze/preflight/facts/0": {"host": "here"}})
+    with pytest.raises(ConfigError, match=r"process 1 \(node1\), 2 \(node2\) of 3 has not come as far as the others within 25 s"):
+        preflight._exchange("facts", {"host": "here"}, 25)
 
-    class Client:
-        said = {"cloze/preflight/facts/0": json.dumps({"host": "here"})}
 
-        def key_value_set(self, key, value):
-            self.said[key] = value
-
-        def blocking_key_value_get(self, key, milliseconds):
-            if key not in self.said:
-                raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
-            return self.said[key]
-
-    monkeypatch.setattr(preflight, "_client", Client)
-    monkeypatch.setattr(jax, "process_count", lambda: 3)
-    with pytest.raises(ConfigError, match="process 1, 2 of 3 has not come as far as the others within 25 s"):
-        preflight._exchange("facts", {"host": "here"})
+def test_hosts_with_different_stores_are_named(monkeypatch, stores):
+    mine, other = stores["bert"], stores["t5"]
+    run = SimpleNamespace(data=SimpleNamespace(store=mine.path))
+    told = preflight.store_facts(mine)
+    talk(monkeypatch, 2, {"cloze/preflight/store/1": told | {"host": "node1 (process 1)"}})
+    preflight.preflight_store(run, mine)
+    with pytest.raises(ConfigError, match="do not agree: .* has token store .*; .* has vocabulary"):
+        preflight.preflight_store(run, other)
 
 
 def test_a_workdir_that_cannot_be_written_is_told_of_its_host(tmp_path):

@@ -1,0 +1,177 @@
+"""What each process of a run builds, reads and holds, with 1, 2 and 4 real processes; and what a step of BERT-base waits for its input.
+
+    python benchmarks/hosts.py --store runs/books [--tokens 100000000] [--steps 20] [--input-steps 12]
+
+Two stores: a prepared one, and a synthetic one (benchmarks/input.py makes it) of `--tokens` tokens, for what grows with the store. A
+small BERT is trained on each for `--steps` steps of 64 rows of 128, as `pretrain.local` starts its processes on one machine, with a data
+axis of 4. When its last step is done, each process tells (two numbers are the least and the most of any):
+
+- rows a step: counted where batches are built (`Stream.batch`, including those built ahead), divided by the batches;
+- tokens a step: positions asked of the store's map, counted where it is read (`data.rows.Reader`);
+- pages: distinct 4-KiB pages among those positions, as bytes;
+- map: what the kernel holds of the store's files for this process (Rss in /proc/self/smaps). It maps up to 16 pages around each fault;
+- anonymous: RssAnon in /proc/self/status, all that is the process's own: Python, TensorFlow, JAX, the model, and the tables of rows.
+
+Then BERT-base, as configured but for 8 rows a step, is trained for `--input-steps` steps, and its metrics tell the wait for input. A dated
+section is appended to benchmarks/results/hosts.md.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+ROWS = 64  # of a step of the small model
+SMALL = ["model.vocab=30592", "model.width=128", "model.depth=2", "model.heads=2", "model.mlp=512", "model.length=128",
+         f"data.batch_size={ROWS}", "evaluate.every=0", "checkpoint.every=1000000", "train.until=0", "mesh.data=4"]  # fmt: skip
+OBJECTIVES = {  # name: words
+    "masked words": ["bert_tiny", "data.objective.length=128", "data.objective.predictions=38"],
+    "sentence pairs": ["bert_base", "train.compute=float32"],
+}
+
+
+# ---- in each process ---------------------------------------------------------
+
+
+def worker(report, words):
+    """Run a verb, counting; the last step writes {name: number} to `report`.<process>."""
+    import jax
+
+    from data.pipeline import Stream
+    from data.rows import Reader
+    from pretrain import train
+    from pretrain.__main__ import main
+
+    count = {"batches": 0, "rows": 0, "tokens": 0}
+    pages, batch, read, feed, folder = set(), Stream.batch, Reader.__call__, train.feed, []
+
+    def counted_batch(stream, step, lo=0, hi=None):
+        folder[:] = [str(stream.split.tokens.filename)]
+        count["batches"] += 1
+        count["rows"] += (stream.data.batch_size if hi is None else hi) - lo
+        return batch(stream, step, lo, hi)
+
+    def counted_read(reader, index_BN):
+        count["tokens"] += index_BN.size
+        pages.update(np.unique(index_BN * reader.tokens.itemsize // 4096).tolist())
+        return read(reader, index_BN)
+
+    def counted_feed(*args):
+        yield from feed(*args)
+        facts = {"process": jax.process_index(), **count, "pages": len(pages) * 4096, **memory(pathlib.Path(folder[0]).parent)}
+        pathlib.Path(f"{report}.{jax.process_index()}").write_text(json.dumps(facts))
+
+    Stream.batch, Reader.__call__, train.feed = counted_batch, counted_read, counted_feed
+    return main(words)
+
+
+def memory(folder):
+    """{"map": bytes resident of the files in `folder`, "anonymous": bytes of this process's own}."""
+    held, inside = 0, False
+    for line in open("/proc/self/smaps"):
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            inside = str(folder) in line
+        elif inside and line.startswith("Rss:"):
+            held += int(line.split()[1]) * 1024
+    own = next(line for line in open("/proc/self/status") if line.startswith("RssAnon:"))
+    return {"map": held, "anonymous": int(own.split()[1]) * 1024}
+
+
+# ---- over them ---------------------------------------------------------------
+
+
+def processes(count, words, report):
+    """The facts of each of `count` processes."""
+    from pretrain import local
+
+    real = local.command
+    local.command = lambda *args: real(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *words]}
+    try:
+        if status := local.run_all(count, 4 // count, words):
+            raise SystemExit(status)
+    finally:
+        local.command = real
+    return [json.loads(pathlib.Path(f"{report}.{i}").read_text()) for i in range(count)]
+
+
+def spread(values, form):
+    """One number where the processes agree, else the least and the most."""
+    least, most = format(min(values), form), format(max(values), form)
+    return least if least == most else f"{least} to {most}"
+
+
+def table(stores, steps, folder):
+    """Rows of the table: for each number of processes what each of them did."""
+    for objective, words in OBJECTIVES.items():
+        for store in stores:
+            size = sum(file.stat().st_size for file in (store.path / "train").glob("*.bin"))
+            for count in (1, 2, 4):
+                workdir = folder / "run"
+                words_all = ["train", *words, *SMALL, f"data.store={store.path}", f"train.steps={steps}", "--workdir", str(workdir)]
+                facts = processes(count, words_all, folder / "facts")
+                cells = [objective, f"{size / 2**20:,.0f}", str(count)]
+                cells += [spread([one[name] / one["batches"] for one in facts], "g") for name in ("rows", "tokens")]
+                cells += [spread([one[name] / 2**20 for one in facts], form) for name, form in (("pages", ".1f"), ("map", ".1f"), ("anonymous", ",.0f"))]
+                yield f"| {' | '.join(cells)} |"
+                shutil.rmtree(workdir)
+
+
+def input_wait(store, steps, folder):
+    """A sentence on how long steps of BERT-base waited for their input."""
+    from pretrain import metrics
+
+    workdir = folder / "base"
+    words = ["train", "bert_base", f"data.store={store.path}", "data.batch_size=8", "evaluate.every=0", "train.steps=1000000"]
+    words += [f"train.until={steps}", "checkpoint.every=1000000", "--workdir", str(workdir)]
+    subprocess.run([sys.executable, "-m", "pretrain", *words], cwd=ROOT, check=True)
+    rows = metrics.read(workdir / "metrics.jsonl")[2:]  # the first compiles, the second waits for it
+    seconds, waited = (np.array([row[name] for row in rows]) for name in ("seconds", "input_seconds"))
+    return (
+        f"`bert_base data.batch_size=8`, one process, {len(rows)} steps after the first two: {np.median(seconds):.2f} s a step (median), of which "
+        f"{waited.mean() * 1000:.2f} ms waiting for input (mean; longest {waited.max() * 1000:.2f} ms): {waited.sum() / seconds.sum():.3%}."
+    )
+
+
+def main():
+    if sys.argv[1:2] == ["--worker"]:
+        return worker(sys.argv[2], sys.argv[3:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--store", required=True)
+    parser.add_argument("--tokens", type=int, default=100_000_000)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--input-steps", type=int, default=12)
+    args = parser.parse_args()
+    from benchmarks.input import processor_name, synthetic
+    from data.store import Store
+
+    store, load = Store.open(pathlib.Path(args.store).resolve()), os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        stores = [store, synthetic(folder, args.tokens)["bert"]]
+        columns = ["objective", "store, MiB", "processes", "rows a step", "tokens a step", "pages, MiB", "map, MiB", "anonymous, MiB"]
+        lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *table(stores, args.steps, folder)]
+        lines += ["", input_wait(store, args.input_steps, folder)]
+    title = f"## {datetime.date.today()}, {processor_name()}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start, Python {platform.python_version()}"
+    note = f"`python benchmarks/hosts.py --store {pathlib.Path(args.store).name} --tokens {args.tokens} --steps {args.steps} --input-steps {args.input_steps}`"
+    path = ROOT / "benchmarks" / "results" / "hosts.md"
+    with path.open("a") as file:
+        file.write("\n".join([title, "", note, "", *lines, "", ""]))
+    print("\n".join([title, "", *lines]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
