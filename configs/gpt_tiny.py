@@ -1,7 +1,11 @@
-"""A GPT-2 of 2 layers and width 128 on the built-in corpus: the first run of a model that writes.
+"""A GPT-2 of 2 layers and width 128 on the built-in corpus, half a million tokens of it: a smoke test of a model that writes.
 
     python -m pretrain prepare builtin --output runs/builtin_gpt --vocab-size 4096 --layout gpt
     python -m pretrain train gpt_tiny --workdir runs/gpt_tiny
+    python -m pretrain predict --workdir runs/gpt_tiny "The value of the" --length 16
+
+On an AMD EPYC, 2026-11-21: 76 seconds of processor time, held out 5.42 nats (perplexity 226) and 14.0 % of the tokens. Unigrams: 6.54
+nats (690), 4.9 %. It writes "The value of the same, the same, the same": it has read too little to know better.
 """
 
 from data.config import Data
