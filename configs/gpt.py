@@ -1,11 +1,11 @@
-"""GPT (Radford et al. 2018, section 4.1): 117 M parameters, 100 epochs of BooksCorpus in 64 rows of 512 tokens.
+"""GPT (Radford et al. 2018, section 4.1): 116.5 M parameters, 100 epochs of BooksCorpus in 64 rows of 512 tokens.
 
     python -m pretrain prepare BOOKS --vocabulary VOCABULARY --output books
     python -m pretrain train gpt --workdir runs/gpt data.store=books
 
 VOCABULARY is the released one, a folder with its tokenizer.json. It has no end-of-text token, so books follow each other without.
-`train.steps` is 100 epochs of a billion tokens: set it to what `prepare` counts. The paper: a month on 8 GPUs. Not run here: no
-accelerator.
+`train.steps` is 100 epochs of a billion tokens: set it to what `prepare` counts. Its authors' announcement: a month on 8 GPUs. Not
+run here: no accelerator.
 """
 
 from data.config import Data
@@ -18,6 +18,8 @@ def config():
     return Run(
         model=GptConfig(),
         data=Data(objective=CausalLm(length=512, end_of_text=False), batch_size=64),
-        optimizer=AdamW(learning_rate=2.5e-4, warmup=2_000, decay="cosine", weight_decay=0.01, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=2.5e-4, warmup=2_000, decay="cosine", weight_decay=0.01, epsilon=1e-8
+        ),
         train=Train(steps=3_000_000),
     )

@@ -4,7 +4,7 @@
     python -m pretrain train gpt2 --workdir runs/gpt2 data.store=webtext
 
 GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither rates nor steps: these are GPT-3's for its
-nearest size, 300 B tokens. Not run here: no accelerator.
+nearest size, 300 B tokens. Its table counts 117 M parameters; the released model has 124 M. Not run here: no accelerator.
 """
 
 from data.config import Data
@@ -17,6 +17,8 @@ def config():
     return Run(
         model=Gpt2Config(),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
-        optimizer=AdamW(learning_rate=6e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=6e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+        ),
         train=Train(steps=572_205),
     )

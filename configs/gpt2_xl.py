@@ -4,7 +4,7 @@
     python -m pretrain train gpt2_xl --workdir runs/gpt2_xl data.store=webtext
 
 GPT2 is a folder with the released vocab.json and merges.txt. The paper gives neither rates nor steps: these are GPT-3's for its
-nearest size, 300 B tokens. Not run here: no accelerator.
+nearest size, 300 B tokens. Its table counts 1.54 B parameters; the released model has 1.56 B. Not run here: no accelerator.
 """
 
 from data.config import Data
@@ -17,7 +17,9 @@ def config():
     return Run(
         model=Gpt2Config(width=1600, depth=48, heads=25, mlp=6400, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
-        optimizer=AdamW(learning_rate=2e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=2e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+        ),
         train=Train(steps=572_205),
         mesh=Mesh(data=1, fsdp=-1),
     )

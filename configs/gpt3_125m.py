@@ -1,4 +1,4 @@
-"""GPT-3 Small (125 M parameters) (Brown et al. 2020, tables 2.1 and D.1): 0.5 M tokens a step, 300 B in all.
+"""GPT-3 Small (Brown et al. 2020, tables 2.1 and D.1): 125 M parameters, 0.5 M tokens a step, 300 B in all.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_125m --workdir runs/gpt3_125m data.store=text
@@ -17,6 +17,8 @@ def config():
     return Run(
         model=Gpt3Config(),
         data=Data(objective=CausalLm(length=2048), batch_size=256),
-        optimizer=AdamW(learning_rate=6e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=6e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+        ),
         train=Train(steps=572_205),
     )

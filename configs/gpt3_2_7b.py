@@ -1,4 +1,4 @@
-"""GPT-3 2.7B (2.65 B parameters) (Brown et al. 2020, tables 2.1 and D.1): 1 M tokens a step, 300 B in all.
+"""GPT-3 2.7B (Brown et al. 2020, tables 2.1 and D.1): 2.65 B parameters, 1 M tokens a step, 300 B in all.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_2_7b --workdir runs/gpt3_2_7b data.store=text
@@ -17,7 +17,9 @@ def config():
     return Run(
         model=Gpt3Config(width=2560, depth=32, heads=32, mlp=10240, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=512),
-        optimizer=AdamW(learning_rate=1.6e-4, warmup=358, final=0.1, decay="cosine", fallen=247_955, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=1.6e-4, warmup=358, final=0.1, decay="cosine", fallen=247_955, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+        ),
         train=Train(steps=286_102),
         mesh=Mesh(data=1, fsdp=-1),
     )

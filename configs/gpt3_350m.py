@@ -1,10 +1,12 @@
-"""GPT-3 Medium (350 M by table 2.1, 356 M by D.1) (Brown et al. 2020, tables 2.1 and D.1): 0.5 M tokens a step, 300 B in all.
+"""GPT-3 Medium (Brown et al. 2020, tables 2.1 and D.1): 356 M parameters, 0.5 M tokens a step, 300 B in all.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_350m --workdir runs/gpt3_350m data.store=text
 
 GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs over 375 M tokens and falls to a tenth until 260 B
-(appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out. Not run here: no accelerator.
+(appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out.
+Table 2.1 calls it 350M, table D.1 counts 356 M.
+Not run here: no accelerator.
 """
 
 from data.config import Data
@@ -17,6 +19,8 @@ def config():
     return Run(
         model=Gpt3Config(width=1024, depth=24, heads=16, mlp=4096, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=256),
-        optimizer=AdamW(learning_rate=3e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=3e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+        ),
         train=Train(steps=572_205),
     )

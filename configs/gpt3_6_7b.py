@@ -1,11 +1,12 @@
-"""GPT-3 6.7B (6.66 B parameters) (Brown et al. 2020, tables 2.1 and D.1): 2 M tokens a step, 300 B in all.
+"""GPT-3 6.7B (Brown et al. 2020, tables 2.1 and D.1): 6.66 B parameters, 2 M tokens a step, 300 B in all.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_6_7b --workdir runs/gpt3_6_7b data.store=text
 
 GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs over 375 M tokens and falls to a tenth until 260 B
 (appendix B); the paper's climb of the batch size over the first 4 to 12 B tokens is left out.
-The vocabulary of 50,257 is filled up to 50,304, so that it divides among the devices of the axis `model`.
+The vocabulary of 50,257 is filled up to 50,304, so that it divides among the devices of the axis `model`; an
+export keeps the 47 rows more, which belong to no piece.
 Not run here: no accelerator.
 """
 
@@ -19,7 +20,9 @@ def config():
     return Run(
         model=Gpt3Config(vocab=50_304, width=4096, depth=32, heads=32, mlp=16384, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1024),
-        optimizer=AdamW(learning_rate=1.2e-4, warmup=179, final=0.1, decay="cosine", fallen=123_978, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=1.2e-4, warmup=179, final=0.1, decay="cosine", fallen=123_978, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+        ),
         train=Train(steps=143_051),
         mesh=Mesh(data=1, fsdp=-1, model=4),
     )

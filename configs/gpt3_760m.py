@@ -1,4 +1,4 @@
-"""GPT-3 Large (760 M parameters) (Brown et al. 2020, tables 2.1 and D.1): 0.5 M tokens a step, 300 B in all.
+"""GPT-3 Large (Brown et al. 2020, tables 2.1 and D.1): 760 M parameters, 0.5 M tokens a step, 300 B in all.
 
     python -m pretrain prepare TEXT --vocabulary GPT2 --output text
     python -m pretrain train gpt3_760m --workdir runs/gpt3_760m data.store=text
@@ -17,7 +17,9 @@ def config():
     return Run(
         model=Gpt3Config(width=1536, depth=24, heads=16, mlp=6144, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=256),
-        optimizer=AdamW(learning_rate=2.5e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8),
+        optimizer=AdamW(
+            learning_rate=2.5e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+        ),
         train=Train(steps=572_205),
         mesh=Mesh(data=1, fsdp=-1),
     )

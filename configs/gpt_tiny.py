@@ -1,7 +1,11 @@
-"""A GPT-2 of 2 layers and width 128 on the built-in corpus: the first run of a model that writes.
+"""A GPT-2 of 2 layers and width 128 on the built-in corpus, half a million tokens of it: a smoke test of a model that writes.
 
     python -m pretrain prepare builtin --output runs/builtin_gpt --vocab-size 4096 --layout gpt
     python -m pretrain train gpt_tiny --workdir runs/gpt_tiny
+    python -m pretrain predict --workdir runs/gpt_tiny "The value of the" --length 16
+
+On an AMD EPYC, 2026-11-21: 76 seconds of processor time, held out 5.42 nats (perplexity 226) and 14.0 % of the tokens. Unigrams: 6.54
+nats (691), 4.9 %. It writes "The value of the same, the same, the same": it has read too little to know better.
 """
 
 from data.config import Data
@@ -13,9 +17,9 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 def config():
     return Run(
         model=Gpt2Config(vocab=4096, length=128, width=128, depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
-        data=Data(store="runs/builtin_gpt", objective=CausalLm(length=32), batch_size=32),
-        optimizer=AdamW(learning_rate=2e-3, warmup=100, decay="cosine", final=0.1, beta2=0.95),
-        train=Train(steps=1500, compute="float32"),
-        evaluate=Evaluate(every=500),
-        checkpoint=Checkpoint(every=500),
+        data=Data(store="runs/builtin_gpt", objective=CausalLm(length=64), batch_size=16),
+        optimizer=AdamW(learning_rate=2e-3, warmup=50, decay="cosine", final=0.1, beta2=0.95),
+        train=Train(steps=500, compute="float32"),
+        evaluate=Evaluate(every=250),
+        checkpoint=Checkpoint(every=250),
     )

@@ -15,6 +15,7 @@ from data.pairs import PairRows
 from data.reading import masked_row, next_row, part_row, span_row
 from data.rows import DocumentRows
 
+
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
     """{"objective", "step", "batches", "passed", "checks", "rows"}: measured from `step` on, some rows decoded.
 

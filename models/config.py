@@ -53,7 +53,7 @@ class T5Config:
 
 @dataclasses.dataclass(frozen=True)
 class GptConfig:
-    """GPT's one size, 117 M by the paper, 116.5 M counted; `length` is the longest row: positions are learned."""
+    """GPT's one size, 116.5 M parameters; `length` is the longest row: positions are learned."""
 
     vocab: int = 40478
     length: int = 512

@@ -1,4 +1,4 @@
-"""GPT-3 (Brown et al. 2020): GPT-2 with dense and locally banded layers in turn, so large that it does tasks from a few examples in its text.
+"""GPT-3 (Brown et al. 2020): GPT-2, dense and locally banded in turn, so large that a few examples in its text show it a task.
 
 The bands are those of the Sparse Transformer (Child et al. 2019): each position reads a window that ends with itself.
 
@@ -36,7 +36,7 @@ class Gpt3(Gpt2):
     def setup(self):
         c = self.config
         if c.depth % 2:
-            raise ValueError(f"a depth of {c.depth} is odd; dense and locally banded layers take turns, so it must be even (model.depth)")
+            raise ValueError(f"a depth of {c.depth} is odd; dense and locally banded layers take turns: it must be even (model.depth)")
         pair = partial(DenseThenBanded, layer(c, self.attend), c.window, self.constrain)
         self.embeddings = Embeddings(c)
         self.decoder = Stack(pair, c.depth // 2, scan=c.scan, remat=c.remat, constrain=self.constrain)

@@ -159,6 +159,16 @@ KINDS = {
 }
 
 
+# Whose batches a model takes.
+TRAINED_BY = {
+    BertConfig: (MaskedLm, SentencePair),
+    T5Config: (SpanCorruption, PrefixLm),
+    GptConfig: (CausalLm,),
+    Gpt2Config: (CausalLm,),
+    Gpt3Config: (CausalLm,),
+}
+
+
 # ---- loading -----------------------------------------------------------------
 
 
@@ -182,6 +192,10 @@ def override(run, words):
         run = replace(run, path.split("."), text, path)
     if run.mesh.sizes.count(-1) > 1:  # words come one by one, so only now
         raise ConfigError(f"mesh {run.mesh}: only one of them may be -1")
+    fitting = TRAINED_BY.get(type(run.model), (type(run.data.objective),))
+    if not isinstance(run.data.objective, fitting):
+        names = " or ".join(kind.__name__ for kind in fitting)
+        raise ConfigError(f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}")
     return run
 
 

@@ -12,7 +12,8 @@ def schedule(config, steps):
     """The learning rate as a function of n, the number of finished updates, for a run of `steps`.
 
     Linear decay: (n + 1) / warmup, then (steps - n) / (steps - warmup), so that neither the first nor the last update is wasted on
-    a rate of 0. Cosine decay: the same climb, then (1 + cos(pi t)) / 2, where linear decay has 1 - t. Inverse square root: 1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2).
+    a rate of 0. Cosine decay: the same climb, then (1 + cos(pi t)) / 2, where linear decay has 1 - t. Inverse square root:
+    1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2).
     """
     steps = getattr(config, "fallen", 0) or steps
     peak, warmup = config.learning_rate, min(config.warmup, steps - 1)

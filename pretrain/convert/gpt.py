@@ -118,7 +118,7 @@ def from_hf(config, tensors, init_params):
 def hf_config(config, vocabulary):
     """The dict of config.json. Raises ValueError for an MLP of another width than 4 times the model's, which theirs has not."""
     if config.mlp != 4 * config.width:
-        raise ValueError(f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} (model.width), and no setting for it")
+        raise ValueError(f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} (model.width) and no others")
     return {
         "architectures": ["OpenAIGPTLMHeadModel"],
         **settings.write(config, FIELDS, FIXED),

@@ -75,8 +75,8 @@ def check_bands(config):
     """Raise ValueError unless each band of a GPT-3 is as long as its rows: then, and only then, it is a GPT-2."""
     if config.window < config.length:
         raise ValueError(
-            f"a GPT-3 with bands of {config.window} positions (model.window) in rows of {config.length} cannot be exported: transformers has "
-            "no model with GPT-2's layers, some of them banded. A window as long as the rows is a GPT-2 and can be"
+            f"a GPT-3 with bands of {config.window} positions (model.window) in rows of {config.length} cannot be exported: transformers "
+            "has no model with GPT-2's layers, some of them banded. A window as long as the rows is a GPT-2 and can be"
         )
 
 

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from data.objectives import SpanCorruption
-from pretrain.config import CONFIGS, KINDS, Adafactor, AdamW, Mesh, Run, Train, from_json, load, override, to_json
+from pretrain.config import CONFIGS, KINDS, TRAINED_BY, Adafactor, AdamW, Mesh, Run, Train, from_json, load, override, to_json
 from pretrain.typed import ConfigError, difference
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -34,7 +34,7 @@ def test_words_override():
     assert load("bert_tiny", ["data.rates=1,2.5"]).data.rates == (1.0, 2.5)
     assert load("bert_tiny", ["data.store=5"]).data.store == "5"
     assert override(run, ["optimizer=adafactor", "optimizer.decay=linear"]).optimizer == Adafactor(decay="linear")
-    assert override(run, ["data.objective=SpanCorruption"]).data.objective == SpanCorruption()
+    assert load("t5_small", ["data.objective.inputs=64", "data.objective=SpanCorruption"]).data.objective == SpanCorruption()
     assert load("bert_tiny", ["train.steps=3", "train.steps=4"]).train.steps == 4
 
 
@@ -62,6 +62,7 @@ def test_words_override():
         ("mesh.fsdp=-2", "one of them may be -1"),
         ("mesh.fsdp=-1", "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1"),
         ("data.rates=a,b", "data.rates: ('a,b',) is not a tuple of numbers"),
+        ("data.objective=CausalLm", "data.objective: a BertConfig is trained by MaskedLm or SentencePair, not by CausalLm"),
     ],
 )
 def test_a_wrong_word_is_an_error_that_names_it(word, message):
@@ -129,6 +130,12 @@ def test_difference_names_every_changed_leaf():
 
 def test_every_class_of_a_run_can_be_loaded():
     assert {Run, Train, Mesh, AdamW, Adafactor} <= set(KINDS.values())
+
+
+def test_every_model_says_what_it_is_trained_by():
+    from models import MODELS
+
+    assert TRAINED_BY.keys() == MODELS.keys()
 
 
 def test_a_misspelt_word_ends_the_command_in_under_a_second(root):
