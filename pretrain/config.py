@@ -17,7 +17,7 @@ from data.config import Data
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
-from models.config import BertConfig, T5Config
+from models.config import BertConfig, RobertaConfig, T5Config
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -136,7 +136,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config
+    model: BertConfig | T5Config | RobertaConfig
     data: Data
     optimizer: AdamW | Adafactor = AdamW()
     train: Train = Train()
@@ -150,7 +150,7 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption),
-        *(BertConfig, T5Config),
+        *(BertConfig, T5Config, RobertaConfig),
     )
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from models import build
 from models.decoding import generate
-from pretrain.convert import tokenizer
+from pretrain.convert import name_of, tokenizer
 
 SHORTEST = 16  # rows and mask counts are padded to powers of two, rows at least to this
 
@@ -25,7 +25,7 @@ class Masks:
         self.model, self.params = build(trained.run.model), trained.params
         self.vocabulary, self.length = trained.vocabulary, trained.run.model.length
         self.top, self.batch_size = min(top, trained.vocabulary.size), batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, "bert")
+        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.mask = trained.vocabulary.pieces[trained.vocabulary.mask]
 
     def __call__(self, texts, places):

@@ -1,4 +1,4 @@
-"""import FOLDER --workdir W: a Hugging Face BERT or T5 as the beginning of a run."""
+"""import FOLDER --workdir W: a Hugging Face model as the beginning of a run."""
 
 import os
 
@@ -39,9 +39,9 @@ def starting_run(model):
     """The run that an imported model begins, for overrides to change: masked words in rows of 128, or T5's spans."""
     from data.config import Data
     from data.objectives import MaskedLm, SpanCorruption
-    from models.config import BertConfig
+    from models.config import BertConfig, RobertaConfig
 
-    if isinstance(model, BertConfig):
+    if isinstance(model, (BertConfig, RobertaConfig)):
         length = min(128, model.length)
         return Run(model=model, data=Data(objective=MaskedLm(length=length, predictions=max(1, length * 20 // 128))))
     return Run(model=model, data=Data(objective=SpanCorruption()))

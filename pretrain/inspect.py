@@ -22,6 +22,7 @@ def run(args):
     from data.pipeline import Stream
     from data.store import Store
     from pretrain.config import load
+    from pretrain.convert import name_of
     from pretrain.convert.tokenizer import build
 
     if args.batches < 1 or args.rows < 0:
@@ -31,7 +32,7 @@ def run(args):
         raise ValueError(f"{args.config} names no token store: add data.store=FOLDER, a folder that prepare wrote")
     store = Store.open(settings.data.store)
     stream = Stream(store, settings.data, split=args.split, seed=settings.train.seed)
-    exported = build(store.vocabulary, "t5" if stream.objective.name == "span_corruption" else "bert")
+    exported = build(store.vocabulary, name_of(settings.model))
     report = {"store": str(store.path), "split": args.split}
     report |= inspect(stream, args.step, args.batches, args.rows, exported.token_to_id)
     if args.json:

@@ -4,11 +4,11 @@ Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init
 `hf_config(config, vocabulary)`. The tables import no JAX, torch or transformers.
 """
 
-from models.config import BertConfig, T5Config
-from pretrain.convert import bert, t5
+from models.config import BertConfig, RobertaConfig, T5Config
+from pretrain.convert import bert, roberta, t5
 
-FAMILIES = {"bert": bert, "t5": t5}  # by model_type in config.json
-CONFIGS = {BertConfig: bert, T5Config: t5}
+FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta}  # by model_type in config.json
+CONFIGS = {BertConfig: bert, T5Config: t5, RobertaConfig: roberta}
 
 
 def family_of(config):
@@ -17,3 +17,9 @@ def family_of(config):
         known = ", ".join(kind.__name__ for kind in CONFIGS)
         raise ValueError(f"no table of names for a {type(config).__name__}; pretrain/convert/__init__.py knows {known}")
     return CONFIGS[type(config)]
+
+
+def name_of(config):
+    """The name of that table's family, which is model_type in config.json. Raises ValueError where there is none."""
+    module = family_of(config)
+    return next(name for name, known in FAMILIES.items() if known is module)

@@ -4,9 +4,11 @@ import math
 
 import jax
 
-from models import BertConfig
+from pretrain.convert import name_of
 
-TASKS = {"bert": "fill-mask", "t5": "text2text-generation"}
+TASKS = {"bert": "fill-mask", "t5": "text2text-generation", "roberta": "fill-mask"}
+TITLES = {"bert": "BERT encoder", "t5": "T5 encoder-decoder", "roberta": "RoBERTa encoder"}
+IDLE = {"bert": "the pooler and the next-sentence head", "roberta": "the pooler"}  # what masked words alone do not train
 OBJECTIVES = {
     "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
@@ -18,11 +20,11 @@ OBJECTIVES = {
 def of(trained):
     """The card of a checkpoint, as Markdown. Says only what the run's own files say."""
     run = trained.run
-    family = "bert" if isinstance(run.model, BertConfig) else "t5"
+    family = name_of(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
         "\n".join(["---", "library_name: transformers", f"pipeline_tag: {TASKS[family]}", f"tags: [{family}]", "---"]),
-        f"# A {_size(size)} {'BERT encoder' if family == 'bert' else 'T5 encoder-decoder'}\n\n{_story(trained)}",
+        f"# A {_size(size)} {TITLES[family]}\n\n{_story(trained)}",
         "\n".join(["| | |", "|-|-|", *(f"| {name} | {value} |" for name, value in _facts(trained, family, size))]),
         "## Evaluation\n\n" + _scores(trained),
         "## Use\n\n```python\n" + "\n".join(loading(run.model, trained.vocabulary, "FOLDER")) + "\n```",
@@ -33,7 +35,7 @@ def of(trained):
 
 def loading(config, vocabulary, folder):
     """Lines of Python that load an export and use it."""
-    if isinstance(config, BertConfig):
+    if TASKS[name_of(config)] == "fill-mask":
         return [
             "from transformers import AutoModelForPreTraining, AutoTokenizer, pipeline",
             f'model = AutoModelForPreTraining.from_pretrained("{folder}")',
@@ -63,10 +65,11 @@ def _story(trained):
 def _facts(trained, family, size):
     run, vocabulary = trained.run, trained.vocabulary
     model, objective = run.model, run.data.objective
-    depth = f"{model.depth}" if family == "bert" else f"{model.depth} + {model.decoder_depth}"
+    masked = TASKS[family] == "fill-mask"
+    depth = f"{model.depth}" if masked else f"{model.depth} + {model.decoder_depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
-    if family == "bert":
+    if masked:
         yield "longest input", f"{model.length} tokens"
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')})"
     if not trained.step:
@@ -101,10 +104,10 @@ def _scores(trained):
 
 def _limits(trained, family):
     vocabulary = trained.vocabulary
-    gap = vocabulary.pieces[vocabulary.mask] if family == "bert" else "<extra_id_0>"
+    gap = vocabulary.pieces[vocabulary.mask] if TASKS[family] == "fill-mask" else "<extra_id_0>"
     use = f"It fills gaps (`{gap}`); it follows no instructions and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
-        use += " Masked words were the only objective: the pooler and the next-sentence head learned nothing here."
+        use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures above was measured; "
         "no licence is stated for the weights, and the licence of the data is for the reader to check."

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from data.tokenizers import Vocabulary, read_vocabulary
-from pretrain.convert import FAMILIES, family_of, tokenizer
+from pretrain.convert import FAMILIES, family_of, name_of, tokenizer
 from pretrain.convert.folder import CONFIG, FolderError, Tensors, read_config, replacing, write_json, write_tensors
 
 REFUSED = {
@@ -26,8 +26,7 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
     """
     if vocabulary.size > config.vocab:
         raise ValueError(f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)")
-    module = family_of(config)
-    family = next(name for name, known in FAMILIES.items() if known is module)
+    module, family = family_of(config), name_of(config)
     with replacing(output, overwrite) as folder:
         write_json(folder / CONFIG, module.hf_config(config, vocabulary))
         if family == "t5":
@@ -81,7 +80,7 @@ class Opened:
 
 
 def open_model(folder, report=print):
-    """Look through a Hugging Face folder of BERT or T5: configuration, tokenizer, headers of the tensors' files.
+    """Look through a Hugging Face folder of one of FAMILIES: configuration, tokenizer, headers of the tensors' files.
 
     `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
     that names the file, the setting or the tensor for one that cannot be imported.

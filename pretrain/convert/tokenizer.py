@@ -2,7 +2,7 @@
 
 The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
 tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text:
-[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, A </s> for T5.
+[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5.
 """
 
 from tokenizers import AddedToken, Tokenizer, processors
@@ -19,12 +19,20 @@ ROLES = {  # the name of a role in a vocabulary -> its name in transformers
     "cls": "cls_token",
     "mask": "mask_token",
 }
-NEEDED = {"bert": ("pad", "unk", "cls", "sep", "mask"), "t5": ("pad", "eos", "unk")}
-INPUTS = {"bert": ["input_ids", "token_type_ids", "attention_mask"], "t5": ["input_ids", "attention_mask"]}
+NEEDED = {
+    "bert": ("pad", "unk", "cls", "sep", "mask"),
+    "roberta": ("pad", "cls", "sep", "mask"),  # bytes are never unknown
+    "t5": ("pad", "eos", "unk"),
+}
+INPUTS = {
+    "bert": ["input_ids", "token_type_ids", "attention_mask"],
+    "roberta": ["input_ids", "attention_mask"],
+    "t5": ["input_ids", "attention_mask"],
+}
 
 
 def build(vocabulary, family):
-    """A `tokenizers.Tokenizer` of a vocabulary for a family of models ("bert" or "t5").
+    """A `tokenizers.Tokenizer` of a vocabulary for a family of models, a key of NEEDED.
 
     Raises ValueError where the vocabulary lacks a special piece that the family needs, or cannot be said in the format.
     """
@@ -115,6 +123,8 @@ def _template(vocabulary, family):
             single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, vocabulary.eos)]
         )
     cls, sep = pieces[vocabulary.cls], pieces[vocabulary.sep]
+    if family == "roberta":
+        return processors.RobertaProcessing((sep, vocabulary.sep), (cls, vocabulary.cls), add_prefix_space=False)
     return processors.TemplateProcessing(
         single=[cls, "$A", sep],
         pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],

@@ -1,4 +1,4 @@
-"""Both models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
+"""The models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
 
 import dataclasses
 from functools import partial
@@ -13,9 +13,10 @@ from models.decoding import generate
 from pretrain.convert import FAMILIES
 from pretrain.losses import LOSSES
 
-OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption"}
+OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "roberta": "masked_lm"}
+OF_ROW = {"bert": "next", "roberta": "pooled"}  # what an encoder gives for a whole row
 T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
-CASES = [("bert", True), ("bert", False), *T5]  # the golden, and whether ours is scanned
+CASES = [("bert", True), ("bert", False), *T5, ("roberta", True), ("roberta", False)]  # the golden, and whether ours is scanned
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -37,23 +38,24 @@ def case(request, golden):
 def test_logits_hidden_states_and_loss(case):
     """The loss too: of masked words at gathered positions plus the next sentence, or the mean over all target words."""
     found, loss, model, params = case
-    bert = found.config["model_type"] == "bert"
+    masked = "positions" in found.inputs
 
     @jax.jit
     def compute(batch):
         arguments = loss.arguments(batch)
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
-        read = arguments[: 3 if bert else 2]
-        words = model.apply({"params": params}, *(read if bert else arguments))
+        read = arguments[: 3 if masked else 2]
+        words = model.apply({"params": params}, *(read if masked else arguments))
         hidden = model.apply({"params": params}, *read, method="encode")
         return words, hidden, sum(sums[name] / totals[name] for name in loss.terms)
 
     words, hidden, value = compute(found.inputs)
-    if bert:
-        (words, following), (hidden, _) = words, hidden
-        np.testing.assert_allclose(following, found.outputs["next"], atol=1e-5)
-    there = found.inputs["valid" if bert else "inputs_valid"][..., None]
-    np.testing.assert_allclose(words, found.outputs["words"], atol=2e-5)
+    if masked:
+        (words, of_row), (hidden, _) = words, hidden
+        np.testing.assert_allclose(of_row, found.outputs[OF_ROW[found.config["model_type"]]], atol=1e-5)
+    there = found.inputs["valid" if masked else "inputs_valid"][..., None]
+    written = there if masked else True  # what is scored on padding is nobody's business
+    np.testing.assert_allclose(np.where(written, words, 0), np.where(written, found.outputs["words"], 0), atol=2e-5)
     np.testing.assert_allclose(np.where(there, hidden, 0), np.where(there, found.outputs["hidden"], 0), atol=1e-5)
     assert abs(value - found.outputs["loss"]) < 1e-5
 
