@@ -4,36 +4,15 @@ The measurements read nothing but the batches, the store and the row table, and 
 text is compared with the store's tokens, words and documents are walked, shares are held against their binomial spread.
 """
 
-import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
 from data import batches as treaty
+from data.inspect_rows import documents, pairs
 from data.pairs import PairRows
+from data.promises import Check, Seen, none, originals, within
 from data.reading import masked_row, span_row
-from data.rows import DocumentRows
-
-SIGMAS = 5  # a sound share lies farther off in one of two million inspections
-
-
-@dataclass(frozen=True)
-class Check:
-    """A promise: what was seen, what was expected, and whether it held."""
-
-    name: str
-    passed: bool
-    seen: str
-    expected: str
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A batch, the rows of the table that it was made of, and the keys of their draws."""
-
-    batch: dict
-    row_B: np.ndarray
-    key_B: np.ndarray
 
 
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
@@ -134,62 +113,6 @@ def masks(stream, seen, token_id):
     ]
 
 
-def documents(stream, seen):
-    """Rows of masked_lm against the store."""
-    tokens, starts = stream.split.tokens, stream.split.document_starts
-    across = other_text = 0
-    separate = isinstance(stream.table, DocumentRows)
-    for each in seen:
-        if separate:
-            first_B, _ = stream.table.spans(each.row_B)
-        else:
-            _, first_B = stream.table.separators(stream.table.starts(each.row_B))
-        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
-            body = row[1 : valid.sum() - 1]
-            text = body if separate else body[body != stream.vocabulary.sep]
-            other_text += not np.array_equal(text, tokens[first : first + len(text)])
-            inside = starts[(starts > first) & (starts < first + len(text))] - first
-            if separate:
-                across += len(inside) > 0
-            else:  # a separator before each document but, perhaps, the first
-                places = np.flatnonzero(body == stream.vocabulary.sep)
-                expected = np.unique(inside)
-                inner = places - np.arange(len(places))
-                across += not set(expected.tolist()) <= set(inner.tolist()) <= {*expected.tolist(), 0, len(text)}
-    promise = "rows across documents" if separate else "rows with documents not separated"
-    return [none(promise, across), none("rows whose text is not the store's", other_text)]
-
-
-def pairs(stream, seen):
-    """Rows of sentence_pair against the store."""
-    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
-    across = mislabelled = layout = other_text = other = rows = 0
-    for each in seen:
-        batch, text_BL = each.batch, originals(each.batch)
-        (a_start, a), (b_start, b), _ = stream.table.pairs(
-            each.row_B, each.key_B, stream.objective.short, stream.objective.random_next
-        )
-        home, away = np.searchsorted(starts, a_start, side="right"), np.searchsorted(starts, b_start, side="right")
-        across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
-        across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
-        follows = (home == away) & (b_start == a_start + a)
-        mislabelled += np.where(batch["next_sentence"] == 0, ~follows, home == away).sum()
-        other, rows = other + batch["next_sentence"].sum(), rows + len(home)
-        for i, row in enumerate(text_BL):
-            first, second = tokens[a_start[i] : a_start[i] + a[i]], tokens[b_start[i] : b_start[i] + b[i]]
-            expected = np.concatenate([[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]])
-            other_text += not np.array_equal(row[batch["valid"][i]], expected)
-            segments = batch["segments"][i]
-            layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
-    return [
-        none("segments across documents", across),
-        none("labels that are wrong", mislabelled),
-        within("second segments from elsewhere", other, rows, stream.objective.random_next),
-        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
-        none("rows whose text is not the store's", other_text),
-    ]
-
-
 def spans(stream, seen, token_id):
     """span_corruption."""
     objective, vocabulary = stream.objective, stream.vocabulary
@@ -251,25 +174,6 @@ def listed(ids):
 def ends(ids):
     """First and last of some ids, in words."""
     return f"{ids[0]} ... {ids[-1]}"
-
-
-def within(name, hits, of, share):
-    """A share of random draws, held against its binomial spread."""
-    spread = SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
-    seen = hits / max(of, 1)
-    return Check(name, bool(of > 0 and abs(seen - share) <= spread), f"{seen:.4f}", f"{share:.4f} ± {spread:.4f}")
-
-
-def none(name, count):
-    return Check(name, int(count) == 0, f"{count:,}", "0")
-
-
-def originals(batch):
-    """The ids of a masked batch with the masks taken out again: [B, L]."""
-    text_BL = batch["tokens"].copy()
-    row, slot = np.nonzero(batch["weights"])
-    text_BL[row, batch["positions"][row, slot]] = batch["targets"][row, slot]
-    return text_BL
 
 
 def torn_words(batch, text_BL, vocabulary):

@@ -1,0 +1,86 @@
+"""Are the rows of a batch made of the store's text as their kind says? Measured again from the store's own offsets."""
+
+import numpy as np
+
+from data.promises import none, originals, within
+from data.rows import DocumentRows
+from data.sentence_rows import SentenceRows
+
+
+def documents(stream, seen):
+    """Rows of masked_lm against the store."""
+    tokens, starts = stream.split.tokens, stream.split.document_starts
+    across = other_text = 0
+    separate = isinstance(stream.table, DocumentRows)
+    for each in seen:
+        first_B, _ = stream.table.spans(each.row_B)
+        if not separate:
+            _, first_B = stream.table.separators(first_B)
+        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
+            body = row[1 : valid.sum() - 1]
+            text = body if separate else body[body != stream.vocabulary.sep]
+            other_text += not np.array_equal(text, tokens[first : first + len(text)])
+            inside = starts[(starts > first) & (starts < first + len(text))] - first
+            if separate:
+                across += len(inside) > 0
+            else:  # a separator before each document but, perhaps, the first
+                places = np.flatnonzero(body == stream.vocabulary.sep)
+                expected = np.unique(inside)
+                inner = places - np.arange(len(places))
+                across += not set(expected.tolist()) <= set(inner.tolist()) <= {*expected.tolist(), 0, len(text)}
+    more = sentences(stream, seen) if isinstance(stream.table, SentenceRows) else []
+    promise = "rows across documents" if separate else "rows with documents not separated"
+    return [none(promise, across), none("rows whose text is not the store's", other_text), *more]
+
+
+def sentences(stream, seen):
+    """Rows of full sentences: only one longer than a row may be cut, and no row has room for what follows it."""
+    width, split, starts = stream.table.width, stream.split, stream.split.sentence_starts
+    ends = {int(split.document_starts[source.documents[1]]) for source in split.sources}
+    cut = roomy = 0
+    for each in seen:
+        start_B, _ = stream.table.spans(each.row_B)
+        _, first_B = stream.table.separators(start_B)
+        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
+            body = row[1 : valid.sum() - 1]
+            end = first + int((body != stream.vocabulary.sep).sum())
+            for border in (first, end):
+                i = np.searchsorted(starts, border)
+                cut += starts[i] != border and starts[i] - starts[i - 1] <= width
+            i = np.searchsorted(starts, end, side="right")  # of the sentence behind the next, if one begins here
+            if end not in ends and starts[i - 1] == end:
+                following = int(starts[i] - end)
+                following //= -(-following // width)
+                separator = split.document_starts[np.searchsorted(split.document_starts, end)] == end
+                roomy += len(body) + separator + following <= width
+    return [none("rows that begin or end within a sentence", cut), none("rows with room for the next sentence", roomy)]
+
+
+def pairs(stream, seen):
+    """Rows of sentence_pair against the store."""
+    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
+    across = mislabelled = layout = other_text = other = rows = 0
+    for each in seen:
+        batch, text_BL = each.batch, originals(each.batch)
+        (a_start, a), (b_start, b), _ = stream.table.pairs(
+            each.row_B, each.key_B, stream.objective.short, stream.objective.random_next
+        )
+        home, away = np.searchsorted(starts, a_start, side="right"), np.searchsorted(starts, b_start, side="right")
+        across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
+        across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
+        follows = (home == away) & (b_start == a_start + a)
+        mislabelled += np.where(batch["next_sentence"] == 0, ~follows, home == away).sum()
+        other, rows = other + batch["next_sentence"].sum(), rows + len(home)
+        for i, row in enumerate(text_BL):
+            first, second = tokens[a_start[i] : a_start[i] + a[i]], tokens[b_start[i] : b_start[i] + b[i]]
+            expected = np.concatenate([[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]])
+            other_text += not np.array_equal(row[batch["valid"][i]], expected)
+            segments = batch["segments"][i]
+            layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
+    return [
+        none("segments across documents", across),
+        none("labels that are wrong", mislabelled),
+        within("second segments from elsewhere", other, rows, stream.objective.random_next),
+        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
+        none("rows whose text is not the store's", other_text),
+    ]
