@@ -9,9 +9,9 @@ from dataclasses import asdict
 import numpy as np
 
 from data import batches as treaty
-from data.inspect_rows import documents, pairs
+from data.checks import Check, Seen, ends, none, specials, within
+from data.inspect_rows import documents, originals, pairs
 from data.pairs import PairRows
-from data.promises import Check, Seen, none, originals, within
 from data.reading import masked_row, span_row
 
 
@@ -157,23 +157,6 @@ def spans(stream, seen, token_id):
         none("losses on padding, tokens without loss", loss),
         none("rows that do not rebuild the store's text", other_text),
     ]
-
-
-def specials(vocabulary, token_id, *roles):
-    """The ids that rows are built with, against the tokenizer's."""
-    ours = {vocabulary.pieces[i]: i for i in (getattr(vocabulary, role) for role in roles)}
-    theirs = {piece: token_id(piece) for piece in ours}
-    return Check("special ids are the tokenizer's", ours == theirs, listed(ours), listed(theirs))
-
-
-def listed(ids):
-    """{piece: id} in words."""
-    return ", ".join(f"{piece} {i}" for piece, i in ids.items())
-
-
-def ends(ids):
-    """First and last of some ids, in words."""
-    return f"{ids[0]} ... {ids[-1]}"
 
 
 def torn_words(batch, text_BL, vocabulary):

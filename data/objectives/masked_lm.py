@@ -43,34 +43,30 @@ class MaskedLm:
 
         def build(row_B, key_B):
             tokens_BL = np.empty((len(row_B), self.length), np.int32)
-            length_B = body(table, read, row_B, vocabulary, tokens_BL[:, 1:-1])
-            tokens_BL[:, 0], tokens_BL[:, -1] = vocabulary.cls, vocabulary.pad
-            tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
+            length_B = body(table, read, row_B, vocabulary.sep, tokens_BL[:, 1:-1])
             valid_BL = np.arange(self.length) < length_B[:, None] + 2
+            if not valid_BL[:, -1].all():
+                tokens_BL[~valid_BL] = vocabulary.pad
+            tokens_BL[:, 0] = vocabulary.cls
+            tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
             return {"valid": valid_BL, **masker(tokens_BL, valid_BL, key_B), "tokens": tokens_BL}
 
         return table, build
 
 
-def pieces(table, read, row_B, vocabulary, out_BN):
-    """Rows that end with their document, padded: fills out_BN, returns the numbers of tokens."""
+def pieces(table, read, row_B, separator, out_BN):
+    """Rows that end with their document, and so hold no separator: fills the left of out_BN, returns the numbers of tokens."""
     start_B, length_B = table.spans(row_B)
-    column_N = np.arange(table.width)
-    out_BN[:] = read(start_B[:, None] + column_N)
-    if length_B.min() < table.width:
-        out_BN[column_N >= length_B[:, None]] = vocabulary.pad
+    out_BN[:] = read(start_B[:, None] + np.arange(table.width))
     return length_B
 
 
-def joined(table, read, row_B, vocabulary, out_BN):
-    """Rows of one stream with [SEP] between documents, padded: fills out_BN, returns the numbers of tokens."""
+def joined(table, read, row_B, separator, out_BN):
+    """Rows of one stream with a separator between documents: fills the left of out_BN, returns the numbers of tokens."""
     start_B, length_B = table.spans(row_B)
     separator_BN, token_B = table.separators(start_B)
-    column_N = np.arange(table.width)
-    out_BN[:] = read(token_B[:, None] + column_N - np.cumsum(separator_BN, axis=1))
-    out_BN[separator_BN] = vocabulary.sep
-    if length_B.min() < table.width:
-        out_BN[column_N >= length_B[:, None]] = vocabulary.pad
+    out_BN[:] = read(token_B[:, None] + np.arange(table.width) - np.cumsum(separator_BN, axis=1))
+    out_BN[separator_BN] = separator
     return length_B
 
 

@@ -65,11 +65,10 @@ def _story(trained):
 def _facts(trained, family, size):
     run, vocabulary = trained.run, trained.vocabulary
     model, objective = run.model, run.data.objective
-    masked = TASKS[family] == "fill-mask"
-    depth = f"{model.depth}" if masked else f"{model.depth} + {model.decoder_depth}"
+    depth = f"{model.depth} + {model.decoder_depth}" if family == "t5" else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
-    if masked:
+    if family != "t5":
         yield "longest input", f"{model.length} tokens"
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')})"
     if not trained.step:

@@ -52,7 +52,7 @@ def build(vocabulary, family):
     pipeline.no_truncation()
     pipeline.no_padding()
     if pipeline.post_processor is None:
-        pipeline.post_processor = _template(vocabulary, family)
+        pipeline.post_processor = TEMPLATES[family](vocabulary)
     return pipeline
 
 
@@ -115,18 +115,28 @@ def _check(result, vocabulary):
         raise ValueError(f"tokenizer.json has the piece {extra[0]!r}, which the vocabulary has not")
 
 
-def _template(vocabulary, family):
-    pieces = vocabulary.pieces
-    if family == "t5":
-        eos = pieces[vocabulary.eos]
-        return processors.TemplateProcessing(
-            single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, vocabulary.eos)]
-        )
-    cls, sep = pieces[vocabulary.cls], pieces[vocabulary.sep]
-    if family == "roberta":
-        return processors.RobertaProcessing((sep, vocabulary.sep), (cls, vocabulary.cls), add_prefix_space=False)
+def _ended(vocabulary):
+    """A </s>, or A </s> B </s>."""
+    eos = vocabulary.pieces[vocabulary.eos]
+    return processors.TemplateProcessing(
+        single=["$A", eos], pair=["$A", eos, "$B", eos], special_tokens=[(eos, vocabulary.eos)]
+    )
+
+
+def _enclosed(vocabulary):
+    """[CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    cls, sep = vocabulary.pieces[vocabulary.cls], vocabulary.pieces[vocabulary.sep]
     return processors.TemplateProcessing(
         single=[cls, "$A", sep],
         pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
         special_tokens=[(cls, vocabulary.cls), (sep, vocabulary.sep)],
     )
+
+
+def _enclosed_twice(vocabulary):
+    """<s> A </s>, or <s> A </s></s> B </s>, with no segments."""
+    cls, sep = ((vocabulary.pieces[i], i) for i in (vocabulary.cls, vocabulary.sep))
+    return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+
+
+TEMPLATES = {"bert": _enclosed, "t5": _ended, "roberta": _enclosed_twice}

@@ -1,4 +1,4 @@
-"""A promise of an objective, and what was measured of it: what `data/inspect.py` and `data/inspect_rows.py` are written with."""
+"""A promise that a batch must hold, and the few forms that such promises have."""
 
 import math
 from dataclasses import dataclass
@@ -27,6 +27,23 @@ class Seen:
     key_B: np.ndarray
 
 
+def specials(vocabulary, token_id, *roles):
+    """The ids that rows are built with, against the tokenizer's."""
+    ours = {vocabulary.pieces[i]: i for i in (getattr(vocabulary, role) for role in roles)}
+    theirs = {piece: token_id(piece) for piece in ours}
+    return Check("special ids are the tokenizer's", ours == theirs, listed(ours), listed(theirs))
+
+
+def listed(ids):
+    """{piece: id} in words."""
+    return ", ".join(f"{piece} {i}" for piece, i in ids.items())
+
+
+def ends(ids):
+    """First and last of some ids, in words."""
+    return f"{ids[0]} ... {ids[-1]}"
+
+
 def within(name, hits, of, share):
     """A share of random draws, held against its binomial spread."""
     spread = SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
@@ -36,11 +53,3 @@ def within(name, hits, of, share):
 
 def none(name, count):
     return Check(name, int(count) == 0, f"{count:,}", "0")
-
-
-def originals(batch):
-    """The ids of a masked batch with the masks taken out again: [B, L]."""
-    text_BL = batch["tokens"].copy()
-    row, slot = np.nonzero(batch["weights"])
-    text_BL[row, batch["positions"][row, slot]] = batch["targets"][row, slot]
-    return text_BL
