@@ -108,7 +108,7 @@ def _family(folder, described):
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
     kind = described.get("model_type")
     if kind not in FAMILIES:
-        raise FolderError(f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {' and '.join(FAMILIES)} can")
+        raise FolderError(f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(FAMILIES)} can")
     return FAMILIES[kind]
 
 

@@ -7,6 +7,7 @@ import pathlib
 import shutil
 
 import numpy as np
+import tokenizers
 import torch
 import transformers
 
@@ -49,16 +50,23 @@ T5 = dict(
 )
 
 
+ROBERTA = BERT | dict(vocab_size=280, max_position_embeddings=26, type_vocab_size=1, layer_norm_eps=1e-5)
+
+
 def models():
     """{folder: model}. transformers 5 ties every T5 that it makes; one with two tables comes from a checkpoint."""
     untied = transformers.T5ForConditionalGeneration(
         transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
     )
     untied.lm_head.weight = torch.nn.Parameter(torch.zeros_like(untied.shared.weight))
+    roberta = transformers.RobertaForMaskedLM(transformers.RobertaConfig(**ROBERTA, attn_implementation="eager"))
+    roberta.roberta = transformers.RobertaModel(roberta.config, add_pooling_layer=True)  # as the released files have it
+    roberta.tie_weights()
     return {
         "hf_bert": transformers.BertForPreTraining(transformers.BertConfig(**BERT, attn_implementation="eager")),
         "hf_t5": transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),
         "hf_t5_v1_1": untied,
+        "hf_roberta": roberta,
     }
 
 
@@ -92,6 +100,8 @@ def compute(name, model):
                 "words": out.prediction_logits.numpy(),
                 "next": out.seq_relationship_logits.numpy(),
             }
+        if name == "hf_roberta":
+            return {"words": model(input_ids=torch.tensor(np.where(valid, ids, 1)), attention_mask=inputs["attention_mask"]).logits.numpy()}
         targets, _ = rows(model.config.vocab_size)
         targets = np.roll(targets, 2, axis=1)[:, :7]
         out = model(**inputs, labels=torch.tensor(targets))
@@ -108,6 +118,11 @@ def tokenizer(name):
     if name == "hf_bert":
         pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz", "##s"]
         return transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
+    if name == "hf_roberta":
+        letters = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, "Ġt", "Ġth", "he", "<mask>"]
+        merges = [("Ġ", "t"), ("Ġt", "h"), ("h", "e")]
+        return transformers.RobertaTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
     pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
     pieces += [(f"▁{word}", -2.0 - i / 8) for i, word in enumerate(WORDS)]
     pieces += [(letter, -6.0 - i / 8) for i, letter in enumerate("abcdefghijklmnopqrstuvwxyz.")]

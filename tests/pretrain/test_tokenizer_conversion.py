@@ -73,10 +73,11 @@ def vocabularies(tmp_path_factory):
         "wordpiece": ("bert", wordpiece),
         "byte_bpe": ("bert", read_vocabulary(folder / "vocab.json")),
         "json": ("bert", read_vocabulary(folder / "json")),
+        "roberta": ("roberta", train_vocabulary(text, 500, layout="roberta", algorithm="byte_bpe")),
     }
 
 
-KINDS = ("unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json")
+KINDS = ("unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json", "roberta")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -114,6 +115,10 @@ def test_specials_surround_a_text(exported):
     if family == "t5":
         assert theirs.encode("the reader").ids == a + [vocabulary.eos]
         assert pair.ids == a + [vocabulary.eos] + b + [vocabulary.eos]
+    elif family == "roberta":
+        assert theirs.encode("the reader").ids == [vocabulary.cls] + a + [vocabulary.sep]
+        assert pair.ids == [vocabulary.cls] + a + [vocabulary.sep, vocabulary.sep] + b + [vocabulary.sep]
+        assert not any(pair.type_ids)
     else:
         assert theirs.encode("the reader").ids == [vocabulary.cls] + a + [vocabulary.sep]
         assert pair.ids == [vocabulary.cls] + a + [vocabulary.sep] + b + [vocabulary.sep]
@@ -150,9 +155,7 @@ def test_companion_files(exported):
     for role, key in tokenizer.ROLES.items():
         i = getattr(vocabulary, role)
         assert specials.get(key) == (None if i is None else vocabulary.pieces[i])
-    released = {"wordpiece": ["vocab.txt"], "byte_bpe": ["merges.txt", "vocab.json"], "json": []}.get(
-        name, ["spiece.model"]
-    )
+    released = [] if name == "json" else sorted(vocabulary.files())
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         [*released, "config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
     )
