@@ -44,8 +44,8 @@ from data.tokenizers import read_vocabulary, train_vocabulary  # noqa: E402
 CASES = (  # name, objective, rows of a batch
     ("masked words, rows within documents", MaskedLm(128, 20), 32),
     ("masked words, rows within documents", MaskedLm(128, 20), 256),
-    ("masked words, joined stream", MaskedLm(128, 20, join_documents=True), 256),
-    ("masked words, joined stream", MaskedLm(512, 77, join_documents=True), 256),
+    ("masked words, joined stream", MaskedLm(128, 20, rows="windows"), 256),
+    ("masked words, joined stream", MaskedLm(512, 77, rows="windows"), 256),
     ("whole words", MaskedLm(128, 20, whole_words=True), 256),
     ("sentence pairs", SentencePair(128, 20), 256),
     ("sentence pairs", SentencePair(512, 77), 256),

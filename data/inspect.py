@@ -10,10 +10,11 @@ import numpy as np
 
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
-from data.inspect_stream import continuations, successions, told
+from data.inspect_rows import documents, originals, pairs
+from data.inspect_stream import continuations, successions
 from data.pairs import PairRows
 from data.reading import masked_row, next_row, part_row, span_row
-from data.rows import DocumentRows
+
 
 
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
@@ -113,58 +114,6 @@ def masks(stream, seen, token_id):
     ]
 
 
-def documents(stream, seen):
-    """Rows of masked_lm against the store."""
-    tokens, starts = stream.split.tokens, stream.split.document_starts
-    across = other_text = 0
-    separate = isinstance(stream.table, DocumentRows)
-    for each in seen:
-        if separate:
-            first_B, _ = stream.table.spans(each.row_B)
-        else:
-            _, first_B = stream.table.separators(stream.table.starts(each.row_B))
-        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
-            body = row[1 : valid.sum() - 1]
-            if separate:
-                other_text += not np.array_equal(body, tokens[first : first + len(body)])
-                across += ((starts > first) & (starts < first + len(body))).any()
-            else:
-                text_holds, separators_hold = told(body, first, tokens, starts, stream.vocabulary.sep)
-                other_text, across = other_text + (not text_holds), across + (not separators_hold)
-    promise = "rows across documents" if separate else "rows with documents not separated"
-    return [none(promise, across), none("rows whose text is not the store's", other_text)]
-
-
-def pairs(stream, seen):
-    """Rows of sentence_pair against the store."""
-    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
-    across = mislabelled = layout = other_text = other = rows = 0
-    for each in seen:
-        batch, text_BL = each.batch, originals(each.batch)
-        (a_start, a), (b_start, b), _ = stream.table.pairs(
-            each.row_B, each.key_B, stream.objective.short, stream.objective.random_next
-        )
-        home, away = np.searchsorted(starts, a_start, side="right"), np.searchsorted(starts, b_start, side="right")
-        across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
-        across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
-        follows = (home == away) & (b_start == a_start + a)
-        mislabelled += np.where(batch["next_sentence"] == 0, ~follows, home == away).sum()
-        other, rows = other + batch["next_sentence"].sum(), rows + len(home)
-        for i, row in enumerate(text_BL):
-            first, second = tokens[a_start[i] : a_start[i] + a[i]], tokens[b_start[i] : b_start[i] + b[i]]
-            expected = np.concatenate([[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]])
-            other_text += not np.array_equal(row[batch["valid"][i]], expected)
-            segments = batch["segments"][i]
-            layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
-    return [
-        none("segments across documents", across),
-        none("labels that are wrong", mislabelled),
-        within("second segments from elsewhere", other, rows, stream.objective.random_next),
-        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
-        none("rows whose text is not the store's", other_text),
-    ]
-
-
 def spans(stream, seen, token_id):
     """span_corruption."""
     objective, vocabulary = stream.objective, stream.vocabulary
@@ -209,14 +158,6 @@ def spans(stream, seen, token_id):
         none("losses on padding, tokens without loss", loss),
         none("rows that do not rebuild the store's text", other_text),
     ]
-
-
-def originals(batch):
-    """The ids of a masked batch with the masks taken out again: [B, L]."""
-    text_BL = batch["tokens"].copy()
-    row, slot = np.nonzero(batch["weights"])
-    text_BL[row, batch["positions"][row, slot]] = batch["targets"][row, slot]
-    return text_BL
 
 
 def torn_words(batch, text_BL, vocabulary):

@@ -94,25 +94,36 @@ def pieces(sentences, starts_D, most):
     A document that is one sentence is cut in two. sentences: their starts and the end, int64, each document start
     among them.
     """
+    sentences, parts = too_long(sentences, most)
+    length, cut = np.diff(sentences), int((parts > 1).sum())
+    first_D = np.searchsorted(sentences, starts_D)
+    lonely = first_D[:-1][np.diff(first_D) == 1]
+    parts[lonely] = np.maximum(parts[lonely], np.minimum(length[lonely], 2))
+    return divided(sentences, parts), cut
+
+
+def too_long(sentences, most):
+    """(starts of the sentences that are not empty, and the end; into how many parts of at most `most` tokens each is to be cut)."""
     length = np.diff(sentences)
     if not length.all():
         sentences = np.append(sentences[:-1][length > 0], sentences[-1])
         length = np.diff(sentences)
-    parts = np.maximum(-(-length // most), 1).astype(np.int32)
-    cut = int((parts > 1).sum())
-    first_D = np.searchsorted(sentences, starts_D)
-    lonely = first_D[:-1][np.diff(first_D) == 1]
-    parts[lonely] = np.maximum(parts[lonely], np.minimum(length[lonely], 2))
+    return sentences, np.maximum(-(-length // most), 1).astype(np.int32)
+
+
+def divided(sentences, parts):
+    """Starts of the parts of all sentences, and the end; the parts of one differ by a token at most."""
     which = np.flatnonzero(parts > 1)
     if len(which) == 0:
-        return sentences, 0
+        return sentences
+    length = np.diff(sentences)
     more = parts[which] - 1  # cuts inside each of them, numbered from 1
     sentence = np.repeat(which, more)
     number = np.arange(len(sentence)) - np.repeat(np.cumsum(more) - more, more) + 1
     place = np.cumsum(parts, dtype=np.int64)[sentence] - parts[sentence] + number
     pieces_Q = np.append(np.repeat(sentences[:-1], parts), sentences[-1])
     pieces_Q[place] += length[sentence] * number // parts[sentence]
-    return pieces_Q, cut
+    return pieces_Q
 
 
 def chunks(pieces_Q, first_D, width):

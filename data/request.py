@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+LAYOUTS = {"unigram": ("bert", "t5", "gpt"), "bpe": ("bert", "t5", "gpt"), "byte_bpe": ("roberta", "gpt2")}  # of each algorithm
+
 
 @dataclasses.dataclass(frozen=True)
 class Request:
@@ -45,9 +47,10 @@ class Request:
             raise ValueError(f"--rates {self.rates}: positive numbers")
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise ValueError(f"--temperature {self.temperature}: 0 or more")
-        for option, allowed in (("layout", ("bert", "t5", "gpt")), ("algorithm", ("unigram", "bpe"))):
-            if getattr(self, option) not in allowed:
-                raise ValueError(f"--{option} {getattr(self, option)}: {' or '.join(allowed)}")
+        if self.algorithm not in LAYOUTS:
+            raise ValueError(f"--algorithm {self.algorithm}: {' or '.join(LAYOUTS)}")
+        if self.layout not in LAYOUTS[self.algorithm]:
+            raise ValueError(f"--layout {self.layout}: {' or '.join(LAYOUTS[self.algorithm])}, for --algorithm {self.algorithm}")
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
 

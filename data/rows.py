@@ -1,8 +1,9 @@
 """Which tokens make row r: tables that are computed when a store is opened and read in a few array operations a batch.
 
-Three kinds of rows: pieces of one document; windows over the stream of all documents; pairs of sentences
-(`data/pairs.py`). The rows of a table are numbered through the sources of the split in their order: source s has rows
-offsets[s] to offsets[s + 1]. No token is dropped; each kind says what it does where a row does not come out even.
+Four kinds of rows: pieces of one document; windows over the stream of all documents; full sentences of that stream
+(`data/sentence_rows.py`); pairs of sentences (`data/pairs.py`). The rows of a table are numbered through the sources of
+the split in their order: source s has rows offsets[s] to offsets[s + 1]. No token is dropped; each kind says what it
+does where a row does not come out even.
 
 B rows   N tokens of a row, without special tokens   D documents   S sources
 """
@@ -84,16 +85,28 @@ class WindowRows:
         last_B = np.clip(last_B, 0, self.total - self.width)
         return np.minimum(start_B, last_B)
 
+    def spans(self, row_B):
+        """(first position in the stream, number of tokens) of each row: int64 [B]."""
+        return self.starts(row_B), np.full(len(row_B), self.width)
+
     def separators(self, start_B):
         """(where rows of a separated stream hold a separator [B, N], the first token of each row [B])."""
-        before_B = np.searchsorted(self.ends_D, start_B, side="right")  # separators before the row
-        after_B = np.searchsorted(self.ends_D, start_B + self.width, side="right")
-        number_B = after_B - before_B
-        row = np.repeat(np.arange(len(start_B)), number_B)
-        which = np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B) + before_B[row]
-        separator_BN = np.zeros((len(start_B), self.width), bool)
-        separator_BN[row, self.ends_D[which] - 1 - start_B[row]] = True
-        return separator_BN, start_B - before_B
+        return separators(self.ends_D, self.width, start_B)
+
+
+def separators(ends_D, width, start_B):
+    """(where rows that begin at the positions given hold a separator [B, N], the first token of each [B]).
+
+    ends_D: the position behind each separator. The stream's positions count the separators, tokens do not.
+    """
+    before_B = np.searchsorted(ends_D, start_B, side="right")  # separators before the row
+    after_B = np.searchsorted(ends_D, start_B + width, side="right")
+    number_B = after_B - before_B
+    row = np.repeat(np.arange(len(start_B)), number_B)
+    which = np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B) + before_B[row]
+    separator_BN = np.zeros((len(start_B), width), bool)
+    separator_BN[row, ends_D[which] - 1 - start_B[row]] = True
+    return separator_BN, start_B - before_B
 
 
 def source_edges(split):

@@ -124,7 +124,7 @@ def train_sentencepiece(
     if layout not in LAYOUTS:
         raise ValueError(f"layout {layout!r}: one of {', '.join(LAYOUTS)}")
     if algorithm not in ("unigram", "bpe"):
-        raise ValueError(f"algorithm {algorithm!r}: unigram or bpe")
+        raise ValueError(f"algorithm {algorithm!r}: unigram or bpe, or byte_bpe")
     appended = SENTINELS if layout == "t5" else 0
     if size < SMALLEST + appended:
         raise ValueError(f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}")

@@ -3,7 +3,7 @@
 kind               files                                          library
 sentencepiece      spiece.model (+ sentinels for T5)              sentencepiece    train_vocabulary, T5, ALBERT
 wordpiece          vocab.txt                                      tokenizers       BERT
-byte_bpe           vocab.json + merges.txt                        tokenizers       GPT-2, RoBERTa
+byte_bpe           vocab.json + merges.txt                        tokenizers       train_vocabulary, GPT-2, RoBERTa
 word_bpe           vocab.json + merges.txt                        tokenizers       GPT
 tokenizer_json     tokenizer.json                                 tokenizers       whatever else `transformers` writes
 
@@ -14,6 +14,7 @@ options and the fingerprint. data/vocabulary.py says what a vocabulary offers.
 import json
 import pathlib
 
+from data.byte_bpe_vocabulary import train_byte_bpe
 from data.paths import as_path
 from data.released_vocabulary import is_word_bpe, read_byte_bpe, read_tokenizer_json, read_word_bpe, read_wordpiece
 from data.sentencepiece_vocabulary import SentencePieceVocabulary, read_sentencepiece, train_sentencepiece
@@ -23,7 +24,16 @@ __all__ = ["Vocabulary", "load_vocabulary", "read_vocabulary", "save_vocabulary"
 
 VERSION = 1
 DESCRIPTION = "vocabulary.json"
-train_vocabulary = train_sentencepiece
+
+
+def train_vocabulary(texts, size, layout="bert", algorithm="unigram", lowercase=False) -> Vocabulary:
+    """Train a vocabulary of `size` ids, specials and sentinels included: see train_sentencepiece and train_byte_bpe.
+
+    Raises ValueError for a layout that the algorithm does not have, and for too little text.
+    """
+    if algorithm == "byte_bpe":
+        return train_byte_bpe(texts, size, layout, lowercase)
+    return train_sentencepiece(texts, size, layout, algorithm, lowercase)
 
 
 def save_vocabulary(vocabulary: Vocabulary, folder) -> None:

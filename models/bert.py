@@ -2,49 +2,25 @@
 
 It guesses masked words from what stands before and behind them, and whether the second of two texts followed the first.
 
-B batch   L length   P masked positions   D width   V vocabulary   S segments   C is next, is not
+B batch   L length   P masked positions   D width   V vocabulary   C is next, is not
 """
 
 from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 
 from models.config import BertConfig
 from models.layers.attention import Attention, attend
-from models.layers.linear import Dense, Embed
+from models.layers.embeddings import Embeddings
+from models.layers.heads import WordHead
+from models.layers.linear import Dense
 from models.layers.masks import padding_mask
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
 from models.layers.stack import Stack, unchanged
 from models.layers.wiring import PostNormLayer
-
-
-class Embeddings(nn.Module):
-    """word + position + segment, normalised (section 3, figure 2)."""
-
-    config: BertConfig
-
-    def setup(self):
-        c = self.config
-        self.words = Embed(c.vocab, c.width)
-        self.positions = Embed(c.length, c.width)
-        self.segments = Embed(c.segments, c.width)
-        self.norm = LayerNorm(c.epsilon)
-        self.drop = nn.Dropout(c.dropout)
-
-    def __call__(self, tokens_BL, segments_BL, train):
-        c = self.config
-        L = tokens_BL.shape[1]
-        if L > c.length:
-            raise ValueError(f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)")
-        x_BLD = self.words(tokens_BL) + self.positions.embedding[:L]
-        # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
-        table_SD = self.segments.embedding
-        x_BLD += jax.nn.one_hot(segments_BL, c.segments, dtype=table_SD.dtype) @ table_SD
-        return self.drop(self.norm(x_BLD), deterministic=not train)
 
 
 class Bert(nn.Module):
@@ -63,7 +39,7 @@ class Bert(nn.Module):
             norm=partial(LayerNorm, c.epsilon),
             dropout=partial(nn.Dropout, c.dropout),
         )
-        self.embeddings = Embeddings(c)
+        self.embeddings = Embeddings(c.vocab, c.width, c.length, c.segments, c.epsilon, partial(nn.Dropout, c.dropout))
         self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
         self.pooler = Dense(c.width)
 
@@ -72,19 +48,6 @@ class Bert(nn.Module):
         x_BLD = self.embeddings(tokens_BL, segments_BL, train)
         x_BLD = self.encoder(x_BLD, train, mask=padding_mask(valid_BL))
         return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
-
-
-class WordHead(nn.Module):
-    """A score for every word, by its similarity to the word's embedding (section 3.1, task 1; appendix A.2)."""
-
-    config: BertConfig
-
-    @nn.compact
-    def __call__(self, x_BPD, words):
-        c = self.config
-        h_BPD = gelu(Dense(c.width, name="transform")(x_BPD))
-        h_BPD = LayerNorm(c.epsilon, name="norm")(h_BPD)
-        return words.attend(h_BPD) + self.param("bias", nn.initializers.zeros, (c.vocab,)).astype(jnp.float32)
 
 
 class BertForPretraining(nn.Module):
@@ -100,7 +63,7 @@ class BertForPretraining(nn.Module):
 
     def setup(self):
         self.bert = Bert(self.config, self.constrain, self.attend)
-        self.word = WordHead(self.config)
+        self.word = WordHead(self.config.epsilon)
         self.next = Dense(2)
 
     def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):

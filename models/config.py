@@ -28,6 +28,28 @@ class BertConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class RobertaConfig:
+    """RoBERTa-base; the names are BERT's. Large: 1024, 24, 16, mlp 4096."""
+
+    vocab: int = 50265
+    length: int = 512  # the longest row, <s> and </s> included
+    first_position: int = 2  # the number of a row's first position: behind the padding's id, which is 1 in its vocabulary
+    segments: int = 1  # no word is told from another by its segment: all add the same vector
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-5
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class T5Config:
     """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, untied, mlp 2048."""
 

@@ -19,7 +19,7 @@ from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
-from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, T5Config
+from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -140,7 +140,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config | GptConfig | Gpt2Config | Gpt3Config
+    model: BertConfig | T5Config | RobertaConfig | GptConfig | Gpt2Config | Gpt3Config
     data: Data
     optimizer: AdamW | Adafactor = AdamW()
     train: Train = Train()
@@ -154,7 +154,7 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption, CausalLm, PrefixLm),
-        *(BertConfig, T5Config, GptConfig, Gpt2Config, Gpt3Config),
+        *(BertConfig, T5Config, RobertaConfig, GptConfig, Gpt2Config, Gpt3Config),
     )
 }
 

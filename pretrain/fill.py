@@ -25,7 +25,7 @@ class Masks:
         self.model, self.params = build(trained.run.model), trained.params
         self.vocabulary, self.length = trained.vocabulary, trained.run.model.length
         self.top, self.batch_size = min(top, trained.vocabulary.size), batch_size
-        self.tokenizer = tokenizer.build(trained.vocabulary, "bert")
+        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.mask = trained.vocabulary.pieces[trained.vocabulary.mask]
 
     def __call__(self, texts, places):

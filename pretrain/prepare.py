@@ -15,8 +15,9 @@ HELP = {
     "temperature": "draw a source in proportion to (its tokens)^S: 1 (default) as is, 0.7 multilingual BERT, 0 alike",
     "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them",
     "vocab_size": "ids in all, special ones and sentinels included (default: 32768)",
-    "layout": "special pieces: [PAD] [UNK] [CLS] [SEP] [MASK] (default), <pad> </s> <unk> and 100 sentinels, or <unk> <|endoftext|>",
-    "algorithm": "default: unigram",
+    "layout": "special pieces: bert's [PAD] [UNK] [CLS] [SEP] [MASK] (default), t5's <pad> </s> <unk> and 100 sentinels, or gpt's "
+    "<unk> <|endoftext|>; of bytes, roberta's <s> <pad> </s> <unk> <mask>, or gpt2's <|endoftext|>",
+    "algorithm": "of SentencePiece unigram (default) or bpe; or byte_bpe, which roberta and gpt2 have",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
     "workers": "processes here (default: all cores; the result is the same)",
@@ -51,11 +52,11 @@ def add_arguments(parser):
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
     add(mixture, "rates", type=_rates, metavar="R,R,...")
     add(mixture, "temperature", type=float, metavar="S")
-    words = parser.add_argument_group("vocabulary", "a released one, or one of SentencePiece that is trained here")
+    words = parser.add_argument_group("vocabulary", "a released one, or one that is trained here")
     add(words, "vocabulary", metavar="PATH")
     add(words, "vocab_size", type=int, metavar="N")
-    add(words, "layout", choices=("bert", "t5", "gpt"))
-    add(words, "algorithm", choices=("unigram", "bpe"))
+    add(words, "layout", choices=("bert", "t5", "gpt", "roberta", "gpt2"))
+    add(words, "algorithm", choices=("unigram", "bpe", "byte_bpe"))
     add(words, "lowercase", action="store_true", default=None)
     add(words, "sample_size", type=int, metavar="BYTES")
     add(parser, "workers", type=int, metavar="N")
@@ -72,6 +73,7 @@ def run(args):
 
     from data.paths import is_remote
     from data.prepare import Request, prepare
+    from data.request import LAYOUTS
     from data.summary import summary
 
     if is_remote(args.output):
@@ -80,6 +82,8 @@ def run(args):
     if args.vocabulary and given:
         options = ", ".join("--" + name.replace("_", "-") for name in given)
         raise ValueError(f"--vocabulary names a finished vocabulary, so {options} cannot be asked for")
+    if given.get("layout") in LAYOUTS["byte_bpe"]:
+        given.setdefault("algorithm", "byte_bpe")
     if args.temperature is not None:
         given["temperature"] = args.temperature
     request = Request(

@@ -92,6 +92,12 @@ def check_vocabulary(run, vocabulary):
             f"model.vocab={run.model.vocab} is smaller than the token store's vocabulary of {vocabulary.size}; "
             f"set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of 128 suits the hardware)"
         )
+    first = getattr(run.model, "first_position", None)
+    if None not in (first, vocabulary.pad) and first != vocabulary.pad + 1:
+        raise ConfigError(
+            f"model.first_position={first}, but positions begin behind the padding's id, which is {vocabulary.pad} in the token store's "
+            f"vocabulary; set model.first_position={vocabulary.pad + 1}"
+        )
     length = getattr(run.model, "length", None)
     if length is not None and run.data.objective.dims()["L"] > length:
         raise ConfigError(f"rows of {run.data.objective.dims()['L']} are longer than the model's positions; set model.length")

@@ -4,11 +4,11 @@ Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init
 `hf_config(config, vocabulary)`. The tables import no JAX, torch or transformers.
 """
 
-from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, T5Config
-from pretrain.convert import bert, gpt, gpt2, t5
+from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from pretrain.convert import bert, gpt, gpt2, roberta, t5
 
-FAMILIES = {"bert": bert, "t5": t5, "openai-gpt": gpt, "gpt2": gpt2}  # by model_type in config.json
-CONFIGS = {BertConfig: bert, T5Config: t5, GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2}
+FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta, "openai-gpt": gpt, "gpt2": gpt2}  # by model_type in config.json
+CONFIGS = {BertConfig: bert, T5Config: t5, RobertaConfig: roberta, GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2}
 
 
 def family_of(config):
@@ -20,6 +20,6 @@ def family_of(config):
 
 
 def name_of(config):
-    """The name of a model's family, its model_type there. Raises ValueError where there is no table for it."""
+    """The name of that table's family, which is model_type in config.json. Raises ValueError where there is none."""
     module = family_of(config)
     return next(name for name, known in FAMILIES.items() if known is module)

@@ -4,22 +4,29 @@ from models.config import BertConfig
 from pretrain.convert import settings, table
 from pretrain.convert.table import KERNEL_OUT, SAME, linear, norm
 
-OURS, THEIRS = "bert/encoder/layers", "bert.encoder.layer.{i}"
+
+def encoder(name):
+    """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
+    ours, theirs = f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"
+    return (
+        (f"{name}/embeddings/words/embedding", f"{name}.embeddings.word_embeddings.weight", SAME),
+        (f"{name}/embeddings/positions/embedding", f"{name}.embeddings.position_embeddings.weight", SAME),
+        (f"{name}/embeddings/segments/embedding", f"{name}.embeddings.token_type_embeddings.weight", SAME),
+        *norm(f"{name}/embeddings/norm", f"{name}.embeddings.LayerNorm"),
+        *linear(f"{ours}/attention/query", f"{theirs}.attention.self.query"),
+        *linear(f"{ours}/attention/key", f"{theirs}.attention.self.key"),
+        *linear(f"{ours}/attention/value", f"{theirs}.attention.self.value"),
+        *linear(f"{ours}/attention/out", f"{theirs}.attention.output.dense", KERNEL_OUT),
+        *norm(f"{ours}/attention_norm", f"{theirs}.attention.output.LayerNorm"),
+        *linear(f"{ours}/mlp/up", f"{theirs}.intermediate.dense"),
+        *linear(f"{ours}/mlp/down", f"{theirs}.output.dense"),
+        *norm(f"{ours}/mlp_norm", f"{theirs}.output.LayerNorm"),
+        *linear(f"{name}/pooler", f"{name}.pooler.dense"),
+    )
+
 
 RULES = (
-    ("bert/embeddings/words/embedding", "bert.embeddings.word_embeddings.weight", SAME),
-    ("bert/embeddings/positions/embedding", "bert.embeddings.position_embeddings.weight", SAME),
-    ("bert/embeddings/segments/embedding", "bert.embeddings.token_type_embeddings.weight", SAME),
-    *norm("bert/embeddings/norm", "bert.embeddings.LayerNorm"),
-    *linear(f"{OURS}/attention/query", f"{THEIRS}.attention.self.query"),
-    *linear(f"{OURS}/attention/key", f"{THEIRS}.attention.self.key"),
-    *linear(f"{OURS}/attention/value", f"{THEIRS}.attention.self.value"),
-    *linear(f"{OURS}/attention/out", f"{THEIRS}.attention.output.dense", KERNEL_OUT),
-    *norm(f"{OURS}/attention_norm", f"{THEIRS}.attention.output.LayerNorm"),
-    *linear(f"{OURS}/mlp/up", f"{THEIRS}.intermediate.dense"),
-    *linear(f"{OURS}/mlp/down", f"{THEIRS}.output.dense"),
-    *norm(f"{OURS}/mlp_norm", f"{THEIRS}.output.LayerNorm"),
-    *linear("bert/pooler", "bert.pooler.dense"),
+    *encoder("bert"),
     *linear("word/transform", "cls.predictions.transform.dense"),
     *norm("word/norm", "cls.predictions.transform.LayerNorm"),
     ("word/bias", "cls.predictions.bias", SAME),
@@ -65,16 +72,21 @@ def from_hf(config, tensors, init_params):
     A missing head stays as initialised. Raises ValueError that names what is missing, has no place, or has the wrong
     shape or type.
     """
-    prefixed = any(name.startswith("bert.") for name in tensors)  # a bare BertModel has no prefix
-
-    def modern(name):
-        name = name if prefixed or not name.startswith(("embeddings.", "encoder.", "pooler.")) else f"bert.{name}"
-        return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-
-    tensors = table.merge_copies(table.rename(tensors, modern), COPIES)
+    tensors = table.merge_copies(table.rename(tensors, modern("bert", tensors)), COPIES)
     return table.fill(
         tensors, RULES, {"bert/encoder": config.depth}, init_params, heads=HEADS, body=("bert.",), known=BUFFERS
     )
+
+
+def modern(name, tensors):
+    """From a name among `tensors` to today's: some are of a bare encoder, without its prefix; some are of 2018."""
+    prefixed = any(each.startswith(f"{name}.") for each in tensors)
+
+    def renamed(each):
+        each = each if prefixed or not each.startswith(("embeddings.", "encoder.", "pooler.")) else f"{name}.{each}"
+        return each.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+
+    return renamed
 
 
 def hf_config(config, vocabulary):

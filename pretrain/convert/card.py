@@ -4,11 +4,24 @@ import math
 
 import jax
 
-from models import BertConfig, T5Config
+from models import T5Config
 from pretrain.convert import name_of
 
-TASKS = {"bert": "fill-mask", "t5": "text2text-generation", "openai-gpt": "text-generation", "gpt2": "text-generation"}
-TITLES = {"bert": "BERT encoder", "t5": "T5 encoder-decoder", "openai-gpt": "GPT decoder", "gpt2": "GPT-2 decoder"}
+TASKS = {
+    "bert": "fill-mask",
+    "roberta": "fill-mask",
+    "t5": "text2text-generation",
+    "openai-gpt": "text-generation",
+    "gpt2": "text-generation",
+}
+TITLES = {
+    "bert": "BERT encoder",
+    "roberta": "RoBERTa encoder",
+    "t5": "T5 encoder-decoder",
+    "openai-gpt": "GPT decoder",
+    "gpt2": "GPT-2 decoder",
+}
+IDLE = {"bert": "the pooler and the next-sentence head", "roberta": "the pooler"}  # what masked words alone do not train
 OBJECTIVES = {
     "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
@@ -37,7 +50,7 @@ def of(trained):
 
 def loading(config, vocabulary, folder):
     """Lines of Python that load an export and use it."""
-    if isinstance(config, BertConfig):
+    if TASKS[name_of(config)] == "fill-mask":
         return [
             "from transformers import AutoModelForPreTraining, AutoTokenizer, pipeline",
             f'model = AutoModelForPreTraining.from_pretrained("{folder}")',
@@ -119,7 +132,7 @@ def _limits(trained, family):
     does = "It continues a text" if TASKS[family] == "text-generation" else f"It fills gaps (`{gap}`)"
     use = f"{does}; it follows no instructions and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
-        use += " Masked words were the only objective: the pooler and the next-sentence head learned nothing here."
+        use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures above was measured; "
         "no licence is stated for the weights, and the licence of the data is for the reader to check."

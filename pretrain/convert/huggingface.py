@@ -80,7 +80,7 @@ class Opened:
 
 
 def open_model(folder, report=print):
-    """Look through a Hugging Face folder of a known family: configuration, tokenizer, headers of the tensors' files.
+    """Look through a Hugging Face folder of one of FAMILIES: configuration, tokenizer, headers of the tensors' files.
 
     `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
     that names the file, the setting or the tensor for one that cannot be imported.

@@ -2,7 +2,8 @@
 
 The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
 tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text:
-[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, A </s> for T5, A alone for GPT and GPT-2.
+[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5, A alone
+for GPT and GPT-2.
 """
 
 from tokenizers import AddedToken, Tokenizer, processors
@@ -19,13 +20,21 @@ ROLES = {  # the name of a role in a vocabulary -> its name in transformers
     "cls": "cls_token",
     "mask": "mask_token",
 }
-NEEDED = {"bert": ("pad", "unk", "cls", "sep", "mask"), "t5": ("pad", "eos", "unk"), "openai-gpt": ("unk",), "gpt2": ("eos",)}
-INPUTS = {"bert": ["input_ids", "token_type_ids", "attention_mask"], "t5": ["input_ids", "attention_mask"]}
-INPUTS |= {"openai-gpt": INPUTS["t5"], "gpt2": INPUTS["t5"]}
+NEEDED = {
+    "bert": ("pad", "unk", "cls", "sep", "mask"),
+    "roberta": ("pad", "cls", "sep", "mask"),  # bytes are never unknown
+    "t5": ("pad", "eos", "unk"),
+    "openai-gpt": ("unk",),
+    "gpt2": ("eos",),
+}
+INPUTS = {
+    "bert": ["input_ids", "token_type_ids", "attention_mask"],
+    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2"), ["input_ids", "attention_mask"]),
+}
 
 
 def build(vocabulary, family):
-    """A `tokenizers.Tokenizer` of a vocabulary for a family of models, such as "bert" or "t5".
+    """A `tokenizers.Tokenizer` of a vocabulary for a family of models, a key of NEEDED.
 
     Raises ValueError where the vocabulary lacks a special piece that the family needs, or cannot be said in the format.
     """
@@ -127,4 +136,10 @@ def _enclosed(vocabulary):
     )
 
 
-TEMPLATES = {"bert": _enclosed, "t5": _ended}
+def _enclosed_twice(vocabulary):
+    """<s> A </s>, or <s> A </s></s> B </s>, with no segments."""
+    cls, sep = ((vocabulary.pieces[i], i) for i in (vocabulary.cls, vocabulary.sep))
+    return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+
+
+TEMPLATES = {"bert": _enclosed, "t5": _ended, "roberta": _enclosed_twice}

@@ -11,11 +11,13 @@ from data.inspect import inspect
 from data.objectives import CausalLm, MaskedLm, PrefixLm, SentencePair, SpanCorruption
 from data.objectives.masking import Masker
 from data.pipeline import Stream
+from data.sentence_rows import SentenceRows
 from pretrain.__main__ import main
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, predictions=4),
-    "joined": MaskedLm(length=22, predictions=4, join_documents=True),
+    "joined": MaskedLm(length=22, predictions=4, rows="windows"),
+    "sentences": MaskedLm(length=42, predictions=6, rows="sentences"),
     "words": MaskedLm(length=22, predictions=4, whole_words=True),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
@@ -214,6 +216,15 @@ def test_a_joined_stream_without_separators_is_named(make, name):
     starts = stream.split.document_starts
     stream.split = dataclasses.replace(stream.split, document_starts=np.delete(starts, range(1, len(starts) - 1, 2)))
     assert "rows with documents not separated" in broken(inspect(stream))
+
+
+def test_rows_that_are_not_full_sentences_are_named(make):
+    stream, other = make("sentences"), make("sentences")
+    stream.table.length_R = stream.table.length_R - 1
+    assert "rows that begin or end within a sentence" in broken(inspect(stream))
+    narrow = SentenceRows(other.split, other.table.width - 9)
+    other.table.start_R, other.table.length_R = narrow.start_R, narrow.length_R
+    assert broken(inspect(other)) == ["rows with room for the next sentence"]
 
 
 CONFIG = """

@@ -107,7 +107,7 @@ def test_rows_of_an_epoch_are_the_documents(store, documents, vocabulary):
 
 
 def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
-    data = Data(objective=MaskedLm(length=22, predictions=4, join_documents=True), batch_size=8)
+    data = Data(objective=MaskedLm(length=22, predictions=4, rows="windows"), batch_size=8)
     stream = Stream(store, data, seed=5)
     text = []
     for document in documents[:36]:
@@ -119,6 +119,28 @@ def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
         assert batch["valid"].all()
         seen.update(rows_of(batch, vocabulary)[: stream.rows - step * 8])
     assert seen == expected
+
+
+def test_rows_of_full_sentences(store, documents, vocabulary):
+    """Liu et al. (2019), section 4.2: sentences one behind the other, as many as fit, a separator between documents."""
+    data = Data(objective=MaskedLm(length=122, predictions=18, rows="sentences"), batch_size=8)
+    stream = Stream(store, data, seed=5)
+    expected, row, before = Counter(), [], None
+    for number, document in enumerate(documents[:36]):
+        for sentence in document:
+            between = [vocabulary.sep] if row and before != number else []
+            if len(row) + len(between) + len(sentence) > 120:
+                expected[tuple(row)] += 1
+                row, between = [], []
+            row, before = row + between + sentence, number
+    expected[tuple(row)] += 1
+    seen = Counter()
+    for step in range(-(-stream.rows // 8)):
+        batch = stream.batch(step)
+        batches.check(batch, data.objective, 8)
+        seen.update(rows_of(batch, vocabulary)[: stream.rows - step * 8])
+    assert seen == expected
+    assert sum(map(len, seen.elements())) / (120 * stream.rows) > 0.9  # and so rows are full
 
 
 def statistics(stream, steps):
@@ -158,13 +180,16 @@ def masks(stream, epochs):
     return found
 
 
-def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store):
+@pytest.mark.parametrize("kind", ["documents", "sentences"])
+def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store, kind):
+    """Dynamic masking (Liu et al. 2019, section 4.1), and BERT's. The same seed and step give the same masks again."""
+
     def stream(duplicates):
-        return Stream(store, Data(objective=MaskedLm(62, 10, duplicates=duplicates), batch_size=4), seed=1)
+        return Stream(store, Data(objective=MaskedLm(62, 10, duplicates=duplicates, rows=kind), batch_size=4), seed=1)
 
     rows = stream(0).rows
-    assert rows % 2 == 0  # four epochs are whole batches
     dynamic, static = masks(stream(0), 4), masks(stream(2), 4)
+    assert dynamic == masks(stream(0), 4)
     assert all(sorted(found) == list(range(rows)) for found in dynamic + static)
     assert static[0] == static[2] and static[1] == static[3]
     for other in (dynamic[1], dynamic[2], static[1]):

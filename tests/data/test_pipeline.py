@@ -17,7 +17,8 @@ from data.store import write_store
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, predictions=4),
-    "joined": MaskedLm(length=22, predictions=4, join_documents=True),
+    "joined": MaskedLm(length=22, predictions=4, rows="windows"),
+    "sentences": MaskedLm(length=22, predictions=4, rows="sentences"),
     "words": MaskedLm(length=22, predictions=4, whole_words=True, duplicates=3),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
@@ -227,7 +228,7 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         (Data(objective=good.objective, prefetch=-1), 0, "data.prefetch=-1"),
         (good, -1, "seed -1"),
         (Data(objective=SpanCorruption()), 0, "span_corruption needs the special token"),
-        (Data(objective=MaskedLm(8000, 2000, join_documents=True)), 0, "the train split .* fewer than the 7998 of"),
+        (Data(objective=MaskedLm(8000, 2000, rows="windows")), 0, "the train split .* fewer than the 7998 of"),
     ):
         with pytest.raises(ValueError, match=message):
             Stream(store, data, seed=seed)

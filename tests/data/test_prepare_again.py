@@ -214,6 +214,16 @@ def test_the_verb(corpus, tmp_path, capsys):
     assert "lowercase: False in the store, True asked for" in capsys.readouterr().err
 
 
+def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
+    """--layout alone says it; no text is unknown, and every blank is kept."""
+    assert run(corpus, "--output", tmp_path / "s", "--vocab-size", 300, "--layout", "roberta", "--held-out", 0) == 0
+    assert "300 ids (byte_bpe)" in capsys.readouterr().out
+    store = Store.open(tmp_path / "s")
+    assert store.manifest["request"]["algorithm"] == "byte_bpe" and store.manifest["totals"].get("unknown", 0) == 0
+    assert (store.vocabulary.pad, store.vocabulary.mask) == (1, 299)
+    assert "A title\n\n" in "".join(texts_of(store, "train"))
+
+
 @pytest.mark.parametrize(
     "words, message",
     [

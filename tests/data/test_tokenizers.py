@@ -1,3 +1,5 @@
+import os
+
 import numpy as np
 import pytest
 import tokenizers
@@ -146,6 +148,58 @@ def test_sentences_are_joined_within_documents_and_bounds():
     assert b"".join(sentence for group in joined for sentence in group) == text
     assert {int(group[0][1:]) for group in joined} >= set(first.tolist())
     assert 5 < len(groups) < 10 and all(len(group) <= sentencepiece_vocabulary.GROUP / 6 + 1 for group in joined)
+
+
+# ---- byte BPE
+
+
+def test_robertas_layout(texts):
+    vocabulary = train_vocabulary(texts, 300, layout="roberta", algorithm="byte_bpe")
+    assert vocabulary.size == 300 and vocabulary.kind == "byte_bpe" and vocabulary.keeps_spaces
+    assert vocabulary.pieces[:4] == ("<s>", "<pad>", "</s>", "<unk>") and vocabulary.pieces[-1] == "<mask>"
+    assert (vocabulary.cls, vocabulary.pad, vocabulary.sep, vocabulary.unk, vocabulary.mask) == (0, 1, 2, 3, 299)
+    assert vocabulary.special.tolist() == [True] * 4 + [False] * 295 + [True]
+    assert "Ġw" in vocabulary.pieces and vocabulary.starts_word[vocabulary.pieces.index("Ġw")]
+
+
+def test_gpt2s_layout(texts):
+    vocabulary = train_vocabulary(texts, 300, layout="gpt2", algorithm="byte_bpe")
+    assert vocabulary.pieces[-1] == "<|endoftext|>" and vocabulary.eos == vocabulary.bos == 299
+    assert vocabulary.special.sum() == 1 and vocabulary.mask is vocabulary.unk is vocabulary.pad is None
+
+
+def test_bytes_are_never_unknown_and_say_the_text_again(texts):
+    """Special names too: in a corpus they are text, and they are never learned as pieces, however often they stand there."""
+    named = [*texts, *(f"{SPECIALS}{name}" for name in SPECIALS.split() * 20)]
+    vocabulary = train_vocabulary(named, 330, layout="roberta", algorithm="byte_bpe")
+    for text in [*NASTY, SPECIALS, *texts[:20]]:
+        ids = vocabulary.encode(text)
+        assert not vocabulary.special[ids].any() and vocabulary.decode(ids) == text
+
+
+def test_byte_training_is_repeatable_saved_and_loaded(texts, tmp_path, monkeypatch):
+    first = train_vocabulary(texts, 320, layout="roberta", algorithm="byte_bpe")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    again = train_vocabulary(iter(texts), 320, layout="roberta", algorithm="byte_bpe")
+    assert again.files() == first.files() and os.environ["TOKENIZERS_PARALLELISM"] == "true"
+    assert train_vocabulary(texts[:-40], 320, layout="roberta", algorithm="byte_bpe") != first
+    first.save(tmp_path / "saved")
+    assert load_vocabulary(tmp_path / "saved") == first == read_vocabulary(tmp_path / "saved" / "vocab.json")
+    assert load_vocabulary(tmp_path / "saved").encode_batch(NASTY) == first.encode_batch(NASTY)
+
+
+def test_byte_training_says_what_is_wrong(texts):
+    for size, options, message in (
+        (300, dict(layout="bert"), "layout 'bert': byte_bpe has roberta, gpt2"),
+        (260, dict(layout="roberta"), "needs at least 261 ids, not 260"),
+        (300, dict(layout="roberta", lowercase=True), "cannot say that case is folded"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            train_vocabulary(texts, size, algorithm="byte_bpe", **options)
+    with pytest.raises(ValueError, match=r"at most (\d+): --vocab-size \1") as caught:
+        train_vocabulary(texts, 9000, layout="roberta", algorithm="byte_bpe")
+    most = int(str(caught.value).split()[-1])
+    assert train_vocabulary(texts, most, layout="roberta", algorithm="byte_bpe").size == most
 
 
 # ---- what all kinds promise

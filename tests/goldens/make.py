@@ -39,6 +39,7 @@ CASES = {
     "t5_v1_1": ("t5", T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
     "t5_gated_tied": ("t5", T5 | dict(feed_forward_proj="gated-gelu")),
     "t5_relu_untied": ("t5", T5 | dict(tie_word_embeddings=False)),
+    "roberta": ("roberta", BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5)),
 }
 
 
@@ -53,8 +54,12 @@ def model(kind, settings, seed=0):
         "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration),
         "openai-gpt": (transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel),
         "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
+        "roberta": (transformers.RobertaConfig, transformers.RobertaForMaskedLM),
     }[kind]
     made = architecture(configuration(**settings)).eval()
+    if kind == "roberta":  # with the pooler that the released files have
+        made.roberta = transformers.RobertaModel(made.config, add_pooling_layer=True).eval()
+        made.tie_weights()
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
         made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach().clone())
     generator = torch.Generator().manual_seed(seed)
@@ -138,6 +143,13 @@ def gpt_outputs(made, batch, length=12):
     }
 
 
+def roberta_inputs(vocab, seed=0):
+    """A batch of the treaty's masked_lm; padding is id 1, by which their code counts positions."""
+    batch = bert_inputs(vocab, seed)
+    batch["tokens"] = np.where(batch["valid"], np.maximum(batch["tokens"], 2), 1).astype(np.int32)
+    return {key: batch[key] for key in ("tokens", "valid", "positions", "targets", "weights")}
+
+
 def bert_outputs(made, batch):
     import torch
 
@@ -154,6 +166,18 @@ def bert_outputs(made, batch):
         hidden = made.bert(input_ids=there["tokens"], attention_mask=there["valid"], token_type_ids=there["segments"])
     outputs = (found.prediction_logits, found.seq_relationship_logits, hidden.last_hidden_state, found.loss)
     return dict(zip(("words", "next", "hidden", "loss"), (output.numpy() for output in outputs), strict=True))
+
+
+def roberta_outputs(made, batch):
+    import torch
+
+    there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
+    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
+    with torch.no_grad():
+        found, hidden = made(**read, labels=labels), made.roberta(**read)
+    outputs = {"words": found.logits, "hidden": hidden.last_hidden_state, "pooled": hidden.pooler_output, "loss": found.loss}
+    return {key: output.numpy() for key, output in outputs.items() if output is not None}
 
 
 def t5_outputs(made, batch, length=12):
@@ -193,6 +217,7 @@ def case(kind, settings, seed=0):
 PARTS = {
     "bert": (bert_inputs, bert_outputs),
     "t5": (t5_inputs, t5_outputs),
+    "roberta": (roberta_inputs, roberta_outputs),
     "openai-gpt": (gpt_inputs, gpt_outputs),
     "gpt2": (gpt_inputs, gpt_outputs),
 }

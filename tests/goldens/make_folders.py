@@ -50,21 +50,29 @@ T5 = dict(
     decoder_start_token_id=0,
 )
 GPT = dict(n_embd=8, n_layer=2, n_head=2, n_positions=24)
+ROBERTA = BERT | dict(vocab_size=280, max_position_embeddings=26, type_vocab_size=1, layer_norm_eps=1e-5)
 
 
 def models():
-    """{folder: model}. transformers 5 ties every T5 that it makes; one with two tables comes from a checkpoint."""
+    """{folder: (model, seed)}. transformers 5 ties every T5 that it makes; one with two tables comes from a checkpoint."""
     untied = transformers.T5ForConditionalGeneration(
         transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
     )
     untied.lm_head.weight = torch.nn.Parameter(torch.zeros_like(untied.shared.weight))
+    roberta = transformers.RobertaForMaskedLM(transformers.RobertaConfig(**ROBERTA, attn_implementation="eager"))
+    roberta.roberta = transformers.RobertaModel(roberta.config, add_pooling_layer=True)  # as the released files have it
+    roberta.tie_weights()
     return {
-        "hf_bert": transformers.BertForPreTraining(transformers.BertConfig(**BERT, attn_implementation="eager")),
-        "hf_t5": transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)),
-        "hf_t5_v1_1": untied,
-        "hf_gpt": transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**GPT, vocab_size=64)),
-        "hf_gpt2": transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(**GPT, vocab_size=264, n_inner=20, bos_token_id=260, eos_token_id=260)
+        "hf_bert": (transformers.BertForPreTraining(transformers.BertConfig(**BERT, attn_implementation="eager")), 0),
+        "hf_t5": (transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)), 1),
+        "hf_t5_v1_1": (untied, 2),
+        "hf_roberta": (roberta, 3),
+        "hf_gpt": (transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**GPT, vocab_size=64)), 3),
+        "hf_gpt2": (
+            transformers.GPT2LMHeadModel(
+                transformers.GPT2Config(**GPT, vocab_size=264, n_inner=20, bos_token_id=260, eos_token_id=260)
+            ),
+            4,
         ),
     }
 
@@ -99,6 +107,8 @@ def compute(name, model):
                 "words": out.prediction_logits.numpy(),
                 "next": out.seq_relationship_logits.numpy(),
             }
+        if name == "hf_roberta":
+            return {"words": model(input_ids=torch.tensor(np.where(valid, ids, 1)), attention_mask=inputs["attention_mask"]).logits.numpy()}
         targets, _ = rows(model.config.vocab_size)
         targets = np.roll(targets, 2, axis=1)[:, :7]
         out = model(**inputs, labels=torch.tensor(targets))
@@ -115,6 +125,11 @@ def tokenizer(name):
     if name == "hf_bert":
         pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz", "##s"]
         return transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
+    if name == "hf_roberta":
+        letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, "Ġt", "Ġth", "he", "<mask>"]
+        merges = [("Ġ", "t"), ("Ġt", "h"), ("h", "e")]
+        return transformers.RobertaTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
     if name == "hf_gpt":
         pieces = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>", "ou", "ou</w>"]
         merges = [("t", "h"), ("th", "e</w>"), ("o", "u"), ("o", "u</w>")]
@@ -134,7 +149,7 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     outputs = {}
-    for seed, (name, model) in enumerate(models().items()):
+    for name, (model, seed) in models().items():
         shake(model, seed)
         folder = HERE / name
         shutil.rmtree(folder, ignore_errors=True)

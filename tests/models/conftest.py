@@ -10,18 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BertConfig, T5Config, build
+from models import BertConfig, RobertaConfig, T5Config, build
 from pretrain.convert import table
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 T5 = T5Config(vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20)
+ROBERTA = RobertaConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 
 
 @functools.cache
 def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    read = {BertConfig: (ids, ids > 0), T5Config: (ids, ids > 0, ids)}.get(type(config), (ids,))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig), (ids, ids > 0))
+    read = (encoders | {T5Config: (ids, ids > 0, ids)}).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(0)
 
@@ -47,6 +49,12 @@ def bert_config():
 @pytest.fixture(scope="session")
 def t5_config():
     return T5
+
+
+@pytest.fixture(scope="session")
+def tiny_configs():
+    """{name of a family: its tiny configuration}."""
+    return {"bert": BERT, "t5": T5, "roberta": ROBERTA}
 
 
 @pytest.fixture(scope="session")

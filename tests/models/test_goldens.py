@@ -1,4 +1,4 @@
-"""All models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
+"""The models compute what `transformers` computed when tests/goldens/make.py was run; no torch is needed to see it."""
 
 import dataclasses
 from functools import partial
@@ -13,10 +13,18 @@ from models.decoding import extend, generate
 from pretrain.convert import FAMILIES
 from pretrain.losses import LOSSES
 
-OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "openai-gpt": "causal_lm", "gpt2": "causal_lm"}
+OBJECTIVES = {
+    "bert": "sentence_pair",
+    "roberta": "masked_lm",
+    "t5": "span_corruption",
+    "openai-gpt": "causal_lm",
+    "gpt2": "causal_lm",
+}
+OF_ROW = {"bert": "next", "roberta": "pooled"}  # what an encoder gives for a whole row
+BERT = [(name, scan) for name in OF_ROW for scan in (True, False)]
 T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
-CASES = [("bert", True), ("bert", False), *T5, *GPT]  # the golden, and whether ours is scanned
+CASES = [*BERT, *T5, *GPT]  # the golden, and whether ours is scanned
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -39,23 +47,24 @@ def test_logits_hidden_states_and_loss(case):
     """The loss too: of masked words at gathered positions plus the next sentence, or the mean over all target words."""
     found, loss, model, params = case
     kind = found.config["model_type"]
-    bert, decoder = kind == "bert", kind in ("openai-gpt", "gpt2")
+    masked, decoder = kind in OF_ROW, kind in ("openai-gpt", "gpt2")
 
     @jax.jit
     def compute(batch):
         arguments = loss.arguments(batch)
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
-        read = arguments[: 3 if bert else 2]
-        words = model.apply({"params": params}, *(read if bert else arguments))
+        read = arguments[: 3 if masked else 2]
+        words = model.apply({"params": params}, *(read if masked else arguments))
         hidden = model.apply({"params": params}, *read, method="states" if decoder else "encode")
         return words, hidden, sum(sums[name] / totals[name] for name in loss.terms)
 
     words, hidden, value = compute(found.inputs)
-    if bert:
-        (words, following), (hidden, _) = words, hidden
-        np.testing.assert_allclose(following, found.outputs["next"], atol=1e-5)
-    there = found.inputs[{"bert": "valid", "t5": "inputs_valid"}.get(kind, "weights")][..., None] > 0
-    np.testing.assert_allclose(words, found.outputs["words"], atol=2e-5)
+    if masked:
+        (words, of_row), (hidden, _) = words, hidden
+        np.testing.assert_allclose(of_row, found.outputs[OF_ROW[kind]], atol=1e-5)
+    there = found.inputs["valid" if masked else "weights" if decoder else "inputs_valid"][..., None] > 0
+    scored = there if kind == "roberta" else True  # its padding has a position of its own in their code
+    np.testing.assert_allclose(np.where(scored, words, 0), np.where(scored, found.outputs["words"], 0), atol=2e-5)
     np.testing.assert_allclose(np.where(there, hidden, 0), np.where(there, found.outputs["hidden"], 0), atol=1e-5)
     assert abs(value - found.outputs["loss"]) < 1e-5
 

@@ -8,11 +8,12 @@ import pytest
 from data import batches
 from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SentencePair, SpanCorruption
-from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, T5Config
+from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
 from pretrain.config import AdamW, Run, Train
 
 BERT = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 T5 = T5Config(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0)
+ROBERTA = RobertaConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 GPT = dict(vocab=128, length=32, width=32, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
@@ -32,6 +33,7 @@ RUNS = {
     "bert_unrolled": tiny(dataclasses.replace(BERT, scan=False, remat=True), MaskedLm(length=32, predictions=6)),
     "t5": tiny(T5, SpanCorruption(inputs=32)),
     "t5_gated": tiny(dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)),
+    "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }

@@ -10,12 +10,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models import BertConfig, Gpt2Config, Gpt3Config, GptConfig, T5Config, build
-from pretrain.convert import CONFIGS, FAMILIES, bert, family_of, gpt, gpt2, name_of, t5, table
+from models import BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config, build
+from pretrain.convert import CONFIGS, FAMILIES, bert, family_of, gpt, gpt2, name_of, roberta, t5, table
 from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 T5 = T5Config(vocab=19, width=6, depth=2, decoder_depth=3, heads=2, head_width=4, mlp=5, buckets=8, max_distance=20)
+ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, heads=3, mlp=5)
 GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
 GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
@@ -29,13 +30,16 @@ CASES = {
     "t5 unrolled": dataclasses.replace(T5, scan=False),
     "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
     "t5 v1.1 unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False),
+    "roberta": ROBERTA,
+    "roberta unrolled": dataclasses.replace(ROBERTA, scan=False),
 }
-VOCABULARY = types.SimpleNamespace(pad=0, eos=1)
+VOCABULARY = types.SimpleNamespace(pad=0, eos=1, cls=2, sep=3)
 
 
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
-    read = {BertConfig: (ids, ids > 0), T5Config: (ids, ids > 0, ids)}.get(type(config), (ids,))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig), (ids, ids > 0))
+    read = (encoders | {T5Config: (ids, ids > 0, ids)}).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
@@ -63,13 +67,13 @@ def test_a_round_trip_is_the_identity(config):
     assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "gpt2"])
+@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "roberta", "gpt2"])
 def test_scanned_and_unrolled_have_the_same_tensors(name):
     scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
     module, params = family_of(scanned), random_params(scanned)
     tensors = module.to_hf(scanned, params)
     other, _ = module.from_hf(unrolled, tensors, random_params(unrolled))
-    inner = other.get("bert", other)
+    inner = other.get(name_of(scanned), other)
     assert "layers" not in str(other.keys() | inner.get("encoder", inner.get("decoder")).keys())
     again = module.to_hf(unrolled, other)
     assert tensors.keys() == again.keys() and all(np.array_equal(tensors[name], again[name]) for name in tensors)
@@ -83,7 +87,9 @@ def test_a_configuration_comes_back(config):
 
 
 def test_families_are_explicit():
-    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, gpt, gpt2}
+    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, gpt, gpt2}
+    names = {BertConfig: "bert", T5Config: "t5", RobertaConfig: "roberta", GptConfig: "openai-gpt"}
+    assert {config: name_of(config()) for config in CONFIGS} == names | {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
     with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
         family_of(VOCABULARY)
 
@@ -171,6 +177,35 @@ def test_old_names_copies_and_buffers(tensors):
     old["bert.embeddings.position_ids"] = np.arange(7)[None]
     params, report = imported(old)
     assert same(params, random_params(BERT)) and report == table.Report((), ("bert.embeddings.position_ids",))
+
+
+def test_roberta_as_others_have_it():
+    """Without the pooler, as transformers saves it; without the head, bare; with the table twice and buffers, as it was released."""
+    params, initial = random_params(ROBERTA), random_params(ROBERTA, seed=1)
+    tensors = roberta.to_hf(ROBERTA, params)
+    headless = {name: tensor for name, tensor in tensors.items() if not name.startswith("lm_head.")}
+    for kept, missing in (
+        ({name: tensor for name, tensor in tensors.items() if "pooler" not in name}, ["roberta/pooler"]),
+        (headless, ["word"]),
+        ({name.removeprefix("roberta."): tensor for name, tensor in headless.items()}, ["word"]),
+    ):
+        found, report = roberta.from_hf(ROBERTA, kept, initial)
+        leaves, ours, fresh = table.flatten(found), table.flatten(params), table.flatten(initial)
+        for path in leaves:
+            assert leaves[path] is not None and same(leaves[path], (fresh if path.startswith(tuple(missing)) else ours)[path]), path
+        assert len(report.missing) == sum(path.startswith(tuple(missing)) for path in leaves) and not report.unused
+    old = tensors | {"lm_head.decoder.weight": tensors["roberta.embeddings.word_embeddings.weight"]}
+    old |= {"lm_head.decoder.bias": tensors["lm_head.bias"], "roberta.embeddings.position_ids": np.arange(8)[None]}
+    found, report = roberta.from_hf(ROBERTA, old, initial)
+    assert same(found, params) and report == table.Report((), ("roberta.embeddings.position_ids",))
+
+
+def test_robertas_positions_begin_behind_the_padding():
+    """The released settings: 514 rows of positions, of which a row of text reads 512."""
+    released = {"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+    assert roberta.our_config(released) == RobertaConfig()
+    with pytest.raises(ValueError, match="padding's id, which is 1 in this vocabulary; the model's begin at 1"):
+        roberta.hf_config(ROBERTA, types.SimpleNamespace(pad=1, cls=2, sep=3))
 
 
 def test_t5_copies_of_its_words():
@@ -353,6 +388,9 @@ def test_two_rules_for_one_parameter_are_named():
         ("bert", "vocab_size", 0),
         ("bert", "hidden_dropout_prob", 1.5),
         ("bert", "quantization_config", {"bits": 4}),
+        ("roberta", "hidden_act", "gelu_new"),
+        ("roberta", "model_type", "xlm-roberta"),
+        ("roberta", "max_position_embeddings", 1),
         ("t5", "feed_forward_proj", "gated-silu"),
         ("t5", "is_encoder_decoder", False),
         ("t5", "decoder_start_token_id", 3),
@@ -370,9 +408,9 @@ def test_two_rules_for_one_parameter_are_named():
     ],
 )
 def test_settings_that_are_not_supported_are_named(family, key, value):
-    config = {"bert": BERT, "t5": T5, "openai-gpt": GPT, "gpt2": GPT2}[family]
+    config = {"bert": BERT, "t5": T5, "roberta": ROBERTA, "openai-gpt": GPT, "gpt2": GPT2}[family]
     described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
-    spoken = {"vocab_size": "vocab", "hidden_dropout_prob": "dropout"}.get(key, key)
+    spoken = {"vocab_size": "vocab", "hidden_dropout_prob": "dropout", "max_position_embeddings": "length"}.get(key, key)
     with pytest.raises(ValueError, match=spoken):
         FAMILIES[family].our_config(described)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.tokenizers import read_vocabulary, train_vocabulary
-from models import BertConfig, Gpt2Config, T5Config, build
+from models import BertConfig, Gpt2Config, RobertaConfig, T5Config, build
 from pretrain import fill, predict
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
@@ -141,6 +141,18 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
         params["word"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
         trained = Trained(tmp_path, starting_run(config), 0, params, read_vocabulary(tmp_path / "vocab.txt"))
         (result,) = fill.Masks(trained, 1, 1)(["the cat [MASK]."], [None])
+        assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
+
+
+def test_bytes_carry_their_blanks(tmp_path):
+    """RoBERTa's <mask> takes the blank before it; a piece that begins with none joins the word before it."""
+    vocabulary = train_vocabulary(TEXT, 300, layout="roberta", algorithm="byte_bpe")
+    config = RobertaConfig(vocab=304, length=24, width=8, depth=1, heads=2, mlp=8)
+    params = shaken(config, 0)
+    for piece, word, filled in (("Ġfox", "fox", "the quick fox jumps."), ("er", "…er", "the quicker jumps.")):
+        params["word"]["bias"] = np.where(np.arange(304) == vocabulary.pieces.index(piece), 90, 0).astype(np.float32)
+        trained = Trained(tmp_path, starting_run(config), 0, params, vocabulary)
+        (result,) = predict.answerer(trained, top=1)(["the quick <mask> jumps."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
 
 

@@ -73,37 +73,23 @@ def vocabularies(tmp_path_factory):
         "wordpiece": ("bert", wordpiece),
         "byte_bpe": ("bert", read_vocabulary(folder / "vocab.json")),
         "json": ("bert", read_vocabulary(folder / "json")),
+        "roberta": ("roberta", train_vocabulary(text, 500, layout="roberta", algorithm="byte_bpe")),
         "gpt": ("gpt2", train_vocabulary(text, 700, layout="gpt")),
-        "gpt2": ("gpt2", byte_bpe(text, folder / "gpt2")),
+        "gpt2": ("gpt2", train_vocabulary(text, 500, layout="gpt2", algorithm="byte_bpe")),
         "word_bpe": ("openai-gpt", word_bpe(text, folder / "word_bpe")),
     }
-
-
-def byte_bpe(text, folder):
-    """GPT-2's form: bytes, merges, and one special piece at the end."""
-    trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train_from_iterator(text, vocab_size=500, show_progress=False)
-    trained.add_special_tokens(["<|endoftext|>"])
-    return written(trained, folder, {"<|endoftext|>": trained.get_vocab_size() - 1})
 
 
 def word_bpe(text, folder):
     """GPT's form, whose unknown piece comes first."""
     trained = tokenizers.CharBPETokenizer(lowercase=True, bert_normalizer=True, split_on_whitespace_only=False)
     trained.train_from_iterator(text, vocab_size=500, show_progress=False, special_tokens=["<unk>"])
-    return written(trained, folder, {})
-
-
-def written(trained, folder, more):
-    """The vocabulary of vocab.json, with pieces that training leaves out of it, and merges.txt."""
     folder.mkdir()
     trained.save_model(str(folder))
-    pieces = json.loads((folder / "vocab.json").read_text()) | more
-    (folder / "vocab.json").write_text(json.dumps(pieces))
     return read_vocabulary(folder)
 
 
-KINDS = ("unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json", "gpt", "gpt2", "word_bpe")
+KINDS = ("unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json", "roberta", "gpt", "gpt2", "word_bpe")
 GPTS = ("openai-gpt", "gpt2")
 
 
@@ -144,6 +130,10 @@ def test_specials_surround_a_text(exported):
     elif family == "t5":
         assert theirs.encode("the reader").ids == a + [vocabulary.eos]
         assert pair.ids == a + [vocabulary.eos] + b + [vocabulary.eos]
+    elif family == "roberta":
+        assert theirs.encode("the reader").ids == [vocabulary.cls] + a + [vocabulary.sep]
+        assert pair.ids == [vocabulary.cls] + a + [vocabulary.sep, vocabulary.sep] + b + [vocabulary.sep]
+        assert not any(pair.type_ids)
     else:
         assert theirs.encode("the reader").ids == [vocabulary.cls] + a + [vocabulary.sep]
         assert pair.ids == [vocabulary.cls] + a + [vocabulary.sep] + b + [vocabulary.sep]
@@ -182,8 +172,7 @@ def test_companion_files(exported):
     for role, key in tokenizer.ROLES.items():
         i = getattr(vocabulary, role)
         assert specials.get(key) == (None if i is None else vocabulary.pieces[i])
-    bpe = dict.fromkeys(("byte_bpe", "gpt2", "word_bpe"), ["merges.txt", "vocab.json"])
-    released = ({"wordpiece": ["vocab.txt"], "json": []} | bpe).get(name, ["spiece.model"])
+    released = [] if name == "json" else sorted(vocabulary.files())
     assert sorted(path.name for path in folder.iterdir()) == sorted(
         [*released, "config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
     )

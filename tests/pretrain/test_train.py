@@ -167,6 +167,7 @@ def test_a_signal_saves_and_leaves(root, configs, tmp_path, number):
         (["mesh.model=3"], "does not cover 8 devices"),
         (["model.vocab=32"], "model.vocab=32 is smaller than the token store's vocabulary of 40; set model.vocab=128"),
         (["model.length=16"], "rows of 32 are longer than the model's positions"),
+        (["model=RobertaConfig", "data.objective=MaskedLm"], "padding's id, which is 0 in the token store's vocabulary; set model.first_position=1"),
         (["data.store=/nowhere"], "/nowhere"),
         (["train.steps=5", "train.until=6"], "lies behind Train.steps=5"),
     ],

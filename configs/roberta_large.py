@@ -1,0 +1,20 @@
+"""RoBERTa-large (Liu et al. 2019, table 9): 355 M parameters, 8,192 rows of 512 a step, half a million steps on 160 GB of text.
+
+    python -m pretrain train roberta_large --workdir runs/roberta_large data.store=english mesh.fsdp=-1 mesh.data=1
+
+The store is that of roberta_base. Not run here: this repository's own machine has no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.masked_lm import MaskedLm
+from models.config import RobertaConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=RobertaConfig(width=1024, depth=24, heads=16, mlp=4096),
+        data=Data(objective=MaskedLm(length=512, predictions=77, rows="sentences"), batch_size=8192),
+        optimizer=AdamW(learning_rate=4e-4, warmup=30_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        train=Train(steps=500_000),
+    )

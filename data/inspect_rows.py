@@ -1,0 +1,91 @@
+"""Are the rows of a batch made of the store's text as their kind says? Measured again from the store's own offsets."""
+
+import numpy as np
+
+from data.checks import none, within
+from data.inspect_stream import told
+from data.rows import DocumentRows
+from data.sentence_rows import SentenceRows
+
+
+def originals(batch):
+    """The ids of a masked batch with the masks taken out again: [B, L]."""
+    text_BL = batch["tokens"].copy()
+    row, slot = np.nonzero(batch["weights"])
+    text_BL[row, batch["positions"][row, slot]] = batch["targets"][row, slot]
+    return text_BL
+
+
+def documents(stream, seen):
+    """Rows of masked_lm against the store."""
+    tokens, starts = stream.split.tokens, stream.split.document_starts
+    across = other_text = 0
+    separate = isinstance(stream.table, DocumentRows)
+    for each in seen:
+        first_B, _ = stream.table.spans(each.row_B)
+        if not separate:
+            _, first_B = stream.table.separators(first_B)
+        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
+            body = row[1 : valid.sum() - 1]
+            if separate:
+                other_text += not np.array_equal(body, tokens[first : first + len(body)])
+                across += ((starts > first) & (starts < first + len(body))).any()
+            else:
+                text_holds, separators_hold = told(body, first, tokens, starts, stream.vocabulary.sep)
+                other_text, across = other_text + (not text_holds), across + (not separators_hold)
+    more = sentences(stream, seen) if isinstance(stream.table, SentenceRows) else []
+    promise = "rows across documents" if separate else "rows with documents not separated"
+    return [none(promise, across), none("rows whose text is not the store's", other_text), *more]
+
+
+def sentences(stream, seen):
+    """Rows of full sentences: only one longer than a row may be cut, and no row has room for what follows it."""
+    width, split, starts = stream.table.width, stream.split, stream.split.sentence_starts
+    ends = {int(split.document_starts[source.documents[1]]) for source in split.sources}
+    cut = roomy = 0
+    for each in seen:
+        start_B, _ = stream.table.spans(each.row_B)
+        _, first_B = stream.table.separators(start_B)
+        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
+            body = row[1 : valid.sum() - 1]
+            end = first + int((body != stream.vocabulary.sep).sum())
+            for border in (first, end):
+                i = np.searchsorted(starts, border)
+                cut += starts[i] != border and starts[i] - starts[i - 1] <= width
+            i = np.searchsorted(starts, end, side="right")  # of the sentence behind the next, if one begins here
+            if end not in ends and starts[i - 1] == end:
+                following = int(starts[i] - end)
+                following //= -(-following // width)
+                separator = split.document_starts[np.searchsorted(split.document_starts, end)] == end
+                roomy += len(body) + separator + following <= width
+    return [none("rows that begin or end within a sentence", cut), none("rows with room for the next sentence", roomy)]
+
+
+def pairs(stream, seen):
+    """Rows of sentence_pair against the store."""
+    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
+    across = mislabelled = layout = other_text = other = rows = 0
+    for each in seen:
+        batch, text_BL = each.batch, originals(each.batch)
+        (a_start, a), (b_start, b), _ = stream.table.pairs(
+            each.row_B, each.key_B, stream.objective.short, stream.objective.random_next
+        )
+        home, away = np.searchsorted(starts, a_start, side="right"), np.searchsorted(starts, b_start, side="right")
+        across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
+        across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
+        follows = (home == away) & (b_start == a_start + a)
+        mislabelled += np.where(batch["next_sentence"] == 0, ~follows, home == away).sum()
+        other, rows = other + batch["next_sentence"].sum(), rows + len(home)
+        for i, row in enumerate(text_BL):
+            first, second = tokens[a_start[i] : a_start[i] + a[i]], tokens[b_start[i] : b_start[i] + b[i]]
+            expected = np.concatenate([[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]])
+            other_text += not np.array_equal(row[batch["valid"][i]], expected)
+            segments = batch["segments"][i]
+            layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
+    return [
+        none("segments across documents", across),
+        none("labels that are wrong", mislabelled),
+        within("second segments from elsewhere", other, rows, stream.objective.random_next),
+        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
+        none("rows whose text is not the store's", other_text),
+    ]
