@@ -2,13 +2,14 @@
 
 import importlib
 
-from models.config import BertConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
     BertConfig: ("models.bert", "BertForPretraining"),
     T5Config: ("models.t5", "T5"),
     RobertaConfig: ("models.roberta", "RobertaForMaskedLM"),
+    AlbertConfig: ("models.albert", "AlbertForPretraining"),
 }
 
 

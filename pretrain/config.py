@@ -15,9 +15,10 @@ from typing import Literal
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
-from models.config import BertConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -136,7 +137,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config | RobertaConfig
+    model: BertConfig | T5Config | RobertaConfig | AlbertConfig
     data: Data
     optimizer: AdamW | Adafactor = AdamW()
     train: Train = Train()
@@ -149,8 +150,8 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption),
-        *(BertConfig, T5Config, RobertaConfig),
+        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption, SentenceOrder),
+        *(BertConfig, T5Config, RobertaConfig, AlbertConfig),
     )
 }
 

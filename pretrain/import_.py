@@ -39,9 +39,9 @@ def starting_run(model):
     """The run that an imported model begins, for overrides to change: masked words in rows of 128, or T5's spans."""
     from data.config import Data
     from data.objectives import MaskedLm, SpanCorruption
-    from models.config import BertConfig, RobertaConfig
+    from models.config import AlbertConfig, BertConfig, RobertaConfig
 
-    if isinstance(model, (BertConfig, RobertaConfig)):
+    if isinstance(model, (BertConfig, RobertaConfig, AlbertConfig)):
         length = min(128, model.length)
         return Run(model=model, data=Data(objective=MaskedLm(length=length, predictions=max(1, length * 20 // 128))))
     return Run(model=model, data=Data(objective=SpanCorruption()))

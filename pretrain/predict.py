@@ -127,10 +127,10 @@ def answerer(trained, top=None, length=None, batch_size=32):
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}.
     """
-    from models.config import BertConfig, RobertaConfig
+    from models.config import AlbertConfig, BertConfig, RobertaConfig
     from pretrain import fill
 
-    if isinstance(trained.run.model, (BertConfig, RobertaConfig)):
+    if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig)):
         if length is not None:
             raise ValueError("--length is for T5, which writes; BERT fills each [MASK] with one piece")
         return fill.Masks(trained, 5 if top is None else top, batch_size)

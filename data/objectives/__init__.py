@@ -1,7 +1,8 @@
 """Objectives turn rows of token ids into batches; one file each, and this table names them."""
 
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
 
-OBJECTIVES = {objective.name: objective for objective in (MaskedLm, SentencePair, SpanCorruption)}
+OBJECTIVES = {objective.name: objective for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder)}

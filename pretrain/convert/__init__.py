@@ -4,11 +4,11 @@ Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init
 `hf_config(config, vocabulary)`. The tables import no JAX, torch or transformers.
 """
 
-from models.config import BertConfig, RobertaConfig, T5Config
-from pretrain.convert import bert, roberta, t5
+from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config
+from pretrain.convert import albert, bert, roberta, t5
 
-FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta}  # by model_type in config.json
-CONFIGS = {BertConfig: bert, T5Config: t5, RobertaConfig: roberta}
+FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta, "albert": albert}  # by model_type in config.json
+CONFIGS = {BertConfig: bert, T5Config: t5, RobertaConfig: roberta, AlbertConfig: albert}
 
 
 def family_of(config):

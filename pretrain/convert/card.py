@@ -6,13 +6,18 @@ import jax
 
 from pretrain.convert import name_of
 
-TASKS = {"bert": "fill-mask", "t5": "text2text-generation", "roberta": "fill-mask"}
-TITLES = {"bert": "BERT encoder", "t5": "T5 encoder-decoder", "roberta": "RoBERTa encoder"}
-IDLE = {"bert": "the pooler and the next-sentence head", "roberta": "the pooler"}  # what masked words alone do not train
+TASKS = {"bert": "fill-mask", "t5": "text2text-generation", "roberta": "fill-mask", "albert": "fill-mask"}
+TITLES = {"bert": "BERT encoder", "t5": "T5 encoder-decoder", "roberta": "RoBERTa encoder", "albert": "ALBERT encoder"}
+IDLE = {  # what masked words alone do not train
+    "bert": "the pooler and the next-sentence head",
+    "albert": "the pooler and the sentence-order head",
+    "roberta": "the pooler",
+}
 OBJECTIVES = {
     "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
+    "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
 }
 

@@ -2,7 +2,7 @@
 
 The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
 tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text:
-[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5.
+[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT and ALBERT, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5.
 """
 
 from tokenizers import AddedToken, Tokenizer, processors
@@ -22,10 +22,12 @@ ROLES = {  # the name of a role in a vocabulary -> its name in transformers
 NEEDED = {
     "bert": ("pad", "unk", "cls", "sep", "mask"),
     "roberta": ("pad", "cls", "sep", "mask"),  # bytes are never unknown
+    "albert": ("pad", "unk", "cls", "sep", "mask"),
     "t5": ("pad", "eos", "unk"),
 }
 INPUTS = {
     "bert": ["input_ids", "token_type_ids", "attention_mask"],
+    "albert": ["input_ids", "token_type_ids", "attention_mask"],
     "roberta": ["input_ids", "attention_mask"],
     "t5": ["input_ids", "attention_mask"],
 }
@@ -139,4 +141,4 @@ def _enclosed_twice(vocabulary):
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
-TEMPLATES = {"bert": _enclosed, "t5": _ended, "roberta": _enclosed_twice}
+TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "t5": _ended, "roberta": _enclosed_twice}

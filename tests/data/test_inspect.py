@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import MaskedLm, SentencePair, SpanCorruption
+from data.objectives import MaskedLm, SentenceOrder, SentencePair, SpanCorruption
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from data.sentence_rows import SentenceRows
@@ -21,6 +21,7 @@ OBJECTIVES = {
     "words": MaskedLm(length=22, predictions=4, whole_words=True),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
+    "orders": SentenceOrder(length=30, predictions=5),
 }
 
 
@@ -95,6 +96,17 @@ def always_next(batch, stream):
     batch["next_sentence"][:] = 0
 
 
+def turn_order(batch, stream):
+    batch["order"] = 1 - batch["order"]
+
+
+def always_in_order(batch, stream):
+    """Rows in the other order are replaced by one that is not."""
+    chosen = np.where(batch["order"] == 0, np.arange(len(batch["order"])), np.flatnonzero(batch["order"] == 0)[0])
+    for key in batch:
+        batch[key] = batch[key][chosen]
+
+
 def one_segment(batch, stream):
     batch["segments"][:] = 0
 
@@ -135,6 +147,10 @@ def pad(batch, stream):
         ("pairs", flip, "labels that are wrong"),
         ("pairs", always_next, "second segments from elsewhere"),
         ("pairs", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
+        ("orders", turn_order, "labels that are wrong"),
+        ("orders", always_in_order, "segments in the other order"),
+        ("orders", other_text, "rows whose text is not the store's"),
+        ("orders", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
         ("spans", shift_sentinels, "sentinels are the tokenizer's <extra_id_0> ..."),
         ("spans", swap_tokens, "rows that do not rebuild the store's text"),
         ("spans", leave_out, "losses on padding, tokens without loss"),
@@ -175,7 +191,10 @@ def test_words_masked_in_part_are_named(make, monkeypatch):
     assert "words masked in part" in broken(inspect(stream))
 
 
-@pytest.mark.parametrize("name, promise", [("pieces", "rows across documents"), ("pairs", "segments across documents")])
+@pytest.mark.parametrize(
+    "name, promise",
+    [("pieces", "rows across documents"), ("pairs", "segments across documents"), ("orders", "segments across documents")],
+)
 def test_rows_across_documents_are_named(make, name, promise):
     stream = make(name)
     starts = stream.split.document_starts
@@ -231,7 +250,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     assert main(["inspect", config(name), "--step", "3", "--rows", "1", "train.seed=7"]) == 0
     shown = capsys.readouterr().out
     assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
-    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"]}
+    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "orders": ["[SEP]", "label", "A stands"]}
     assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
     assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
