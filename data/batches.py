@@ -21,6 +21,13 @@ BATCHES = {
         "next_sentence": ("int32", "B"),  # 0: B follows A; 1: B comes from another document
         "next_weights": ("float32", "B"),
     },
+    "sentence_order": ROWS
+    | MASKED
+    | {
+        "segments": ("int32", "BL"),  # 0 for [CLS] A [SEP] and for padding, 1 for B [SEP]
+        "order": ("int32", "B"),  # 0: A stands before B in the document; 1: behind it
+        "order_weights": ("float32", "B"),
+    },
     "span_corruption": {
         "inputs": ("int32", "BL"),
         "inputs_valid": ("bool", "BL"),

@@ -10,11 +10,11 @@ import numpy as np
 
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
-from data.inspect_rows import documents, originals, pairs
+from data.inspect_rows import documents, orders, originals, pairs
 from data.inspect_stream import continuations, successions
-from data.pairs import PairRows
 from data.reading import masked_row, next_row, part_row, span_row
 
+ROWS = {"sentence_pair": pairs, "sentence_order": orders}  # what is promised of rows that are not `documents`
 
 
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
@@ -71,7 +71,7 @@ def common(stream, seen, step):
 
 
 def masks(stream, seen, token_id):
-    """masked_lm and sentence_pair."""
+    """masked_lm, sentence_pair and sentence_order."""
     objective, vocabulary = stream.objective, stream.vocabulary
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
     actions = np.zeros(3, np.int64)  # [MASK], another id, the same id
@@ -110,7 +110,7 @@ def masks(stream, seen, token_id):
         none("losses on padding, tokens in it", padding),
         none("positions out of order", disorder),
         *([none("words masked in part", torn)] if objective.whole_words else []),
-        *(pairs(stream, seen) if isinstance(stream.table, PairRows) else documents(stream, seen)),
+        *ROWS.get(objective.name, documents)(stream, seen),
     ]
 
 

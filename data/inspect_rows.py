@@ -89,3 +89,31 @@ def pairs(stream, seen):
         none("rows whose segments are not 0 ... 0 1 ... 1", layout),
         none("rows whose text is not the store's", other_text),
     ]
+
+
+def orders(stream, seen):
+    """Rows of sentence_order against the store, which is asked for the order of the two segments that a row shows."""
+    tokens, starts, sep = stream.split.tokens, stream.split.document_starts, stream.vocabulary.sep
+    across = mislabelled = layout = other_text = swapped = rows = 0
+    for each in seen:
+        batch, counts_B = each.batch, each.batch["order_weights"] > 0
+        (start_B, a_B), (_, b_B), *_ = stream.table.halves(each.row_B, each.key_B, stream.objective.short)
+        across += (np.searchsorted(starts, start_B, "right") != np.searchsorted(starts, start_B + a_B + b_B - 1, "right")).sum()
+        mislabelled += (counts_B != (b_B > 0)).sum()
+        swapped, rows = swapped + batch["order"][counts_B].sum(), rows + counts_B.sum()
+        for i, row in enumerate(originals(batch)):
+            body, segments = row[batch["valid"][i]][1:-1], batch["segments"][i]
+            cut = int(np.argmax(body == sep))
+            first, second = body[:cut], body[cut + 1 :]
+            text = tokens[start_B[i] : start_B[i] + a_B[i] + b_B[i]]
+            fitting = [np.array_equal(np.concatenate(parts), text) for parts in ((first, second), (second, first))]
+            other_text += not any(fitting)
+            mislabelled += any(fitting) and not fitting[batch["order"][i]]
+            layout += segments.sum() != len(second) + 1 or not segments[cut + 2 : len(body) + 2].all()
+    return [
+        none("segments across documents", across),
+        none("labels that are wrong", mislabelled),
+        within("segments in the other order", swapped, rows, 0.5),
+        none("rows whose segments are not 0 ... 0 1 ... 1", layout),
+        none("rows whose text is not the store's", other_text),
+    ]

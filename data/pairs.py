@@ -22,36 +22,28 @@ LOCKSTEP = 64  # below so many unfinished documents, one walk after the other is
 BLOCK = 1 << 16  # pieces of a long document that are looked at together
 
 
-class PairRows:
-    """The chunks of a split, at most `width` tokens each, and the pairs that are drawn from them."""
+class ChunkRows:
+    """The chunks of a split, at most `width` tokens each, and where each is cut in two."""
 
     def __init__(self, split, width):
         starts = np.asarray(split.document_starts)
         filled = np.diff(starts) > 0
         edges_S = np.concatenate([[0], np.cumsum(filled)])[source_edges(split)]  # source limits among those documents
         starts_D = np.append(starts[:-1][filled], starts[-1])
-        if len(starts_D) <= 2:
-            raise ValueError(
-                f"{len(starts_D) - 1} document is all there is, but sentence_pair takes second segments from others: "
-                "two documents at least (a file, a blank-line block or a record each: see prepare --help)"
-            )
-        alone_S = np.diff(edges_S) < 2  # a source of one document draws from the whole split
         self.edges_S, self.width = edges_S, width
-        self.pool_S = np.where(alone_S, edges_S[0], edges_S[:-1])
-        self.documents_S = np.where(alone_S, edges_S[-1] - edges_S[0], np.diff(edges_S))
         self.pieces_Q, self.long_sentences = pieces(np.asarray(split.sentence_starts), starts_D, width // 2)
         self.first_D = np.searchsorted(self.pieces_Q, starts_D)
         chunks_D, self.chunk_C = chunks(self.pieces_Q, self.first_D, width)
         self.first_chunk_D = np.concatenate([[0], np.cumsum(chunks_D)])
         self.offsets, self.count = self.first_chunk_D[edges_S], len(self.chunk_C)
 
-    def pairs(self, row_B, key_B, short, random_next):
-        """Draw (start_B, length_B) of the first and of the second segment, and `other_B`: True for one from elsewhere.
+    def halves(self, row_B, key_B, short):
+        """Draw (start_B, length_B) of two segments that follow each other, the length aimed at, and the document.
 
-        `short`: chance that a row aims at a random shorter length; `random_next`: chance of a second segment from
-        another document of the same source. Segments have at least a token each and `width` together at most.
+        `short`: chance that a row aims at a random shorter length. The first segment has a token at least, both have
+        `width` together at most; the second has none where the document is a single token.
         """
-        bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 6).T
+        bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 3).T
         document_B = np.searchsorted(self.first_chunk_D, row_B, side="right") - 1
         low_B = self.chunk_C[row_B]
         start_B = self.pieces_Q[low_B]
@@ -61,20 +53,44 @@ class PairRows:
         )  # Devlin et al.: a short row aims at 2 to `width` tokens
         high_B = np.searchsorted(self.pieces_Q, start_B + target_B, side="left")
         high_B = np.minimum(np.maximum(high_B, low_B + 2), stop_B)
-        alone_B = high_B - low_B < 2  # a document of one token
         cut_B = low_B + 1 + hashing.below(bits_NB[2], np.maximum(high_B - low_B - 1, 1))
-        a_B = self.pieces_Q[cut_B] - start_B
-        other_B = hashing.chance(bits_NB[3], random_next) | alone_B
-        from_B, to_B = self.elsewhere(document_B, bits_NB[4], bits_NB[5], np.maximum(target_B - a_B, 1))
-        second_B = np.where(other_B, from_B, self.pieces_Q[cut_B])
-        b_B = np.where(other_B, to_B, self.pieces_Q[high_B]) - second_B
-        front_a_B, a_B, front_b_B, b_B = truncate(a_B, b_B, self.width, key_B)
-        return (start_B + front_a_B, a_B), (second_B + front_b_B, b_B), other_B
+        second_B = self.pieces_Q[cut_B]
+        return (start_B, second_B - start_B), (second_B, self.pieces_Q[high_B] - second_B), target_B, document_B
 
     def stop(self, low_B, end_B, width):
         """The piece behind the chunk that begins at each piece `low_B` of a document that ends before `end_B`."""
         fits_B = np.searchsorted(self.pieces_Q, self.pieces_Q[low_B] + width, side="right") - 1
         return np.minimum(fits_B, end_B)
+
+
+class PairRows(ChunkRows):
+    """Chunks whose second segment may come from another document."""
+
+    def __init__(self, split, width):
+        super().__init__(split, width)
+        edges_S = self.edges_S
+        if len(self.first_D) <= 2:
+            raise ValueError(
+                f"{len(self.first_D) - 1} document is all there is, but sentence_pair takes second segments from others: "
+                "two documents at least (a file, a blank-line block or a record each: see prepare --help)"
+            )
+        alone_S = np.diff(edges_S) < 2  # a source of one document draws from the whole split
+        self.pool_S = np.where(alone_S, edges_S[0], edges_S[:-1])
+        self.documents_S = np.where(alone_S, edges_S[-1] - edges_S[0], np.diff(edges_S))
+
+    def pairs(self, row_B, key_B, short, random_next):
+        """Draw (start_B, length_B) of the first and of the second segment, and `other_B`: True for one from elsewhere.
+
+        `short`: chance that a row aims at a random shorter length; `random_next`: chance of a second segment from
+        another document of the same source. Segments have at least a token each and `width` together at most.
+        """
+        (start_B, a_B), (second_B, b_B), target_B, document_B = self.halves(row_B, key_B, short)
+        bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 6).T[3:]
+        other_B = hashing.chance(bits_NB[0], random_next) | (b_B == 0)
+        from_B, to_B = self.elsewhere(document_B, bits_NB[1], bits_NB[2], np.maximum(target_B - a_B, 1))
+        second_B, b_B = np.where(other_B, from_B, second_B), np.where(other_B, to_B - from_B, b_B)
+        front_a_B, a_B, front_b_B, b_B = truncate(a_B, b_B, self.width, key_B)
+        return (start_B + front_a_B, a_B), (second_B + front_b_B, b_B), other_B
 
     def elsewhere(self, document_B, which_B, where_B, length_B):
         """Tokens (from, to) from any piece of another document of the source on, `length_B` if it has them."""
@@ -86,6 +102,20 @@ class PairRows:
         piece_B = begin_B + hashing.below(where_B, end_B - begin_B)
         stop_B = np.searchsorted(self.pieces_Q, self.pieces_Q[piece_B] + length_B, side="left")
         return self.pieces_Q[piece_B], self.pieces_Q[np.minimum(stop_B, end_B)]
+
+
+def laid_out(read, vocabulary, length, first, second):
+    """{"tokens", "valid", "segments"} [B, L] of rows [CLS] A [SEP] B [SEP]; of each segment (first token [B], number of tokens [B])."""
+    (a_start_B, a_B), (b_start_B, b_B) = first, second
+    column_L, row = np.arange(length), np.arange(len(a_B))
+    behind_a_BL = column_L > a_B[:, None] + 1
+    index_BL = column_L + np.where(behind_a_BL, (b_start_B - a_B - 2)[:, None], a_start_B[:, None] - 1)
+    index_BL[:, 0] = a_start_B  # [CLS] stands here; the token before the segment is none of this row's
+    valid_BL = column_L < (a_B + b_B)[:, None] + 3
+    tokens_BL = np.where(valid_BL, read(index_BL), vocabulary.pad).astype(np.int32)
+    tokens_BL[:, 0] = vocabulary.cls
+    tokens_BL[row, a_B + 1] = tokens_BL[row, a_B + b_B + 2] = vocabulary.sep
+    return {"tokens": tokens_BL, "valid": valid_BL, "segments": (behind_a_BL & valid_BL).astype(np.int32)}
 
 
 def pieces(sentences, starts_D, most):

@@ -98,7 +98,7 @@ class Stream:
         real_B = row_B < self.rows
         row_B = np.where(real_B, row_B, 0)
         batch = self.build(row_B, hashing.key(0, EVALUATION, row_B))
-        for key in batch.keys() & {"weights", "next_weights"}:
+        for key in (key for key in batch if key.endswith("weights")):
             batch[key][~real_B] = 0
         return batch
 

@@ -1,8 +1,13 @@
 """A row of a batch as a person reads it: ids as text, masked words listed, segments and labels in words."""
 
+LABELS = {
+    "next_sentence": ("B follows A", "B comes from another document"),
+    "order": ("A stands before B in the document", "A stands behind B in the document"),
+}
+
 
 def masked_row(stream, seen, i):
-    """One row of masked_lm or sentence_pair for reading: what the model sees, what it must predict."""
+    """One row of masked words, of a pair or not, for reading: what the model sees, what it must predict."""
     batch, vocabulary = seen.batch, stream.vocabulary
     length, masked = int(batch["valid"][i].sum()), []
     for position, target, weight in zip(*(batch[key][i].tolist() for key in ("positions", "targets", "weights"))):
@@ -19,7 +24,8 @@ def masked_row(stream, seen, i):
     }
     if "segments" in batch:
         row["segments"] = batch["segments"][i, :length].tolist()
-        row["label"] = "B comes from another document" if batch["next_sentence"][i] else "B follows A"
+        key, labels = next((key, labels) for key, labels in LABELS.items() if key in batch)
+        row["label"] = labels[batch[key][i]]
     return row
 
 

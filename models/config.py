@@ -50,6 +50,31 @@ class RobertaConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class AlbertConfig:
+    """ALBERT-base; `embedding` is the paper's E, `width` its H. Large: 1024, 24, 16, mlp 4096; xlarge: 2048, 24, 32, 8192.
+
+    xxlarge: 4096, 12, 64, 16384. The authors' own xlarge has 16 heads, where the paper says H / 64.
+    """
+
+    vocab: int = 30000
+    length: int = 512
+    segments: int = 2
+    embedding: int = 128  # the width of a word's vector
+    width: int = 768  # of a layer
+    depth: int = 12  # how often the one layer is applied
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-12
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class T5Config:
     """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, untied, mlp 2048."""
 

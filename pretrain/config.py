@@ -17,9 +17,10 @@ from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
+from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
-from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -140,7 +141,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config | RobertaConfig | GptConfig | Gpt2Config | Gpt3Config
+    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config
     data: Data
     optimizer: AdamW | Adafactor = AdamW()
     train: Train = Train()
@@ -153,8 +154,9 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data, MaskedLm, SentencePair, SpanCorruption, CausalLm, PrefixLm),
-        *(BertConfig, T5Config, RobertaConfig, GptConfig, Gpt2Config, Gpt3Config),
+        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data),
+        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm),
+        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config),
     )
 }
 
@@ -162,6 +164,8 @@ KINDS = {
 # Whose batches a model takes.
 TRAINED_BY = {
     BertConfig: (MaskedLm, SentencePair),
+    RobertaConfig: (MaskedLm,),
+    AlbertConfig: (MaskedLm, SentenceOrder),
     T5Config: (SpanCorruption, PrefixLm),
     GptConfig: (CausalLm,),
     Gpt2Config: (CausalLm,),

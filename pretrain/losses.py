@@ -144,6 +144,13 @@ def sentence_pair(states, scorer, batch):
     return masked_lm(states, scorer, batch) | {"next_sentence": nats, "next_sentence_accuracy": hits}
 
 
+def sentence_order(states, scorer, batch):
+    """The masked words, and whether A stands before B (Lan et al. 2020, section 3.1)."""
+    _, order_BC = states
+    nats, hits = cross_entropy(order_BC, batch["order"], batch["order_weights"])
+    return masked_lm(states, scorer, batch) | {"sentence_order": nats, "sentence_order_accuracy": hits}
+
+
 LOSSES = {
     "masked_lm": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"]),
@@ -162,6 +169,18 @@ LOSSES = {
             "next_sentence_accuracy": "next_weights",
         },
         terms=("masked_lm", "next_sentence"),
+        tokens=("valid",),
+    ),
+    "sentence_order": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"], batch["positions"]),
+        score=sentence_order,
+        weights={
+            "masked_lm": "weights",
+            "masked_lm_accuracy": "weights",
+            "sentence_order": "order_weights",
+            "sentence_order_accuracy": "order_weights",
+        },
+        terms=("masked_lm", "sentence_order"),
         tokens=("valid",),
     ),
     "span_corruption": Loss(

@@ -128,10 +128,10 @@ def answerer(trained, top=None, length=None, batch_size=32):
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for GPT
     `written`, what it continues the text with.
     """
-    from models.config import BertConfig, RobertaConfig, T5Config
+    from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config
     from pretrain import fill
 
-    if isinstance(trained.run.model, (BertConfig, RobertaConfig)):
+    if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig)):
         if length is not None:
             raise ValueError("--length is for models that write; BERT fills each [MASK] with one piece")
         return fill.Masks(trained, 5 if top is None else top, batch_size)

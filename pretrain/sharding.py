@@ -38,6 +38,8 @@ PARAMETERS = (
     (r"\w+_bias/table", (None, "heads")),  # relative positions
     (r"(pooler|word/transform|next)/kernel", ("embed", None)),
     (r"(pooler|word/transform|next)/bias", (None,)),
+    (r"(widen|order)/kernel", ("embed", None)),
+    (r"(widen|order)/bias", (None,)),
     (r"word/bias", ("vocab",)),
     (r"head/kernel", ("embed", "vocab")),
 )

@@ -1,7 +1,8 @@
 """Choosing and hiding the words to predict: 15 % of them; 80 % as [MASK], 10 % as another word, 10 % as they are.
 
 Devlin et al. (2018), section 3.1. Whole-word masking as in the later version of their code: words are taken in random
-order while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself.
+order while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself. N-grams
+of words (Lan et al. 2020, section 4.1): a row's words fall into runs of 1 to N, and runs are taken as words are.
 
 B rows   L row length   P masked positions of a row   W words of the batch
 """
@@ -14,14 +15,17 @@ UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
 
 
 class Masker:
-    """Masks rows of ids, in place. What it needs of the vocabulary it looks up once."""
+    """Masks rows of ids, in place. What it needs of the vocabulary it looks up once.
 
-    def __init__(self, objective, vocabulary):
+    ngram: with whole words, the most words that are masked in a row.
+    """
+
+    def __init__(self, objective, vocabulary, ngram=1):
         self.rate, self.predictions = objective.rate, objective.predictions
         self.mask = vocabulary.mask
         self.special = np.asarray(vocabulary.special)
         self.ordinary = np.flatnonzero(~self.special).astype(np.int32)
-        self.whole_words = objective.whole_words
+        self.whole_words, self.ngram = objective.whole_words, ngram
         self.ends_word = self.special.copy()
         if vocabulary.unk is not None:
             self.ends_word[vocabulary.unk] = False
@@ -37,7 +41,7 @@ class Masker:
         number_B = self.number(candidate_BL.sum(axis=1))
         order_BL = hashing.shuffled(hashing.key(key_B, hashing.ORDER), tokens_BL.shape[1])
         if self.whole_words:
-            used_BP, positions_BP = self.listed(self.words(tokens_BL, candidate_BL, order_BL, number_B))
+            used_BP, positions_BP = self.listed(self.words(tokens_BL, candidate_BL, order_BL, number_B, key_B))
         else:
             order_BL[~candidate_BL] = UNUSED
             used_BP, positions_BP = self.first(order_BL, number_B)
@@ -67,8 +71,8 @@ class Masker:
         positions_BP.sort(axis=1)  # the used slots stay in front, so used_BP holds
         return used_BP, np.where(used_BP, positions_BP, 0).astype(np.int64)
 
-    def words(self, tokens_BL, candidate_BL, order_BL, number_B):
-        """bool [B, L]: the tokens of words taken in the order of their first tokens, as long as they fit `number_B`.
+    def words(self, tokens_BL, candidate_BL, order_BL, number_B, key_B):
+        """bool [B, L]: the tokens of words, or n-grams, taken in the order of their first tokens, as long as they fit `number_B`.
 
         A word begins at a piece that begins one, at the row's first token, and behind a special token, because no row
         shows both sides of these. An unknown piece is part of its word, and that word is left alone.
@@ -77,6 +81,8 @@ class Masker:
         begins_BL[:, 1:] |= np.take(self.ends_word, tokens_BL[:, :-1])
         begins_BL[:, 0] = True
         begin_W = np.flatnonzero(begins_BL)
+        if self.ngram > 1:
+            begin_W = begin_W[starts_of_ngrams(begin_W, candidate_BL, key_B, self.ngram)]
         length_W = np.diff(begin_W, append=begins_BL.size)
         length_BL = np.zeros(begins_BL.shape, np.int32)
         length_BL.ravel()[begin_W] = length_W * np.logical_and.reduceat(candidate_BL.ravel(), begin_W)
@@ -109,6 +115,27 @@ class Masker:
         random_BP = self.ordinary[hashing.below(bits_BP, len(self.ordinary))]
         as_mask_BP, as_random_BP = low_BP < np.uint64(0.8 * 2**32), low_BP < np.uint64(0.9 * 2**32)
         return np.where(as_mask_BP, self.mask, np.where(as_random_BP, random_BP, targets_BP))
+
+
+def starts_of_ngrams(begin_W, candidate_BL, key_B, most):
+    """bool [W]: the words that begin an n-gram, 1 <= n <= `most`, n having a chance in proportion to 1 / n.
+
+    begin_W: the place of each word's first token in the flattened rows. A word that may not be masked stands alone, and so an n-gram
+    that comes to it, or to its row's end, is shorter.
+    """
+    B, L = candidate_BL.shape
+    row_W = begin_W // L
+    place_W = np.arange(len(begin_W)) - np.searchsorted(begin_W, np.arange(B) * L)[row_W]  # of a word in its row
+    width = int(place_W.max()) + 1
+    chances = np.cumsum(1 / np.arange(1, most + 1))
+    bits_BK = hashing.halfwords(hashing.key(key_B, hashing.GRAMS), width)
+    n_BK = np.searchsorted(chances[:-1] / chances[-1] * 2.0**32, bits_BK, side="right") + 1
+    begin_BK = np.cumsum(n_BK, axis=1) - n_BK  # the place of each n-gram's first word, were there words without end
+    starts_BK = np.zeros((B, width), bool)
+    row, k = np.nonzero(begin_BK < width)
+    starts_BK[row, begin_BK[row, k]] = True
+    alone_W = ~np.logical_and.reduceat(candidate_BL.ravel(), begin_W)
+    return starts_BK[row_W, place_W] | alone_W | np.append(True, alone_W[:-1])
 
 
 def fitting(length_BW, number_B):

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from data.objectives.masking import Masker, check_masking
-from data.pairs import PairRows
+from data.pairs import PairRows, laid_out
 from data.rows import Reader
 
 
@@ -44,22 +44,10 @@ class SentencePair:
         table = PairRows(split, self.length - 3)
 
         def build(row_B, key_B):
-            (a_start_B, a_B), (b_start_B, b_B), other_B = table.pairs(row_B, key_B, self.short, self.random_next)
-            column_L, row = np.arange(self.length), np.arange(len(row_B))
-            behind_a_BL = column_L > a_B[:, None] + 1
-            index_BL = column_L + np.where(behind_a_BL, (b_start_B - a_B - 2)[:, None], a_start_B[:, None] - 1)
-            index_BL[:, 0] = a_start_B  # [CLS] stands here; the token before the segment is none of this row's
-            valid_BL = column_L < (a_B + b_B)[:, None] + 3
-            tokens_BL = np.where(valid_BL, read(index_BL), vocabulary.pad).astype(np.int32)
-            tokens_BL[:, 0] = vocabulary.cls
-            tokens_BL[row, a_B + 1] = tokens_BL[row, a_B + b_B + 2] = vocabulary.sep
-            return {
-                "valid": valid_BL,
-                "segments": (behind_a_BL & valid_BL).astype(np.int32),
-                "next_sentence": other_B.astype(np.int32),
-                "next_weights": np.ones(len(row_B), np.float32),
-                **masker(tokens_BL, valid_BL, key_B),
-                "tokens": tokens_BL,
-            }
+            first, second, other_B = table.pairs(row_B, key_B, self.short, self.random_next)
+            rows = laid_out(read, vocabulary, self.length, first, second)
+            masked = masker(rows["tokens"], rows["valid"], key_B)
+            ones_B = np.ones(len(row_B), np.float32)
+            return {**rows, **masked, "next_sentence": other_B.astype(np.int32), "next_weights": ones_B}
 
         return table, build

@@ -1,4 +1,4 @@
-"""Depth: the same layer many times, unrolled or as one compiled body that is scanned over its weights.
+"""Depth: the same layer many times, unrolled or as one compiled body that is scanned over its weights, with weights of their own or not.
 
 B batch   L length   D width
 """
@@ -15,9 +15,10 @@ def unchanged(x):
 
 
 class Stack(nn.Module):
-    """`depth` layers in a row; parameters in `layers` with a leading axis (scan), or in `layer_0`, `layer_1`, ...
+    """`depth` layers in a row; parameters in `layers` with a leading axis (scan), or in `layer_0`, `layer_1`, ..., or in `layer` (share).
 
     scan: compile one layer instead of `depth`; the result is the same, dropout masks aside.
+    share: all layers have the same parameters (Lan et al. 2020, section 3.1).
     remat: keep only each layer's input for the backward pass and compute the rest again (Chen et al. 2016).
     constrain: applied to the activations at the top of each layer, where a trainer may say how they lie on its devices.
     """
@@ -25,6 +26,7 @@ class Stack(nn.Module):
     layer: Part
     depth: int
     scan: bool = True
+    share: bool = False
     remat: bool = False
     constrain: Callable = unchanged
 
@@ -35,15 +37,17 @@ class Stack(nn.Module):
 
         if self.remat:
             body = nn.remat(body, prevent_cse=not self.scan)  # a scan keeps the two computations apart by itself
+        shared = self.layer(name="layer") if self.share else None
         if self.scan:
+            weights = {"variable_broadcast": "params"} if self.share else {"variable_axes": {"params": 0}}
             body = nn.scan(
                 body,
                 length=self.depth,
-                variable_axes={"params": 0},
-                split_rngs={"params": True, "dropout": True},
+                split_rngs={"params": not self.share, "dropout": True},
                 metadata_params={nn.PARTITION_NAME: "layers"},
+                **weights,
             )
-            return body(self.layer(name="layers"), x_BLD, None)[0]
+            return body(shared or self.layer(name="layers"), x_BLD, None)[0]
         for i in range(self.depth):
-            x_BLD, _ = body(self.layer(name=f"layer_{i}"), x_BLD, None)
+            x_BLD, _ = body(shared or self.layer(name=f"layer_{i}"), x_BLD, None)
         return x_BLD

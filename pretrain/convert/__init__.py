@@ -4,11 +4,15 @@ Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init
 `hf_config(config, vocabulary)`. The tables import no JAX, torch or transformers.
 """
 
-from models.config import BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
-from pretrain.convert import bert, gpt, gpt2, roberta, t5
+from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from pretrain.convert import albert, bert, gpt, gpt2, roberta, t5
 
-FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta, "openai-gpt": gpt, "gpt2": gpt2}  # by model_type in config.json
-CONFIGS = {BertConfig: bert, T5Config: t5, RobertaConfig: roberta, GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2}
+# By model_type in config.json, and by the class of our configuration.
+FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2}
+CONFIGS = {
+    **{BertConfig: bert, T5Config: t5, RobertaConfig: roberta, AlbertConfig: albert},
+    **{GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2},
+}
 
 
 def family_of(config):

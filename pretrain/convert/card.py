@@ -10,6 +10,7 @@ from pretrain.convert import name_of
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
+    "albert": "fill-mask",
     "t5": "text2text-generation",
     "openai-gpt": "text-generation",
     "gpt2": "text-generation",
@@ -17,15 +18,21 @@ TASKS = {
 TITLES = {
     "bert": "BERT encoder",
     "roberta": "RoBERTa encoder",
+    "albert": "ALBERT encoder",
     "t5": "T5 encoder-decoder",
     "openai-gpt": "GPT decoder",
     "gpt2": "GPT-2 decoder",
 }
-IDLE = {"bert": "the pooler and the next-sentence head", "roberta": "the pooler"}  # what masked words alone do not train
+IDLE = {  # what masked words alone do not train
+    "bert": "the pooler and the next-sentence head",
+    "albert": "the pooler and the sentence-order head",
+    "roberta": "the pooler",
+}
 OBJECTIVES = {
     "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
+    "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "causal_lm": "the next token, rows of {length} across documents",

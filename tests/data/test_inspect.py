@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import CausalLm, MaskedLm, PrefixLm, SentencePair, SpanCorruption
+from data.objectives import CausalLm, MaskedLm, PrefixLm, SentenceOrder, SentencePair, SpanCorruption
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from data.sentence_rows import SentenceRows
@@ -24,6 +24,7 @@ OBJECTIVES = {
     "parts": PrefixLm(length=22),
     "next": CausalLm(length=22),
     "next unseparated": CausalLm(length=22, end_of_text=False),
+    "orders": SentenceOrder(length=30, predictions=5),
 }
 T5 = ("spans", "parts", "next", "next unseparated")  # what reads T5's vocabulary, which has an end of text
 
@@ -99,6 +100,17 @@ def always_next(batch, stream):
     batch["next_sentence"][:] = 0
 
 
+def turn_order(batch, stream):
+    batch["order"] = 1 - batch["order"]
+
+
+def always_in_order(batch, stream):
+    """Rows in the other order are replaced by one that is not."""
+    chosen = np.where(batch["order"] == 0, np.arange(len(batch["order"])), np.flatnonzero(batch["order"] == 0)[0])
+    for key in batch:
+        batch[key] = batch[key][chosen]
+
+
 def one_segment(batch, stream):
     batch["segments"][:] = 0
 
@@ -151,6 +163,10 @@ def pad(batch, stream):
         ("pairs", flip, "labels that are wrong"),
         ("pairs", always_next, "second segments from elsewhere"),
         ("pairs", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
+        ("orders", turn_order, "labels that are wrong"),
+        ("orders", always_in_order, "segments in the other order"),
+        ("orders", other_text, "rows whose text is not the store's"),
+        ("orders", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
         ("spans", shift_sentinels, "sentinels are the tokenizer's <extra_id_0> ..."),
         ("spans", swap_tokens, "rows that do not rebuild the store's text"),
         ("spans", leave_out, "losses on padding, tokens without loss"),
@@ -201,7 +217,10 @@ def test_words_masked_in_part_are_named(make, monkeypatch):
     assert "words masked in part" in broken(inspect(stream))
 
 
-@pytest.mark.parametrize("name, promise", [("pieces", "rows across documents"), ("pairs", "segments across documents")])
+@pytest.mark.parametrize(
+    "name, promise",
+    [("pieces", "rows across documents"), ("pairs", "segments across documents"), ("orders", "segments across documents")],
+)
 def test_rows_across_documents_are_named(make, name, promise):
     stream = make(name)
     starts = stream.split.document_starts
@@ -259,7 +278,8 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     assert main(["inspect", config(name), "--step", "3", "--rows", "1", "train.seed=7"]) == 0
     shown = capsys.readouterr().out
     assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
-    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "parts": ["inputs", "targets"], "next": ["row"], "next unseparated": ["row"]}
+    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "orders": ["[SEP]", "label", "A stands"]}
+    marks |= {"parts": ["inputs", "targets"], "next": ["row"], "next unseparated": ["row"]}
     assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
     assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

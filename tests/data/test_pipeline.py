@@ -10,7 +10,7 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import MaskedLm, SentencePair, SpanCorruption
+from data.objectives import MaskedLm, SentenceOrder, SentencePair, SpanCorruption
 from data.pipeline import Stream
 from data.rows import Reader
 from data.store import write_store
@@ -22,6 +22,7 @@ OBJECTIVES = {
     "words": MaskedLm(length=22, predictions=4, whole_words=True, duplicates=3),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
+    "orders": SentenceOrder(length=30, predictions=5),
 }
 
 
@@ -189,13 +190,13 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
     assert seen == expected and stream.rows % 8 != 0
 
 
-@pytest.mark.parametrize("name", ["pairs", "spans"])
+@pytest.mark.parametrize("name", ["pairs", "spans", "orders"])
 def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name):
     stream = make(name, batch_size=7)
     filling = stream.evaluation_steps * 7 - stream.rows
     last = stream.evaluation_batch(stream.evaluation_steps - 1)
     assert 0 < filling < 7
-    for key in last.keys() & {"weights", "next_weights"}:
+    for key in last.keys() & {"weights", "next_weights", "order_weights"}:
         rows = last[key].reshape(7, -1).any(axis=1)
         assert rows.tolist() == [True] * (7 - filling) + [False] * filling
 

@@ -40,6 +40,7 @@ CASES = {
     "t5_gated_tied": ("t5", T5 | dict(feed_forward_proj="gated-gelu")),
     "t5_relu_untied": ("t5", T5 | dict(tie_word_embeddings=False)),
     "roberta": ("roberta", BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5)),
+    "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
 }
 
 
@@ -55,6 +56,7 @@ def model(kind, settings, seed=0):
         "openai-gpt": (transformers.OpenAIGPTConfig, transformers.OpenAIGPTLMHeadModel),
         "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
         "roberta": (transformers.RobertaConfig, transformers.RobertaForMaskedLM),
+        "albert": (transformers.AlbertConfig, transformers.AlbertForPreTraining),
     }[kind]
     made = architecture(configuration(**settings)).eval()
     if kind == "roberta":  # with the pooler that the released files have
@@ -150,6 +152,12 @@ def roberta_inputs(vocab, seed=0):
     return {key: batch[key] for key in ("tokens", "valid", "positions", "targets", "weights")}
 
 
+def albert_inputs(vocab, seed=0):
+    """A batch of the treaty's sentence_order."""
+    batch = bert_inputs(vocab, seed)
+    return {{"next_sentence": "order", "next_weights": "order_weights"}.get(key, key): value for key, value in batch.items()}
+
+
 def bert_outputs(made, batch):
     import torch
 
@@ -178,6 +186,19 @@ def roberta_outputs(made, batch):
         found, hidden = made(**read, labels=labels), made.roberta(**read)
     outputs = {"words": found.logits, "hidden": hidden.last_hidden_state, "pooled": hidden.pooler_output, "loss": found.loss}
     return {key: output.numpy() for key, output in outputs.items() if output is not None}
+
+
+def albert_outputs(made, batch):
+    import torch
+
+    there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
+    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    read = dict(input_ids=there["tokens"], attention_mask=there["valid"], token_type_ids=there["segments"])
+    with torch.no_grad():
+        found = made(**read, labels=labels, sentence_order_label=there["order"])
+        hidden = made.albert(**read).last_hidden_state
+    outputs = (found.prediction_logits, found.sop_logits, hidden, found.loss)
+    return dict(zip(("words", "order", "hidden", "loss"), (output.numpy() for output in outputs), strict=True))
 
 
 def t5_outputs(made, batch, length=12):
@@ -218,6 +239,7 @@ PARTS = {
     "bert": (bert_inputs, bert_outputs),
     "t5": (t5_inputs, t5_outputs),
     "roberta": (roberta_inputs, roberta_outputs),
+    "albert": (albert_inputs, albert_outputs),
     "openai-gpt": (gpt_inputs, gpt_outputs),
     "gpt2": (gpt_inputs, gpt_outputs),
 }

@@ -1,0 +1,67 @@
+"""Masked n-grams and sentence order: did A stand before B, or behind it? (Lan et al. 2020, sections 3.1 and 4.1).
+
+Unlike next-sentence prediction, it cannot be told by what the two segments are about: both come from one place.
+
+B rows   L row length   A, B the two segments
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from data import hashing
+from data.objectives.masking import Masker, check_masking
+from data.pairs import ChunkRows, laid_out
+from data.rows import Reader
+
+
+@dataclass(frozen=True)
+class SentenceOrder:
+    """Rows `[CLS] A [SEP] B [SEP]`, whose segments follow each other in a document, half of them in the other order."""
+
+    name: ClassVar[str] = "sentence_order"
+    whole_words: ClassVar[bool] = True  # n-grams are of complete words
+    length: int = 512  # L: tokens of a row, the three special tokens included
+    predictions: int = 77  # P: at most so many masked positions in a row
+    rate: float = 0.15  # share of a row's tokens that are predicted
+    ngram: int = 3  # up to so many words are masked in a row, n of them with a chance in proportion to 1 / n
+    duplicates: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn
+    short: float = 0.1  # share of rows that aim at a random shorter length
+
+    def dims(self):
+        return {"L": self.length, "P": self.predictions}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        if self.length < 8:
+            raise ValueError(f"sentence_order: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least")
+        if not 0 <= self.short <= 1:
+            raise ValueError(f"sentence_order: short={self.short}; a share of rows lies between 0 and 1")
+        if self.ngram < 1:
+            raise ValueError(f"sentence_order: ngram={self.ngram}; an n-gram has 1 word or more")
+        check_masking(self, vocabulary, self.length - 3)
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, as the keys say.
+
+        The order of a document that is a single token, whose B is empty, has a weight of 0.
+        """
+        read, masker = Reader(split.tokens, vocabulary.size), Masker(self, vocabulary, self.ngram)
+        table = ChunkRows(split, self.length - 3)
+
+        def build(row_B, key_B):
+            (a_start_B, a_B), (b_start_B, b_B), *_ = table.halves(row_B, key_B, self.short)
+            swap_B = swapped(key_B)
+            first = np.where(swap_B, b_start_B, a_start_B), np.where(swap_B, b_B, a_B)
+            second = np.where(swap_B, a_start_B, b_start_B), np.where(swap_B, a_B, b_B)
+            rows = laid_out(read, vocabulary, self.length, first, second)
+            masked = masker(rows["tokens"], rows["valid"], key_B)
+            return {**rows, **masked, "order": swap_B.astype(np.int32), "order_weights": (b_B > 0).astype(np.float32)}
+
+        return table, build
+
+
+def swapped(key_B):
+    """bool [B]: True for half of the rows, whose second segment stands first."""
+    return hashing.chance(hashing.words(hashing.key(key_B, hashing.SWAP), 1)[:, 0], 0.5)
