@@ -13,10 +13,10 @@ from models.decoding import generate
 from pretrain.convert import FAMILIES
 from pretrain.losses import LOSSES
 
-OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "roberta": "masked_lm"}
-OF_ROW = {"bert": "next", "roberta": "pooled"}  # what an encoder gives for a whole row
+OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "roberta": "masked_lm", "albert": "sentence_order"}
+OF_ROW = {"bert": "next", "roberta": "pooled", "albert": "order"}  # what an encoder gives for a whole row
 T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
-CASES = [("bert", True), ("bert", False), *T5, ("roberta", True), ("roberta", False)]  # the golden, and whether ours is scanned
+CASES = [("bert", True), ("bert", False), *T5, ("roberta", True), ("roberta", False), ("albert", True), ("albert", False)]  # the golden, and whether ours is scanned
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)

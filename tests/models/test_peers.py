@@ -15,15 +15,15 @@ from pretrain.losses import LOSSES
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")
 
-OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "roberta": "masked_lm"}
+OBJECTIVES = {"bert": "sentence_pair", "t5": "span_corruption", "roberta": "masked_lm", "albert": "sentence_order"}
 
 
 def settings(kind, seed):
     """A random small shape of a family, in the words of transformers."""
     rng = np.random.default_rng(seed)
     heads, width = int(rng.integers(1, 5)), int(rng.integers(1, 5)) * 4
-    if kind in ("bert", "roberta"):
-        return dict(
+    if kind in ("bert", "roberta", "albert"):
+        return ({"embedding_size": int(rng.integers(4, 12))} if kind == "albert" else {}) | dict(
             vocab_size=int(rng.integers(30, 90)),
             hidden_size=heads * width,
             num_hidden_layers=int(rng.integers(1, 4)),
@@ -76,7 +76,7 @@ def fresh(model, loss, batch):
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("bert", 0), ("bert", 1), ("t5", 0), ("t5", 1), ("t5", 2), ("roberta", 0), ("roberta", 1)])
+@pytest.mark.parametrize(("kind", "seed"), [("bert", 0), ("bert", 1), ("t5", 0), ("t5", 1), ("t5", 2), ("roberta", 0), ("roberta", 1), ("albert", 0), ("albert", 1)])
 def test_theirs_to_ours(goldens, kind, seed):
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
     ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)
@@ -88,7 +88,7 @@ def test_theirs_to_ours(goldens, kind, seed):
     assert abs(value - expected["loss"]) < 1e-5 * max(1.0, expected["loss"])
 
 
-@pytest.mark.parametrize("kind", ["bert", "t5", "t5_v1_1", "roberta"])
+@pytest.mark.parametrize("kind", ["bert", "t5", "t5_v1_1", "roberta", "albert"])
 @pytest.mark.parametrize("scan", [True, False])
 def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
     """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the same."""
@@ -106,6 +106,7 @@ def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
         "bert": transformers.BertForPreTraining,
         "t5": transformers.T5ForConditionalGeneration,
         "roberta": transformers.RobertaForMaskedLM,
+        "albert": transformers.AlbertForPreTraining,
     }
     theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
     pooler = {key for key in info["unexpected_keys"] if "roberta.pooler." in key}  # RobertaModel has it
