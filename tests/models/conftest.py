@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BertConfig, RobertaConfig, T5Config, build
+from models import AlbertConfig, BertConfig, RobertaConfig, T5Config, build
 from pretrain.convert import table
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 T5 = T5Config(vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20)
 ROBERTA = RobertaConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, heads=3, mlp=40)
 
 
 @functools.cache
@@ -54,7 +55,7 @@ def t5_config():
 @pytest.fixture(scope="session")
 def tiny_configs():
     """{name of a family: its tiny configuration}."""
-    return {"bert": BERT, "t5": T5, "roberta": ROBERTA}
+    return {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT}
 
 
 @pytest.fixture(scope="session")

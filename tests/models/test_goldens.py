@@ -16,11 +16,12 @@ from pretrain.losses import LOSSES
 OBJECTIVES = {
     "bert": "sentence_pair",
     "roberta": "masked_lm",
+    "albert": "sentence_order",
     "t5": "span_corruption",
     "openai-gpt": "causal_lm",
     "gpt2": "causal_lm",
 }
-OF_ROW = {"bert": "next", "roberta": "pooled"}  # what an encoder gives for a whole row
+OF_ROW = {"bert": "next", "roberta": "pooled", "albert": "order"}  # what an encoder gives for a whole row
 BERT = [(name, scan) for name in OF_ROW for scan in (True, False)]
 T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]

@@ -18,6 +18,7 @@ pytest.importorskip("transformers", reason="the extra `peers` is not installed: 
 OBJECTIVES = {
     "bert": "sentence_pair",
     "roberta": "masked_lm",
+    "albert": "sentence_order",
     "t5": "span_corruption",
     "openai-gpt": "causal_lm",
     "gpt2": "causal_lm",
@@ -28,8 +29,8 @@ def settings(kind, seed):
     """A random small shape of a family, in the words of transformers."""
     rng = np.random.default_rng(seed)
     heads, width = int(rng.integers(1, 5)), int(rng.integers(1, 5)) * 4
-    if kind in ("bert", "roberta"):
-        return dict(
+    if kind in ("bert", "roberta", "albert"):
+        return ({"embedding_size": int(rng.integers(4, 12))} if kind == "albert" else {}) | dict(
             vocab_size=int(rng.integers(30, 90)),
             hidden_size=heads * width,
             num_hidden_layers=int(rng.integers(1, 4)),
@@ -92,7 +93,7 @@ def fresh(model, loss, batch):
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
 
 
-SEEDS = [(kind, seed) for kind in ("bert", "roberta", "t5", "gpt2") for seed in (0, 1)]
+SEEDS = [(kind, seed) for kind in ("bert", "roberta", "albert", "t5", "gpt2") for seed in (0, 1)]
 
 
 @pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0)])
@@ -109,7 +110,7 @@ def test_theirs_to_ours(goldens, kind, seed):
 
 GPT = dict(vocab=50, length=32, width=24, heads=3, depth=4, mlp=96)
 OURS = {"openai-gpt": GptConfig(**GPT), "gpt2": Gpt2Config(**GPT | {"mlp": 40}), "gpt3": Gpt3Config(**GPT, window=32)}
-EITHER = [(kind, scan) for kind in ("bert", "roberta", "t5", "t5_v1_1") for scan in (True, False)]
+EITHER = [(kind, scan) for kind in ("bert", "roberta", "albert", "t5", "t5_v1_1") for scan in (True, False)]
 
 
 @pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True)])
@@ -129,6 +130,7 @@ def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
     kinds = {
         "bert": transformers.BertForPreTraining,
         "roberta": transformers.RobertaForMaskedLM,
+        "albert": transformers.AlbertForPreTraining,
         "t5": transformers.T5ForConditionalGeneration,
         "openai-gpt": transformers.OpenAIGPTLMHeadModel,
         "gpt2": transformers.GPT2LMHeadModel,
