@@ -264,7 +264,8 @@ def config(tmp_path, store, t5_store):
     def write(name):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
-        model = {"spans": "T5Config", "parts": "T5Config", "next": "Gpt2Config", "next unseparated": "GptConfig"}.get(name, "BertConfig")
+        others = {"spans": "T5", "parts": "T5", "next": "Gpt2", "next unseparated": "Gpt", "orders": "Albert"}
+        model = f"{others.get(name, 'Bert')}Config"
         folder = t5_store.path if name in T5 else store.path
         kind = type(objective).__name__
         path.write_text(CONFIG.format(kind=kind, model=model, store=str(folder), objective=objective))

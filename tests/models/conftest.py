@@ -23,7 +23,7 @@ ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, head
 def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig), (ids, ids > 0))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig), (ids, ids > 0))
     read = (encoders | {T5Config: (ids, ids > 0, ids)}).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(0)
