@@ -51,13 +51,14 @@ def row(config, topology, words, facts):
     else:
         cells += ["", "", "", ""]
     complaints = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
-    return f"| {' | '.join([*cells, '; '.join(facts['attention']['update']), str(complaints)])} |"
+    cells += ["; ".join(facts["attention"]["update"]), str(complaints), "quickly" if facts["quick"] else "fully"]
+    return f"| {' | '.join(cells)} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="the plans of one configuration; the other rows stay")
-    parser.add_argument("--quick", action="store_true", help="as `plan --quick`; the page says so")
+    parser.add_argument("--quick", action="store_true", help="as `plan --quick`; the row says so")
     args = parser.parse_args()
     text = PAGE.read_text()
     kept = re.search(rf"{re.escape(BEGIN)}(.*){re.escape(END)}", text, re.S)
@@ -78,19 +79,20 @@ def main():
         line = row(config, topology, words, json.loads(done.stdout))
         print(line, flush=True)
         rows[f"| {label(config, words)} | {topology} ("] = line
-        write(rows, args.quick)
+        write(rows)
 
 
-def write(rows, quick):
+def write(rows):
     """Put the rows between the marks of the page, in the order of PLANS."""
     text = PAGE.read_text()
     lines = [rows[start] for start in (f"| {label(config, words)} | {topology} (" for config, topology, words in PLANS) if start in rows]
     head = [
-        f"`python benchmarks/plans.py{' --quick' if quick else ''}`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU.",
+        f"`python benchmarks/plans.py`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU. What was compiled quickly "
+        "(`--quick`) has a worse schedule and worse bounds.",
         "",
         "| configuration | slice (chips) | data x fsdp x sequence x model | GiB a chip at the peak | FLOPs a step | ms a step, at least | "
-        "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least | attention | gathered against the rules |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "matmul / memory / sent behind matmuls / sent and waited for | MFU at most | days, at least | attention | gathered against the rules | compiled |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     inside = "\n".join([BEGIN, "", *head, *lines, "", END])
     PAGE.write_text(re.sub(rf"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: inside, text, flags=re.S))
