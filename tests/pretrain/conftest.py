@@ -7,12 +7,13 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import MaskedLm, SentencePair, SpanCorruption
-from models.config import BertConfig, RobertaConfig, T5Config
-from pretrain.config import AdamW, Run, Train
+from data.objectives import MaskedLm, SentenceOrder, SentencePair, SpanCorruption
+from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config
+from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 T5 = T5Config(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0)
+ALBERT = AlbertConfig(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 ROBERTA = RobertaConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
@@ -31,6 +32,7 @@ RUNS = {
     "bert_unrolled": tiny(dataclasses.replace(BERT, scan=False, remat=True), MaskedLm(length=32, predictions=6)),
     "t5": tiny(T5, SpanCorruption(inputs=32)),
     "t5_gated": tiny(dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)),
+    "albert": dataclasses.replace(tiny(ALBERT, SentenceOrder(length=32, predictions=6)), optimizer=Lamb(learning_rate=1e-2, warmup=2)),
     "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
 }
 
@@ -53,12 +55,12 @@ def random_batch():
                 value = np.arange(shape[1])[None] < rng.integers(shape[1] // 2, shape[1] + 1, (shape[0], 1))
             elif key == "weights":
                 value = rng.random(shape) < rng.random((shape[0], 1))
-            elif key == "next_weights":
+            elif key in ("next_weights", "order_weights"):
                 value = np.arange(shape[0]) % 5 > 0
             elif key == "positions":
                 value = np.sort(rng.integers(0, run.model.length // 2, shape), axis=1)
             else:
-                value = rng.integers(0, {"segments": 2, "next_sentence": 2}.get(key, 128), shape)
+                value = rng.integers(0, {"segments": 2, "next_sentence": 2, "order": 2}.get(key, 128), shape)
             batch[key] = value.astype(dtype)
         batches.check(batch, run.data.objective, run.data.batch_size)
         return batch
