@@ -53,7 +53,7 @@ class RobertaConfig:
 class AlbertConfig:
     """ALBERT-base; `embedding` is the paper's E, `width` its H. Large: 1024, 24, 16, mlp 4096; xlarge: 2048, 24, 32, 8192.
 
-    xxlarge: 4096, 12, 64, 16384. The authors' own xlarge has 16 heads, where the paper says H / 64.
+    xxlarge: 4096, 12, 64, 16384.
     """
 
     vocab: int = 30000

@@ -71,6 +71,27 @@ class Adafactor:
 
 
 @dataclasses.dataclass(frozen=True)
+class Lamb:
+    """LAMB (You et al. 2020, algorithm 2); the defaults are ALBERT's (Lan et al. 2020, section 4.1, and their code).
+
+    AdamW's update of each weight matrix of each layer, scaled to the length of the matrix itself: so that batches of thousands of
+    rows can take large steps. Biases and norms are neither decayed nor scaled. The rate, and `clip`, are as AdamW's.
+    """
+
+    learning_rate: float = 0.00176
+    warmup: int = 3_125
+    final: float = 0.0
+    weight_decay: float = 0.01
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-6
+    clip: float = 1.0
+
+    def __post_init__(self):
+        at_least(self, 0, "learning_rate", "warmup", "final", "weight_decay", "beta1", "beta2", "epsilon", "clip")
+
+
+@dataclasses.dataclass(frozen=True)
 class Train:
     """How long, and how one step is computed."""
 
@@ -143,7 +164,7 @@ class Run:
 
     model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config
     data: Data
-    optimizer: AdamW | Adafactor = AdamW()
+    optimizer: AdamW | Adafactor | Lamb = AdamW()
     train: Train = Train()
     mesh: Mesh = Mesh()
     evaluate: Evaluate = Evaluate()
@@ -154,7 +175,7 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Train, Mesh, Evaluate, Checkpoint, Data),
+        *(Run, AdamW, Adafactor, Lamb, Train, Mesh, Evaluate, Checkpoint, Data),
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config),
     )

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.config import AdamW
+from pretrain.config import AdamW, Lamb
 from pretrain.sharding import path_of
 
 
@@ -16,6 +16,7 @@ def schedule(config, steps):
     1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2).
     """
     steps = getattr(config, "fallen", 0) or steps
+    decay = getattr(config, "decay", "linear")  # LAMB's is
     peak, warmup = config.learning_rate, min(config.warmup, steps - 1)
 
     def inverse_sqrt(n):
@@ -23,18 +24,20 @@ def schedule(config, steps):
 
     def falling(n):
         n = jnp.asarray(n, jnp.float32)
-        final = config.final if isinstance(config, AdamW) else 0.0
+        final = config.final if isinstance(config, (AdamW, Lamb)) else 0.0
         climb = (n + 1) / max(warmup, 1)
         left = jnp.maximum(steps - n, 0) / (steps - warmup)
-        left = left if config.decay == "linear" else (1 - jnp.cos(jnp.pi * left)) / 2
+        left = left if decay == "linear" else (1 - jnp.cos(jnp.pi * left)) / 2
         return peak * jnp.where(n < warmup, climb, final + (1 - final) * left)
 
-    return inverse_sqrt if config.decay == "inverse_sqrt" else falling
+    return inverse_sqrt if decay == "inverse_sqrt" else falling
 
 
 def make_optimizer(config, steps):
-    """The optax transformation of an `AdamW` or `Adafactor` configuration for a run of `steps`."""
+    """The optax transformation of an `AdamW`, `Adafactor` or `Lamb` configuration for a run of `steps`."""
     rate = schedule(config, steps)
+    if isinstance(config, Lamb):
+        return lamb(config, rate)
     if isinstance(config, AdamW):
         clip = optax.clip_by_global_norm(config.clip) if config.clip else optax.identity()
         if not config.relative:
@@ -52,10 +55,36 @@ def make_optimizer(config, steps):
     return optax.adafactor(rate, clipping_threshold=config.clip)
 
 
+def lamb(config, rate):
+    """AdamW whose update of each weight is as long as the weight, times the rate (You et al. 2020, algorithm 2)."""
+    return optax.chain(
+        optax.clip_by_global_norm(config.clip) if config.clip else optax.identity(),
+        optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
+        optax.add_decayed_weights(config.weight_decay, decayed),
+        optax.stateless(as_long_as_weights),
+        optax.scale_by_learning_rate(rate),
+    )
+
+
+def as_long_as_weights(updates, params):
+    """Each update scaled to the length of its parameter, where weight decay applies; each layer of a scanned stack by itself."""
+
+    def scaled(keys, update, weight):
+        path = path_of(keys)
+        if not decays(path):
+            return update
+        dims = tuple(range("/layers/" in f"/{path}", update.ndim))
+        own, theirs = (jnp.sqrt(jnp.square(x).sum(dims, keepdims=True)) for x in (update, weight))
+        return update * jnp.where((own > 0) & (theirs > 0), theirs / jnp.where(own > 0, own, 1.0), 1.0)
+
+    return jax.tree_util.tree_map_with_path(scaled, updates, params)
+
+
 def decayed(params):
     """True for the parameters that weight decay applies to: neither biases, nor norms, nor relative positions."""
+    return jax.tree_util.tree_map_with_path(lambda keys, _: decays(path_of(keys)), params)
 
-    def keep(keys, _):
-        return path_of(keys).rpartition("/")[2] not in ("bias", "scale", "table")
 
-    return jax.tree_util.tree_map_with_path(keep, params)
+def decays(path):
+    """Whether weight decay applies to the parameter at `path`."""
+    return path.rpartition("/")[2] not in ("bias", "scale", "table")

@@ -52,6 +52,8 @@ T5 = dict(
 GPT = dict(n_embd=8, n_layer=2, n_head=2, n_positions=24)
 ROBERTA = BERT | dict(vocab_size=280, max_position_embeddings=26, type_vocab_size=1, layer_norm_eps=1e-5)
 
+ALBERT = BERT | dict(embedding_size=6, vocab_size=56)
+
 
 def models():
     """{folder: (model, seed)}. transformers 5 ties every T5 that it makes; one with two tables comes from a checkpoint."""
@@ -67,6 +69,7 @@ def models():
         "hf_t5": (transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)), 1),
         "hf_t5_v1_1": (untied, 2),
         "hf_roberta": (roberta, 3),
+        "hf_albert": (transformers.AlbertForPreTraining(transformers.AlbertConfig(**ALBERT, attn_implementation="eager")), 4),
         "hf_gpt": (transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**GPT, vocab_size=64)), 3),
         "hf_gpt2": (
             transformers.GPT2LMHeadModel(
@@ -99,13 +102,13 @@ def compute(name, model):
     ids, valid = rows(model.config.vocab_size)
     inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(valid.astype(np.int64))}
     with torch.no_grad():
-        if name == "hf_bert":
+        if name in ("hf_bert", "hf_albert"):
             segments = (np.arange(9) >= 4).astype(np.int64)[None].repeat(3, 0) * valid
             out = model(**inputs, token_type_ids=torch.tensor(segments))
             return {
                 "segments": segments,
                 "words": out.prediction_logits.numpy(),
-                "next": out.seq_relationship_logits.numpy(),
+                "next": (out.seq_relationship_logits if name == "hf_bert" else out.sop_logits).numpy(),
             }
         if name == "hf_roberta":
             return {"words": model(input_ids=torch.tensor(np.where(valid, ids, 1)), attention_mask=inputs["attention_mask"]).logits.numpy()}
@@ -138,9 +141,12 @@ def tokenizer(name):
         pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "Ġth", "Ġthe", "ou", "<|endoftext|>"]
         merges = [("t", "h"), ("Ġ", "th"), ("Ġth", "e"), ("o", "u")]
         return transformers.GPT2Tokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
-    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -3.0)]
+    specials = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"] if name == "hf_albert" else ["<pad>", "</s>", "<unk>"]
+    pieces = [(piece, 0.0) for piece in specials] + [("▁", -3.0)]
     pieces += [(f"▁{word}", -2.0 - i / 8) for i, word in enumerate(WORDS)]
     pieces += [(letter, -6.0 - i / 8) for i, letter in enumerate(LETTERS)]
+    if name == "hf_albert":
+        return transformers.AlbertTokenizer(vocab=pieces)
     pieces += [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
     return transformers.T5Tokenizer(vocab=pieces)
 

@@ -9,13 +9,13 @@ from data import batches
 from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SentenceOrder, SentencePair, SpanCorruption
 from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
-from pretrain.config import AdamW, Run, Train
+from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 T5 = T5Config(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0)
+ALBERT = AlbertConfig(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 ROBERTA = RobertaConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
-ALBERT = AlbertConfig(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 GPT = dict(vocab=128, length=32, width=32, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
@@ -34,8 +34,8 @@ RUNS = {
     "bert_unrolled": tiny(dataclasses.replace(BERT, scan=False, remat=True), MaskedLm(length=32, predictions=6)),
     "t5": tiny(T5, SpanCorruption(inputs=32)),
     "t5_gated": tiny(dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)),
+    "albert": dataclasses.replace(tiny(ALBERT, SentenceOrder(length=32, predictions=6)), optimizer=Lamb(learning_rate=1e-2, warmup=2)),
     "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
-    "albert": tiny(ALBERT, SentenceOrder(length=32, predictions=6)),
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }

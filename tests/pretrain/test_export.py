@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from data.tokenizers import train_vocabulary
-from models import BertConfig, Gpt2Config, GptConfig, RobertaConfig, T5Config, build
+from models import AlbertConfig, BertConfig, Gpt2Config, GptConfig, RobertaConfig, T5Config, build
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
 from pretrain.convert import huggingface, name_of
@@ -25,6 +25,7 @@ from pretrain.import_ import initialiser, starting_run
 
 BERT = BertConfig(vocab=256, length=40, width=16, depth=3, heads=2, mlp=24)
 T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
+ALBERT = AlbertConfig(vocab=256, length=40, embedding=8, width=16, depth=3, heads=2, mlp=24)
 ROBERTA = RobertaConfig(vocab=320, length=40, width=16, depth=3, heads=2, mlp=24)
 # scanned or not, and for T5 every kind of MLP and of output table: v1.0 is plain and tied, v1.1 gated and not
 CONFIGS = {
@@ -37,9 +38,11 @@ CONFIGS = {
     "t5_gated_tied": dataclasses.replace(T5, gated=True),
     "t5_untied": dataclasses.replace(T5, tied=False),
     "roberta": ROBERTA,
+    "albert": ALBERT,
     "gpt": GptConfig(vocab=256, length=40, width=16, depth=2, heads=2, mlp=64),
     "gpt2_unrolled": Gpt2Config(vocab=256, length=40, width=16, depth=2, heads=2, mlp=24, scan=False),
 }
+PAIR = {"bert": ("next_sentence_label", "seq_relationship_logits"), "albert": ("sentence_order_label", "sop_logits")}
 LEFT = "roberta.pooler."  # RobertaForMaskedLM has none
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",
@@ -55,6 +58,7 @@ def vocabularies():
     return {
         "bert": train_vocabulary(TEXT, 72),
         "t5": train_vocabulary(TEXT, 170, layout="t5"),
+        "albert": train_vocabulary(TEXT, 74),
         "roberta": train_vocabulary(TEXT, 290, layout="roberta", algorithm="byte_bpe"),
         "openai-gpt": gpt,
         "gpt2": gpt,
@@ -255,18 +259,19 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
         nats = -jnp.take_along_axis(jax.nn.log_softmax(words), targets[..., None], -1)[..., 0]
         np.testing.assert_allclose(np.asarray(nats)[valid].mean(), theirs.loss, atol=1e-5)
         return
-    model = load(transformers.BertForPreTraining, folder)
+    kind = transformers.BertForPreTraining if isinstance(config, BertConfig) else transformers.AlbertForPreTraining
+    model, label, of_row = load(kind, folder), *PAIR[name_of(config)]
     segments, masked, follows = (np.arange(12) > 5) * valid, (np.arange(12) % 3 == 1) & valid, np.array([0, 1, 0])
     with torch.no_grad():
         theirs = model(
             **tensors(
                 input_ids=ids, attention_mask=valid, token_type_ids=segments, labels=np.where(masked, targets, -100)
             ),
-            **tensors(next_sentence_label=follows),
+            **tensors(**{label: follows}),
         )
     words, following = build(config).apply({"params": params}, ids, valid, segments.astype(np.int32))
     np.testing.assert_allclose(np.where(valid[..., None], words - theirs.prediction_logits.numpy(), 0), 0, atol=1e-4)
-    np.testing.assert_allclose(following, theirs.seq_relationship_logits, atol=1e-4)
+    np.testing.assert_allclose(following, theirs[of_row], atol=1e-4)
     nats = -jnp.take_along_axis(jax.nn.log_softmax(words), targets[..., None], -1)[..., 0]
     loss = np.asarray(nats)[masked].mean() - np.asarray(jax.nn.log_softmax(following))[np.arange(3), follows].mean()
     np.testing.assert_allclose(loss, theirs.loss, atol=1e-5)
@@ -291,6 +296,7 @@ def test_what_transformers_saves_again_is_imported_again(exported, transformers,
         "bert": transformers.BertForPreTraining,
         "t5": transformers.T5ForConditionalGeneration,
         "roberta": transformers.RobertaForMaskedLM,
+        "albert": transformers.AlbertForPreTraining,
     }
     load(kinds.get(name_of(config), transformers.AutoModelForCausalLM), folder, LEFT).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
@@ -312,7 +318,7 @@ def test_in_parts(vocabularies, transformers, tmp_path, monkeypatch):
     load(transformers.BertForPreTraining, tmp_path / "x")
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "albert"])
 def test_fill_mask(vocabularies, transformers, tmp_path, name):
     vocabulary = vocabularies[name]
     write_model(tmp_path / "x", CONFIGS[name], shaken(CONFIGS[name]), vocabulary)

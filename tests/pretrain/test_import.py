@@ -21,7 +21,7 @@ from pretrain.convert.huggingface import open_model, write_model
 from pretrain.import_ import initialiser, starting_run
 
 GOLDENS = pathlib.Path(__file__).parent.parent / "goldens"
-NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1", "hf_roberta")
+NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1", "hf_roberta", "hf_albert")
 
 
 def outputs(name):
@@ -72,7 +72,7 @@ def test_logits_of_transformers(name):
     _, run, params, missing, unused = read(GOLDENS / name)
     assert (missing, unused) == ((), ())
     golden, model = outputs(name), build(run.model)
-    if name == "hf_bert":
+    if name in ("hf_bert", "hf_albert"):
         words, following = model.apply({"params": params}, golden["ids"], golden["valid"], golden["segments"])
         np.testing.assert_allclose(following, golden["next"], atol=1e-5)
         np.testing.assert_allclose(np.where(golden["valid"][..., None], words - golden["words"], 0), 0, atol=1e-5)

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain.config import Adafactor, AdamW
+from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.optim import decayed, make_optimizer, schedule
 
 
@@ -85,3 +85,54 @@ def test_adamw_is_its_formula(clip, relative):
         w, b = w - rate * (sizes[0] * step[:2] + 0.01 * w), b - rate * sizes[1] * step[2:]
     np.testing.assert_allclose(params["kernel"], w, rtol=1e-5)
     np.testing.assert_allclose(params["bias"], b, rtol=1e-5)
+
+
+def test_lamb_is_its_formula():
+    """Two updates by numpy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias as Adam leaves it."""
+    config = Lamb(learning_rate=0.1, warmup=0, weight_decay=0.5, clip=0.0)
+    optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
+    names = {"layers/kernel": (3, 4, 2), "layer/kernel": (3, 4), "layer/bias": (4,), "zero/kernel": (2, 2)}
+    weights = {name: rng.standard_normal(shape) * (name != "zero/kernel") for name, shape in names.items()}
+
+    def tree(leaves):
+        parts = {name.split("/")[0]: {} for name in leaves}
+        for name, leaf in leaves.items():
+            parts[name.split("/")[0]][name.split("/")[1]] = jnp.asarray(leaf, jnp.float32)
+        return parts
+
+    params = tree(weights)
+    state, m, v = optimizer.init(params), dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for n in range(2):
+        grads = {name: rng.standard_normal(shape) for name, shape in names.items()}
+        updates, state = optimizer.update(tree(grads), state, params)
+        params = {part: {name: params[part][name] + updates[part][name] for name in params[part]} for part in params}
+        for name, g in grads.items():
+            m[name], v[name] = 0.9 * m[name] + 0.1 * g, 0.999 * v[name] + 0.001 * g * g
+            r = (m[name] / (1 - 0.9 ** (n + 1))) / (np.sqrt(v[name] / (1 - 0.999 ** (n + 1))) + 1e-6)
+            w, rate = weights[name], 0.1 * (10 - n) / 10
+            if name.endswith("kernel"):
+                r = r + 0.5 * w
+                for layer in range(3) if name.startswith("layers") else (slice(None),):
+                    length = np.linalg.norm(w[layer])
+                    r[layer] = r[layer] * (length / np.linalg.norm(r[layer]) if length else 1.0)
+            weights[name] = w - rate * r
+    for name, expected in weights.items():
+        part, leaf = name.split("/")
+        np.testing.assert_allclose(params[part][leaf], expected, rtol=1e-4, err_msg=name)
+
+
+def test_lambs_steps_are_as_long_as_the_rate_says():
+    """And no longer however large the gradient: what lets it take batches of thousands."""
+    optimizer = make_optimizer(Lamb(learning_rate=0.01, warmup=0), 100)
+    params = {"a": {"kernel": jnp.full((4, 4), 3.0)}, "b": {"kernel": jnp.full((2, 2), 1e-3)}}
+    for size in (1e-4, 1e4):
+        grads = {name: {"kernel": jnp.full_like(params[name]["kernel"], size)} for name in params}
+        updates, _ = optimizer.update(grads, optimizer.init(params), params)
+        for name in params:
+            step, weight = (np.linalg.norm(tree[name]["kernel"]) for tree in (updates, params))
+            np.testing.assert_allclose(step, 0.01 * weight, rtol=1e-5)
+
+
+def test_lambs_rate_is_linear():
+    rate = schedule(Lamb(learning_rate=2.0, warmup=4), 10)
+    np.testing.assert_allclose([rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6)

@@ -1,0 +1,20 @@
+"""ALBERT-large (Lan et al. 2020, table 1 and section 4.1): 17.7 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+
+    python -m pretrain train albert_large --workdir runs/albert_large data.store=english_30k
+
+The store is that of albert_base. Layers are computed again in the backward pass. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.sentence_order import SentenceOrder
+from models.config import AlbertConfig
+from pretrain.config import Lamb, Run, Train
+
+
+def config():
+    return Run(
+        model=AlbertConfig(width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        data=Data(objective=SentenceOrder(length=512, predictions=77, ngram=3), batch_size=4096),
+        optimizer=Lamb(learning_rate=0.00176, warmup=3_125),
+        train=Train(steps=125_000),
+    )

@@ -1,0 +1,22 @@
+"""ALBERT-xxlarge (Lan et al. 2020, table 1 and section 4.1): 222.6 M parameters, 4,096 rows of 512 a step, 125,000 steps.
+
+    python -m pretrain train albert_xxlarge --workdir runs/albert_xxlarge data.store=english_30k
+
+The store is that of albert_base. Without dropout (section 4.8); the paper's best had 1.5 million steps.
+Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.sentence_order import SentenceOrder
+from models.config import AlbertConfig
+from pretrain.config import Lamb, Mesh, Run, Train
+
+
+def config():
+    return Run(
+        model=AlbertConfig(width=4096, heads=64, mlp=16384, dropout=0.0, attention_dropout=0.0, remat=True),
+        data=Data(objective=SentenceOrder(length=512, predictions=77, ngram=3), batch_size=4096),
+        optimizer=Lamb(learning_rate=0.00176, warmup=3_125),
+        train=Train(steps=125_000),
+        mesh=Mesh(data=1, fsdp=-1),
+    )
