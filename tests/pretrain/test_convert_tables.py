@@ -40,7 +40,7 @@ VOCABULARY = types.SimpleNamespace(pad=0, eos=1, cls=2, sep=3)
 
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig), (ids, ids > 0))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig), (ids, ids > 0))
     read = (encoders | {T5Config: (ids, ids > 0, ids)}).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
