@@ -128,7 +128,7 @@ def _unseen(workdir, said):
 
 def _exchange(name, mine, wait):
     """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
-    client, end, said, silent = cluster.client(), time.monotonic() + wait, [], []
+    client, end, said, silent = cluster.client(), time.monotonic() + wait, [], {}
     late = f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
     try:
         cluster.within(WAIT, client.key_value_set, f"cloze/preflight/{name}/{jax.process_index()}", json.dumps(mine))
@@ -139,9 +139,11 @@ def _exchange(name, mine, wait):
         try:
             said.append(json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left)))
         except jax.errors.JaxRuntimeError:
-            silent.append(f"{index} ({cluster.host_of(index) or 'host unknown'})")
+            silent[index] = f"{index} ({cluster.host_of(index) or 'host unknown'})"
+    if jax.process_index() in silent:  # which has spoken: it is the coordinator that does not answer any more
+        raise ConfigError(f"process 0, the coordinator, {late}")
     if silent:
-        raise ConfigError(f"process {', '.join(silent)} {late}")
+        raise ConfigError(f"process {', '.join(silent.values())} {late}")
     return said
 
 

@@ -133,7 +133,17 @@ def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, con
     assert not (tmp_path / "run" / "config.json").exists() and not list((tmp_path / "run").glob(".preflight*"))
 
 
-HANG = "import os, signal; from pretrain import preflight; preflight._write_note = lambda workdir: os.kill(os.getpid(), signal.SIGSTOP)\n"
+HANG = """
+import os, pathlib, signal, time
+from pretrain import preflight
+
+def stop(workdir):  # once the other has come as far: before that it waits for JAX, which has patience of its own
+    while not any(pathlib.Path(workdir).glob("*")):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+preflight._write_note = stop
+"""
 SOON = "from pretrain import preflight; preflight.WAIT = 1\n"
 
 
@@ -142,11 +152,12 @@ def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     processes = start(root, [words, words], by_flags, [HANG if i == hung else SOON for i in range(2)])
     try:
-        said = processes[1 - hung].communicate(timeout=60)[0]
+        said = processes[1 - hung].communicate(timeout=150)[0]  # most of it to start, on a busy machine
         assert processes[hung].poll() is None
     finally:
-        processes[hung].kill()
-        processes[hung].communicate()
+        for process in processes:
+            process.kill()
+            process.communicate()
     who = f"process 1 ({socket.gethostname()}) of 2" if hung else "process 0, the coordinator, of 2"
     assert processes[1 - hung].returncode == 2 and f"{who} has not come as far as the others within 1 s" in said, said
     assert "leaves without them" in said and "Check failure" not in said
