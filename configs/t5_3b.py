@@ -3,7 +3,8 @@
     python -m pretrain prepare tfds:c4/en --vocabulary spiece.model --output c4
     python -m pretrain train t5_3b --workdir runs/t5_3b data.store=c4
 
-spiece.model is the released vocabulary. Each layer is split over four chips, parameters over all, layers are computed again in the backward pass.
+spiece.model is the released vocabulary. Each layer is split over four chips, parameters over all, layers are computed again in
+the backward pass.
 The paper mixes supervised tasks into this last run of its series; this is the span corruption alone. Not run here: no accelerator.
 """
 

@@ -31,7 +31,8 @@ class AdamW:
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019); the defaults are BERT's (Devlin et al. 2018, A.2).
 
     The rate climbs linearly to `learning_rate` over `warmup` steps, then falls to `final` times that at step `fallen`, or
-    at the run's last: linearly, or by half a cosine (Loshchilov and Hutter 2017). Biases and norms are not decayed. Gradients are clipped to the global norm `clip`; 0 leaves them.
+    at the run's last: linearly, or by half a cosine (Loshchilov and Hutter 2017). Biases and norms are not decayed. Gradients are
+    clipped to the global norm `clip`; 0 leaves them.
     With `relative` each parameter's update is multiplied by its root mean square (at least 1e-3), as Adafactor's is: what T5
     needs, whose parameters begin between 0.008 and 1 in size. The rate is then a relative one, such as 0.01.
     """
