@@ -1,8 +1,9 @@
 """What each process of a run builds, reads and holds, with 1, 2 and 4 real processes; and what a step of BERT-base waits for its input.
 
-    python benchmarks/hosts.py --store runs/books [--tokens 100000000] [--steps 20] [--input-steps 12]
+    python benchmarks/hosts.py memory --store runs/books [--tokens 100000000] [--steps 10]
+    python benchmarks/hosts.py input --store runs/books [--steps 10]
 
-Two stores: a prepared one, and a synthetic one (benchmarks/input.py makes it) of `--tokens` tokens, for what grows with the store. A
+`memory`. Two stores: a prepared one, and a synthetic one (benchmarks/input.py makes it) of `--tokens` tokens, for what grows with the store. A
 small BERT is trained on each for `--steps` steps of 64 rows of 128, as `pretrain.local` starts its processes on one machine, with a data
 axis of 4. When its last step is done, each process tells (two numbers are the least and the most of any):
 
@@ -12,8 +13,9 @@ axis of 4. When its last step is done, each process tells (two numbers are the l
 - map: what the kernel holds of the store's files for this process (Rss in /proc/self/smaps). It maps up to 16 pages around each fault;
 - anonymous: RssAnon in /proc/self/status, all that is the process's own: Python, TensorFlow, JAX, the model, and the tables of rows.
 
-Then BERT-base, as configured but for 8 rows a step, is trained for `--input-steps` steps, and its metrics tell the wait for input. A dated
-section is appended to benchmarks/results/hosts.md.
+`input`. BERT-base, as configured but for 8 rows a step, is trained for `--steps` steps and two more, and its metrics tell the wait for input.
+
+A dated section is appended to benchmarks/results/hosts.md.
 """
 
 import argparse
@@ -114,7 +116,9 @@ def spread(values, form):
 
 
 def table(stores, steps, folder):
-    """Rows of the table: for each number of processes what each of them did."""
+    """The lines of the table: for each number of processes what each of them did."""
+    columns = ["objective", "store, MiB", "processes", "rows a step", "tokens a step", "pages, MiB", "map, MiB", "anonymous, MiB"]
+    yield from (f"| {' | '.join(columns)} |", "|---" * len(columns) + "|")
     for objective, words in OBJECTIVES.items():
         for store in stores:
             size = sum(file.stat().st_size for file in (store.path / "train").glob("*.bin"))
@@ -135,7 +139,7 @@ def input_wait(store, steps, folder):
 
     workdir = folder / "base"
     words = ["train", "bert_base", f"data.store={store.path}", "data.batch_size=8", "evaluate.every=0", "train.steps=1000000"]
-    words += [f"train.until={steps}", "checkpoint.every=1000000", "--workdir", str(workdir)]
+    words += [f"train.until={steps + 2}", "checkpoint.every=1000000", "--workdir", str(workdir)]
     subprocess.run([sys.executable, "-m", "pretrain", *words], cwd=ROOT, check=True)
     rows = metrics.read(workdir / "metrics.jsonl")[2:]  # the first compiles, the second waits for it
     seconds, waited = (np.array([row[name] for row in rows]) for name in ("seconds", "input_seconds"))
@@ -149,10 +153,10 @@ def main():
     if sys.argv[1:2] == ["--worker"]:
         return worker(sys.argv[2], sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("memory", "input"))
     parser.add_argument("--store", required=True)
     parser.add_argument("--tokens", type=int, default=100_000_000)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--input-steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=10)
     args = parser.parse_args()
     from benchmarks.input import processor_name, synthetic
     from data.store import Store
@@ -160,12 +164,12 @@ def main():
     store, load = Store.open(pathlib.Path(args.store).resolve()), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        stores = [store, synthetic(folder, args.tokens)["bert"]]
-        columns = ["objective", "store, MiB", "processes", "rows a step", "tokens a step", "pages, MiB", "map, MiB", "anonymous, MiB"]
-        lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *table(stores, args.steps, folder)]
-        lines += ["", input_wait(store, args.input_steps, folder)]
+        if args.part == "memory":
+            lines = list(table([store, synthetic(folder, args.tokens)["bert"]], args.steps, folder))
+        else:
+            lines = [input_wait(store, args.steps, folder)]
     title = f"## {datetime.date.today()}, {processor_name()}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start, Python {platform.python_version()}"
-    note = f"`python benchmarks/hosts.py --store {pathlib.Path(args.store).name} --tokens {args.tokens} --steps {args.steps} --input-steps {args.input_steps}`"
+    note = f"`python benchmarks/hosts.py {args.part} --store {pathlib.Path(args.store).name} --tokens {args.tokens} --steps {args.steps}`"
     path = ROOT / "benchmarks" / "results" / "hosts.md"
     with path.open("a") as file:
         file.write("\n".join([title, "", note, "", *lines, "", ""]))

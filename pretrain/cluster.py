@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from pretrain.clusters import recognise
+from pretrain.launchers import recognise
 
 WAIT = 300  # seconds for all processes to come together: hosts of a cluster start minutes apart when images are pulled
 LEAVE = 3  # seconds that a process which has failed gives the others to fail as well

@@ -9,7 +9,7 @@ import pytest
 
 from pretrain import cluster
 from pretrain.__main__ import main
-from pretrain.clusters import KINDS, Cluster, recognise
+from pretrain.launchers import LAUNCHERS, Cluster, recognise
 
 THREE = {"JAX_COORDINATOR_ADDRESS": "node1:1234", "JAX_NUM_PROCESSES": "4", "JAX_PROCESS_ID": "2"}
 STEP = {
@@ -214,4 +214,4 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
 
 def test_the_page_tells_of_every_row(root):
     page = (root / "docs" / "pods.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) >= KINDS.keys() | {"none"}
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) >= LAUNCHERS.keys() | {"none"}

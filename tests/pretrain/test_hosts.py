@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pretrain import cluster, clusters, local, metrics, preflight
+from pretrain import cluster, launchers, local, metrics, preflight
 from pretrain.checkpoint import restore_params
 from pretrain.__main__ import main
 from pretrain.typed import ConfigError
@@ -113,7 +113,7 @@ def start(root, words, joined=by_jax, code=None):
         flags, environment = joined(i, len(words), port)
         command = local.command(i, len(words), 1, port, [*one, *flags])
         if joined is not by_jax:
-            command["env"] = {name: value for name, value in command["env"].items() if name not in clusters.JAX} | environment
+            command["env"] = {name: value for name, value in command["env"].items() if name not in launchers.JAX} | environment
         if code:
             program = code[i] + "import sys; from pretrain.__main__ import main; sys.exit(main(sys.argv[1:]))"
             command["args"] = [sys.executable, "-c", program, *command["args"][3:]]

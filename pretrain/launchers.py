@@ -19,7 +19,7 @@ TPU_PORT = 8482  # of the coordinator on TPU hosts, as in JAX
 class Cluster:
     """This process among those of its run. Raises ValueError for a place that does not exist.
 
-    name: a key of KINDS, "flags" or "none". processes: None where only JAX will find out. coordinator: host:port of process 0.
+    name: a key of LAUNCHERS, "flags" or "none". processes: None where only JAX will find out. coordinator: host:port of process 0.
     devices: numbers of the GPUs that are this process's among those it sees; None for all. note: what a person should know.
     """
 
@@ -42,7 +42,7 @@ class Cluster:
     @property
     def title(self):
         """Who tells."""
-        return KINDS[self.name].title if self.name in KINDS else ", ".join(FLAGS)
+        return LAUNCHERS[self.name].title if self.name in LAUNCHERS else ", ".join(FLAGS)
 
     def __str__(self):
         if self.name == "none":
@@ -59,7 +59,7 @@ class Cluster:
 def recognise(environ: Mapping[str, str], flags=(None, None, None)) -> Cluster:
     """What flags (coordinator, processes, process) or else the environment say of the others; `none` where they say nothing.
 
-    CLOZE_CLUSTER takes one row of KINDS, or `none`, instead of the first that is recognised. Raises ValueError where a part is missing
+    CLOZE_CLUSTER takes one row of LAUNCHERS, or `none`, instead of the first that is recognised. Raises ValueError where a part is missing
     or makes no sense.
     """
     if any(flag is not None for flag in flags):
@@ -68,15 +68,15 @@ def recognise(environ: Mapping[str, str], flags=(None, None, None)) -> Cluster:
         coordinator, processes, process = flags
         return Cluster("flags", processes, process, coordinator)
     asked = environ.get("CLOZE_CLUSTER")
-    if asked and asked not in ("none", *KINDS):
-        raise ValueError(f"CLOZE_CLUSTER={asked}: one of none, {', '.join(KINDS)}, or unset to take the first that is recognised")
+    if asked and asked not in ("none", *LAUNCHERS):
+        raise ValueError(f"CLOZE_CLUSTER={asked}: one of none, {', '.join(LAUNCHERS)}, or unset to take the first that is recognised")
     otherwise = "jax" if environ.get(JAX[0]) else "none"  # an address alone tells too little, but not nothing
-    name = asked or next((name for name, kind in KINDS.items() if kind.recognised(environ)), otherwise)
+    name = asked or next((name for name, launcher in LAUNCHERS.items() if launcher.recognised(environ)), otherwise)
     if name == "none":
         return Cluster("none", note="" if asked else _without_srun(environ, "SLURM_NTASKS", "SLURM_JOB_NUM_NODES"))
-    if missing := [variable for variable in KINDS[name].needs if not environ.get(variable)]:
-        raise ValueError(f"{KINDS[name].title}: needs {', '.join(KINDS[name].needs)}; missing: {', '.join(missing)}")
-    return KINDS[name].read(environ)
+    if missing := [variable for variable in LAUNCHERS[name].needs if not environ.get(variable)]:
+        raise ValueError(f"{LAUNCHERS[name].title}: needs {', '.join(LAUNCHERS[name].needs)}; missing: {', '.join(missing)}")
+    return LAUNCHERS[name].read(environ)
 
 
 def _jax(environ):
@@ -114,7 +114,7 @@ def _gke(environ):
     needed = ("MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS") if slices > 1 else ()
     missing = [name for name in needed if not environ.get(name)] + ["TPU_WORKER_HOSTNAMES"] * (hosts == [""])
     if missing:
-        raise ValueError(f"{KINDS['gke'].title} speak of {slices} slices; missing: {', '.join(missing)}")
+        raise ValueError(f"{LAUNCHERS['gke'].title} speak of {slices} slices; missing: {', '.join(missing)}")
     before = _number(environ, "MEGASCALE_SLICE_ID") * len(hosts) if slices > 1 else 0
     where = _coordinator(environ, (environ.get("MEGASCALE_COORDINATOR_ADDRESS") or hosts[0]).split(":")[0], TPU_PORT)
     return Cluster("gke", len(hosts) * slices, before + _number(environ, "TPU_WORKER_ID"), where)
@@ -125,7 +125,7 @@ def _several_tpu_hosts(environ):
 
 
 @dataclasses.dataclass(frozen=True)
-class Kind:
+class Launcher:
     """A row of the table: who tells, when this row is taken, the variables that it then needs, and how they are read."""
 
     title: str
@@ -135,18 +135,18 @@ class Kind:
 
 
 # The first row that is recognised counts. Open MPI stands before Slurm, in whose jobs `mpirun` starts its own processes.
-KINDS = {
-    "jax": Kind("JAX's variables", lambda environ: any(environ.get(name) for name in JAX[1:]), JAX, _jax),
-    "ompi": Kind(
+LAUNCHERS = {
+    "jax": Launcher("JAX's variables", lambda environ: any(environ.get(name) for name in JAX[1:]), JAX, _jax),
+    "ompi": Launcher(
         "Open MPI",
         lambda environ: bool(environ.get("OMPI_COMM_WORLD_SIZE")),
         ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
         _ompi,
     ),
-    "slurm": Kind("Slurm", lambda environ: all(environ.get(name) for name in SLURM), SLURM, _slurm),
-    "gke": Kind("GKE's TPU variables", _several_tpu_hosts, ("TPU_WORKER_ID",), _gke),
+    "slurm": Launcher("Slurm", lambda environ: all(environ.get(name) for name in SLURM), SLURM, _slurm),
+    "gke": Launcher("GKE's TPU variables", _several_tpu_hosts, ("TPU_WORKER_ID",), _gke),
     # Only by CLOZE_CLUSTER=tpu, which `pod run` sets: asking for the metadata server takes seconds where there is none.
-    "tpu": Kind("Cloud TPU's metadata server", lambda environ: False, (), lambda environ: Cluster("tpu", None)),
+    "tpu": Launcher("Cloud TPU's metadata server", lambda environ: False, (), lambda environ: Cluster("tpu", None)),
 }
 
 
