@@ -63,23 +63,26 @@ def join(cluster, seconds):
         }
     try:
         within(seconds, jax.distributed.initialize, **rest)
+        _joined = True
+        within(seconds, client().key_value_set, f"cloze/host/{_state().process_id}", socket.gethostname())
     except TimeoutError as error:
         raise ValueError(
             f"{cluster}: not all processes came together within {seconds} s. Do all of them run, and do they agree on the coordinator and "
             "on how many they are?"
         ) from error
-    _joined = True
-    client().key_value_set(f"cloze/host/{jax.process_index()}", socket.gethostname())
 
 
 def client():
     """The coordinator's key-value store, which needs neither collectives nor equal numbers of devices; None alone."""
-    if "jax" not in sys.modules:
-        return None
-    # It has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils reach it the same way.
+    return _state().client if "jax" in sys.modules else None
+
+
+def _state():
+    # The store has no public name (jax 0.10 to 0.12); Orbax and JAX's own multihost_utils reach it the same way. jax.process_index() would
+    # open the devices, which waits for all processes.
     from jax._src.distributed import global_state
 
-    return global_state.client
+    return global_state
 
 
 def host_of(process):
@@ -112,7 +115,7 @@ def _wait_for_the_others():
 
     try:
         within(LEAVE + 1, client().wait_at_barrier, "cloze/leave", LEAVE * 1000)
-        if jax.process_index() == 0:
+        if _state().process_id == 0:
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
         print(f"the other processes have not ended within {LEAVE} s; this one leaves without them", file=sys.stderr)
