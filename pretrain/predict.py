@@ -6,11 +6,11 @@ tokenizer that `export` writes, so the answers are those of the exported model.
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
 
-import contextlib
 import json
-import os
 import pathlib
 import sys
+
+from pretrain.lines import read_lines, read_objects, sink
 
 CHUNK = 4096  # lines of an input file that are held at once
 
@@ -39,7 +39,7 @@ def run(args):
     trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
     answer = answerer(trained, top=args.top, length=args.length, batch_size=args.batch_size)
     done = 0
-    with _sink(args.output) as write:
+    with sink(args.output) as write:
         for chunk in _chunks(records, CHUNK):
             results = answer([record["text"] for _, record in chunk], [place for place, _ in chunk])
             for (_, record), result in zip(chunk, results, strict=True):
@@ -56,28 +56,13 @@ def run(args):
 
 def read_records(path):
     """Yield (place, record) of each line that is not blank: {"text": line}, or the JSON object of a .jsonl file."""
-    path = pathlib.Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
-    with open(path, encoding="utf-8", newline="\n") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                line = line.rstrip("\r\n")
-                if line.strip():
-                    place = f"{path}:{number}"
-                    yield place, _record(line, place) if path.suffix == ".jsonl" else {"text": line}
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path}: not UTF-8 ({error})") from error
-
-
-def _record(line, place):
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{place}: not JSON ({error})") from error
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        raise ValueError(f"{place}: expected an object with the field text, a string")
-    return record
+    if pathlib.Path(path).suffix != ".jsonl":
+        yield from ((place, {"text": line}) for place, line in read_lines(path))
+        return
+    for place, record in read_objects(path):
+        if not isinstance(record.get("text"), str):
+            raise ValueError(f"{place}: expected an object with the field text, a string")
+        yield place, record
 
 
 def _chunks(items, size):
@@ -89,22 +74,6 @@ def _chunks(items, size):
             chunk = []
     if chunk:
         yield chunk
-
-
-@contextlib.contextmanager
-def _sink(path):
-    """A function that writes a line: to the terminal, or to a file that appears when all are written."""
-    if path is None:
-        yield print
-        return
-    path = pathlib.Path(path)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            yield lambda line: file.write(line + "\n")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def spell(text, result):

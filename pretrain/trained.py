@@ -12,7 +12,7 @@ from pretrain.typed import ConfigError
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """The parameters of one step of a workdir, float32 on the first device, and their vocabulary."""
+    """The parameters of one step of a workdir, float32, on the first device unless placed elsewhere, and their vocabulary."""
 
     workdir: epath.Path
     run: Run
@@ -37,8 +37,8 @@ class Trained:
         return json.loads(path.read_text()) if self.run.data.store and path.exists() else None
 
 
-def open_trained(workdir, step=None, report=print):
-    """The newest good checkpoint of a workdir, or that of `step`, as a Trained.
+def open_trained(workdir, step=None, report=print, place=None):
+    """The newest good checkpoint of a workdir, or that of `step`, as a Trained; `place` as in `checkpoint.restore_params`.
 
     Raises FileNotFoundError where there is none, and ConfigError where the workdir's vocabulary/ is not the one that
     the checkpoint was trained with, or has more ids than the model.
@@ -46,7 +46,7 @@ def open_trained(workdir, step=None, report=print):
     from pretrain.checkpoint import Checkpoints, restore_params
 
     workdir = epath.Path(workdir)
-    run, step, params = restore_params(workdir, step, report=report)
+    run, step, params = restore_params(workdir, step, place, report=report)
     vocabulary = load_vocabulary(workdir / "vocabulary")
     with Checkpoints(workdir, read_only=True) as checkpoints:
         trained = checkpoints.record(step)["vocabulary"]

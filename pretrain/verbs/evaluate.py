@@ -1,9 +1,11 @@
-"""evaluate --workdir W: the newest checkpoint on every row of the held-out part."""
+"""evaluate --workdir W: the newest checkpoint on every row of the held-out part; with --task FILE, on questions (pretrain/questions.py)."""
 
 import dataclasses
 import json
 
 from pretrain import cluster
+from pretrain.lines import sink
+from pretrain.questions import read_questions
 
 
 def add_arguments(parser):
@@ -12,10 +14,23 @@ def add_arguments(parser):
     parser.add_argument("--store", help="another token store than the run's, of the same vocabulary")
     parser.add_argument("--split", default="heldout", choices=("heldout", "train"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    task = parser.add_argument_group("questions, by log-likelihood (docs/in_context.md)")
+    task.add_argument("--task", metavar="FILE", help='JSON lines of {"context", "choices", "answer"}, {"context", "answer"} or {"text"}')
+    task.add_argument("--shots", type=int, default=0, metavar="K", help="answered questions in front of each (%(default)s)")
+    task.add_argument("--examples", metavar="FILE", help="where those are drawn from; the other questions of the task unless given")
+    task.add_argument("--delimiter", default="\\n\\n", help="between them; \\n is a new line (%(default)s)")
+    task.add_argument("--answer-context", metavar="TEXT", help='compare with the choices behind this text alone, such as "Answer:"')
+    task.add_argument("--seed", type=int, default=0, help="of the draw of examples (%(default)s)")
+    task.add_argument("--batch-size", type=int, default=32, metavar="B", help="choices computed at once (%(default)s)")
+    task.add_argument("--output", metavar="FILE", help="each question with its scores, as JSON lines")
     cluster.add_arguments(parser)
 
 
 def run(args):
+    if args.task:
+        return run_task(args)
+    if args.examples or args.output or args.shots or args.answer_context:
+        raise ValueError("--shots, --examples, --answer-context and --output belong to --task FILE")
     cluster.start(args)
     import jax
 
@@ -67,3 +82,58 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute)
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(params, stream)
+
+
+def run_task(args):
+    """Questions in place of a token store: checked before anything is loaded."""
+    if args.store:
+        raise ValueError("give --task or --store, not both")
+    for name, least in (("shots", 0), ("batch_size", 1), ("seed", 0)):
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: at least {least}")
+    questions = read_questions(args.task)
+    pool = read_questions(args.examples) if args.examples else questions
+    if pool[0].open != questions[0].open:
+        raise ValueError(f"{args.examples}: its questions are of another form than those of {args.task}")
+    cluster.start(args)
+    import sys
+
+    import jax
+
+    from pretrain.checkpoint import read_run
+    from pretrain.in_context import evaluate_task
+    from pretrain.sharding import make_mesh, parameter_sharding
+    from pretrain.trained import open_trained
+
+    mesh = make_mesh(read_run(args.workdir).mesh)
+    trained = open_trained(
+        args.workdir,
+        args.step,
+        report=lambda text: print(text, file=sys.stderr),
+        place=lambda path, shape: parameter_sharding(path, shape, mesh),
+    )
+    with jax.set_mesh(mesh):
+        numbers, found = evaluate_task(
+            trained,
+            mesh,
+            questions,
+            pool=pool,
+            shots=args.shots,
+            delimiter=args.delimiter.replace("\\n", "\n"),
+            answer_context=args.answer_context,
+            seed=args.seed,
+            batch_size=args.batch_size,
+        )
+    if jax.process_index():
+        return 0
+    if args.output:
+        with sink(args.output) as write:
+            for question, one in zip(questions, found, strict=True):
+                write(json.dumps(question.record | one, ensure_ascii=False))
+    if args.json:
+        print(json.dumps({"step": trained.step, "task": args.task, **numbers}))
+        return 0
+    print(f"step {trained.step:,} on {args.task}")
+    for name, value in numbers.items():
+        print(f"  {name:<28}{value:,}" if isinstance(value, int) else f"  {name:<28}{value:.5g}")
+    return 0

@@ -1,0 +1,49 @@
+"""Files of lines: texts and JSON objects, read with their places and written whole or not at all."""
+
+import contextlib
+import json
+import os
+import pathlib
+
+
+def read_lines(path):
+    """Yield (place, line) of each line of a UTF-8 file that is not blank; a place is "file:number"."""
+    path = pathlib.Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    with open(path, encoding="utf-8", newline="\n") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                line = line.rstrip("\r\n")
+                if line.strip():
+                    yield f"{path}:{number}", line
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path}: not UTF-8 ({error})") from error
+
+
+def read_objects(path):
+    """Yield (place, object) of a JSONL file. Raises ValueError, which names the line, for anything but an object."""
+    for place, line in read_lines(path):
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{place}: not JSON ({error})") from error
+        if not isinstance(record, dict):
+            raise ValueError(f"{place}: expected a JSON object, not {line[:80]}")
+        yield place, record
+
+
+@contextlib.contextmanager
+def sink(path):
+    """A function that writes a line: to the terminal, or to a file that appears when all are written."""
+    if path is None:
+        yield print
+        return
+    path = pathlib.Path(path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            yield lambda line: file.write(line + "\n")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
