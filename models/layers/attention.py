@@ -52,7 +52,7 @@ class Attention(nn.Module):
     core: Callable = attend
 
     @nn.compact
-    def __call__(self, x_BLD, memory_BMD=None, train=False, mask=None, **kw):
+    def __call__(self, x_BLD, memory_BMD=None, train=False, **kw):
         D = x_BLD.shape[-1]
         if self.head_width is None and D % self.heads:
             raise ValueError(f"a width of {D} does not divide into {self.heads} heads")
@@ -64,11 +64,12 @@ class Attention(nn.Module):
             read_BMD = x_BLD if memory_BMD is None else memory_BMD
             return project(shape_HK, name="key")(read_BMD), project(shape_HK, name="value")(read_BMD)
 
-        step = mask.step if isinstance(mask, Mask) else None
+        step = getattr(kw.get("mask"), "step", None)
         k_BMHK, v_BMHK = remember(self, CACHE if memory_BMD is None else MEMORY, keys_and_values, step)
         if len(q_BLHK) != len(k_BMHK):
             q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *shape_HK)
         drop = self.dropout(deterministic=not train)
         # A kernel that cannot drop must see None when there is nothing to drop.
-        o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=drop if train and drop.rate else None, mask=mask, **kw)
-        return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(o_BLHK.reshape(*x_BLD.shape[:2], *shape_HK))
+        o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=drop if train and drop.rate else None, **kw)
+        o_BLHK = o_BLHK.reshape(*x_BLD.shape[:2], *shape_HK)
+        return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(o_BLHK)
