@@ -10,6 +10,7 @@ import flax.linen as nn
 
 from models.config import GptConfig
 from models.layers.attention import Attention, attend
+from models.layers.cache import at
 from models.layers.linear import Embed
 from models.layers.masks import causal_mask
 from models.layers.mlp import Mlp, gelu_tanh
@@ -50,11 +51,11 @@ class Embeddings(nn.Module):
         self.positions = Embed(c.length, c.width, NORMAL)
         self.drop = nn.Dropout(c.dropout)
 
-    def __call__(self, tokens_BL, train):
+    def __call__(self, tokens_BL, train, step=None):
         L, longest = tokens_BL.shape[1], self.config.length
         if L > longest:
             raise ValueError(f"a row of {L} tokens is longer than the {longest} positions of the model (model.length)")
-        x_BLD = self.words(tokens_BL) + self.positions.embedding[:L]
+        x_BLD = self.words(tokens_BL) + at(self.positions.embedding, L, step)
         return self.drop(x_BLD, deterministic=not train)
 
 
@@ -73,9 +74,12 @@ class Gpt(nn.Module):
     def __call__(self, tokens_BL, train=False):
         return self.logits(self.states(tokens_BL, train))
 
-    def states(self, tokens_BL, train=False):
-        """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l."""
-        return self.decoder(self.embeddings(tokens_BL, train), train, mask=causal_mask())
+    def states(self, tokens_BL, train=False, step=None):
+        """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l.
+
+        step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
+        """
+        return self.decoder(self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step))
 
     def logits(self, x_BLD):
         """Scores of every word, float32 [B, L, V]."""

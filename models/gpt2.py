@@ -28,6 +28,6 @@ class Gpt2(Gpt):
         self.decoder = Stack(layer(c, self.attend), c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
         self.norm = LayerNorm(c.epsilon)
 
-    def states(self, tokens_BL, train=False):
-        """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l."""
-        return self.norm(self.decoder(self.embeddings(tokens_BL, train), train, mask=causal_mask()))
+    def states(self, tokens_BL, train=False, step=None):
+        """What `logits` reads, as in `Gpt`."""
+        return self.norm(self.decoder(self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step)))

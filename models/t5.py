@@ -48,19 +48,24 @@ def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
 
 
 class RelativeBias(nn.Module):
-    """The bias [1, H, L, M] of every head on every pair of positions."""
+    """The bias [1, H, L, M] of every head on every pair of positions; of a step's readers [B, H, 1, M] on all slots."""
 
     config: T5Config
     bidirectional: bool
 
     @nn.compact
-    def __call__(self, L, M):
+    def __call__(self, L, M, step=None):
         c = self.config
+        L, M = (L, M) if step is None else (step.slots, step.slots)
         table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.heads))
         distance_R = np.arange(1 - L, M)
         bucket_R = bucket(distance_R, bidirectional=self.bidirectional, buckets=c.buckets, max_distance=c.max_distance)
         # In float32, in which all layers' gradients then add up.
-        return shear(table[bucket_R].T.astype(jnp.float32), L)[None]
+        bias_HR = table[bucket_R].T.astype(jnp.float32)
+        if step is not None:
+            distance_BM = np.arange(M) - step.position_B[:, None]
+            return bias_HR.T[distance_BM + L - 1].swapaxes(1, 2)[:, :, None]
+        return shear(bias_HR, L)[None]
 
 
 def shear(bias_HR, L):
@@ -129,13 +134,16 @@ class T5(nn.Module):
         x = self.encoder(x, train, mask=padding_mask(inputs_valid_BM), bias=self.encoder_bias(M, M))
         return drop(self.encoder_norm(x))
 
-    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, train=False):
-        """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one."""
+    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, train=False, step=None):
+        """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
+
+        step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
+        """
         drop = partial(self.drop, deterministic=not train)
         L = tokens_BL.shape[1]
         read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(inputs_valid_BM)}
         y = drop(self.words(tokens_BL))
-        y = self.decoder(y, train, **read, mask=causal_mask(), bias=self.decoder_bias(L, L))
+        y = self.decoder(y, train, **read, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step))
         return drop(self.decoder_norm(y))
 
     def logits(self, y_BLD):

@@ -139,6 +139,8 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
     M = k_BMHK.shape[1]
     if drop is not None:
         return "drops by a seed that no step can change"
+    if isinstance(mask, Mask) and mask.step is not None:
+        return "reads rows from their first position on, not a step of decoding"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
     if mask is not None and not isinstance(mask, Mask) or mask is not None and mask.segments is not None:

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from models.layers.cache import CACHE, MEMORY, remember
 from models.layers.linear import TRUNCATED, Dense, Init, Part
 from models.layers.masks import Mask
 
@@ -35,7 +36,11 @@ def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=Non
 
 
 class Attention(nn.Module):
-    """Project, `core`, project. A paper that changes the softmax passes its own `core`; x reads `memory`, or itself."""
+    """Project, `core`, project. A paper that changes the softmax passes its own `core`; x reads `memory`, or itself.
+
+    While decoding, the keys and values of `models.layers.cache` are kept, and read again by the next words; rows of x that read
+    the same memory, as those of a beam do, stand one behind the other.
+    """
 
     heads: int
     head_width: int | None = None  # D / H unless given
@@ -53,12 +58,18 @@ class Attention(nn.Module):
             raise ValueError(f"a width of {D} does not divide into {self.heads} heads")
         shape_HK = (self.heads, self.head_width or D // self.heads)
         project = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
-        memory_BMD = x_BLD if memory_BMD is None else memory_BMD
-
         q_BLHK = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")(x_BLD)
-        k_BMHK = project(shape_HK, name="key")(memory_BMD)
-        v_BMHK = project(shape_HK, name="value")(memory_BMD)
+
+        def keys_and_values():
+            read_BMD = x_BLD if memory_BMD is None else memory_BMD
+            return project(shape_HK, name="key")(read_BMD), project(shape_HK, name="value")(read_BMD)
+
+        step = getattr(kw.get("mask"), "step", None)
+        k_BMHK, v_BMHK = remember(self, CACHE if memory_BMD is None else MEMORY, keys_and_values, step)
+        if len(q_BLHK) != len(k_BMHK):
+            q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *shape_HK)
         drop = self.dropout(deterministic=not train)
         # A kernel that cannot drop must see None when there is nothing to drop.
         o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=drop if train and drop.rate else None, **kw)
+        o_BLHK = o_BLHK.reshape(*x_BLD.shape[:2], *shape_HK)
         return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(o_BLHK)

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from models.layers.cache import Step
+
 
 class Mask(flax.struct.PyTreeNode):
     """All reasons hold at once; without any, everyone reads everything.
@@ -18,6 +20,7 @@ class Mask(flax.struct.PyTreeNode):
     segments:  int32 (of the readers [B, L], of what is read [B, M]); a segment is read by its own members alone
     causal:    position l reads positions up to and including l
     window:    ... and of those only the nearest `window`, itself included (Child et al. 2019, "locally banded")
+    step:      the readers are one word a row, and stand where it says; in a causal mask, while decoding
     Raises ValueError for a window below 1, or without `causal`.
     """
 
@@ -25,6 +28,7 @@ class Mask(flax.struct.PyTreeNode):
     segments: tuple[jax.Array, jax.Array] | None = None
     causal: bool = flax.struct.field(pytree_node=False, default=False)
     window: int | None = flax.struct.field(pytree_node=False, default=None)
+    step: Step | None = None
 
     def __post_init__(self):
         if self.window is not None and (self.window < 1 or not self.causal):
@@ -39,8 +43,9 @@ class Mask(flax.struct.PyTreeNode):
             readers_BL, read_BM = self.segments
             parts.append(readers_BL[:, None, :, None] == read_BM[:, None, None, :])
         if self.causal:
-            back_LM = np.arange(L)[:, None] - np.arange(M)
-            parts.append(jnp.asarray((back_LM >= 0) & (back_LM < (self.window or M)))[None, None])
+            back = (np.arange(L) if self.step is None else self.step.position_B)[:, None] - np.arange(M)
+            read = jnp.asarray((back >= 0) & (back < (self.window or M)))
+            parts.append(read[None, None] if self.step is None else read[:, None, None])
         return reduce(jnp.logical_and, parts) if parts else None
 
 
@@ -49,6 +54,6 @@ def padding_mask(valid_BM):
     return Mask(valid_BM=valid_BM)
 
 
-def causal_mask(valid_BM=None, segments_BL=None, window=None):
+def causal_mask(valid_BM=None, segments_BL=None, window=None, step=None):
     """A decoder's: each position reads itself and what stands before it, in its own segment where there are several."""
-    return Mask(valid_BM, None if segments_BL is None else (segments_BL, segments_BL), causal=True, window=window)
+    return Mask(valid_BM, None if segments_BL is None else (segments_BL, segments_BL), causal=True, window=window, step=step)

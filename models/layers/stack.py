@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 
+from models.layers.cache import CACHE, MEMORY
 from models.layers.linear import Part
 
 
@@ -39,12 +40,14 @@ class Stack(nn.Module):
             body = nn.remat(body, prevent_cse=not self.scan)  # a scan keeps the two computations apart by itself
         shared = self.layer(name="layer") if self.share else None
         if self.scan:
-            weights = {"variable_broadcast": "params"} if self.share else {"variable_axes": {"params": 0}}
+            weights = {"variable_broadcast": "params"} if self.share else {}
+            own = {CACHE: 0, MEMORY: 0} if self.share else {"params": 0, CACHE: 0, MEMORY: 0}
             body = nn.scan(
                 body,
                 length=self.depth,
                 split_rngs={"params": not self.share, "dropout": True},
                 metadata_params={nn.PARTITION_NAME: "layers"},
+                variable_axes=own,
                 **weights,
             )
             return body(shared or self.layer(name="layers"), x_BLD, None)[0]
