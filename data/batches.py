@@ -40,6 +40,15 @@ BATCHES = {
         "targets": ("int32", "BT"),
         "weights": ("float32", "BT"),
     },
+    # Several pairs a row: segments count them from 1; 0 on padding.
+    "seq2seq": {
+        "inputs": ("int32", "BL"),
+        "inputs_valid": ("bool", "BL"),
+        "inputs_segments": ("int32", "BL"),
+        "targets": ("int32", "BT"),
+        "targets_segments": ("int32", "BT"),
+        "weights": ("float32", "BT"),
+    },
     # Rows without padding: `targets` are the tokens one place further on.
     "causal_lm": {"tokens": ("int32", "BL"), "targets": ("int32", "BL"), "weights": ("float32", "BL")},
 }

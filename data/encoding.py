@@ -22,7 +22,7 @@ import numpy as np
 
 from data import sources
 from data.sentencepiece_vocabulary import BREAK
-from data.sentences import JOINT, WHITE, cut, sentence_spans
+from data.sentences import JOINT, WHITE, cut, pair_spans, sentence_spans
 from data.store_writer import FILES, SPLITS, token_dtype
 from data.tokenizers import Vocabulary, load_vocabulary
 
@@ -33,6 +33,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 
 EMPTY = "empty documents"
 NO_TOKEN = "documents of which the vocabulary makes no token"
+ONE_SIDED = "pairs of which the vocabulary makes no token on one side"
 NUL = "documents with NUL bytes (replaced by blanks)"
 RESERVED = "documents with U+FDD0, which no text may hold (replaced by U+FFFD)"
 CUT = "sentences cut because they were longer than 8192 bytes"
@@ -114,14 +115,15 @@ def encode_parts(
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """What PartFiles.write takes, for a batch of documents at a time; `report` is filled on the way."""
     words, batch, size = _vocabulary(vocabulary), [], 0
+    pairs = job.pieces[0].pairs
     for document in _documents(job, report):
         batch.append(document)
         size += len(document[0])
         if size >= BATCH:
-            yield from _encode(batch, words, threshold, report)
+            yield from _encode(batch, words, threshold, report, pairs)
             batch, size = [], 0
     if batch:
-        yield from _encode(batch, words, threshold, report)
+        yield from _encode(batch, words, threshold, report, pairs)
 
 
 def settle() -> None:
@@ -179,25 +181,29 @@ def _clean(raw: bytes, piece: sources.Piece, line: int, report: Report) -> bytes
     return raw.strip(WHITE)
 
 
-def _encode(batch, vocabulary: Vocabulary, threshold: int, report: Report) -> Iterator[tuple]:
-    """Split and encode a batch of documents: split, ids, tokens in each document, tokens in each sentence."""
+def _encode(batch, vocabulary: Vocabulary, threshold: int, report: Report, pairs: bool) -> Iterator[tuple]:
+    """Split and encode a batch of documents: split, ids, tokens in each document, tokens in each sentence.
+
+    A pair has two sentences, its sides, or is left out.
+    """
     raws = [raw for raw, _, _ in batch]
     sizes = np.fromiter(map(len, raws), np.int64, len(raws))
     text, begins = JOINT.join(raws), np.cumsum(sizes + len(JOINT)) - sizes - len(JOINT)
-    starts, ends, made = sentence_spans(text, begins)
+    starts, ends, made = (pair_spans if pairs else sentence_spans)(text, begins)
     first = np.searchsorted(starts, begins)
-    if vocabulary.keeps_spaces:  # the blanks between two sentences belong to the second one
+    if vocabulary.keeps_spaces and not pairs:  # the blanks between two sentences belong to the second one
         inner = np.delete(np.arange(len(starts)), first)
         starts[inner] = ends[inner - 1]
     ids, lengths = vocabulary.encode_spans(text, starts, ends, first)
     documents = np.add.reduceat(lengths, first)
     hashes = np.array([text_hash(raw) for raw in raws], np.uint64)
-    for i in np.flatnonzero(documents == 0):
-        report.note(NO_TOKEN, *batch[i][1:])
+    kept = (np.minimum if pairs else np.add).reduceat(lengths, first) > 0
+    for i in np.flatnonzero(~kept):
+        report.note(ONE_SIDED if pairs else NO_TOKEN, *batch[i][1:])
     for owner in np.searchsorted(begins, made, "right") - 1:
         report.note(CUT, *batch[owner][1:])
-    _note_silent(batch, lengths, documents, first, report)
-    kept = documents > 0
+    if not pairs:
+        _note_silent(batch, lengths, documents, first, report)
     report.totals += collections.Counter(
         tokens=len(ids),
         sentences=int((lengths > 0).sum()),

@@ -1,5 +1,7 @@
 """Files become documents: plain or gzipped, a document per file, per blank-line block, per line or per JSON record.
 
+Or pairs, a source and its target: two columns of a line, or two fields of a JSON record. A pair is a document of two lines.
+
 What cannot be read is one ValueError that names the file and the line; what can be mended is mended, and the record
 says so (`mended`), to be counted. Reading runs nothing and writes nothing: text is decoded, JSON parsed, gzip inflated
 a part at a time, and a document of more than LARGEST bytes refused before it fills the memory.
@@ -13,6 +15,7 @@ import zlib
 from typing import Callable, Iterator, NamedTuple
 
 from data.paths import as_path, is_remote
+from data.sentences import WHITE
 
 LARGEST = 1 << 28
 BUFFER = 1 << 20
@@ -140,6 +143,44 @@ def _blocks(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[
 
 
 def _json(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
+    for (raw,), *place in _fields(lines, consumed, [field]):
+        yield Record(raw, *place)
+
+
+def _json_pairs(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
+    for sides, *place in _fields(lines, consumed, field.split(",")):
+        try:
+            yield Record(pair(*sides), *place)
+        except ValueError as error:
+            raise lines.error(str(error)) from None
+
+
+def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Record]:
+    for line, _ in lines:
+        line = line.rstrip(b"\r\n")
+        if not line:
+            continue
+        raw, *place = _utf8(line, lines.number, consumed())
+        sides = raw.split(b"\t")
+        try:
+            if len(sides) != 2:
+                raise ValueError(f"{len(sides)} columns; a pair is a source and its target, with one tab between them")
+            yield Record(pair(*sides), *place)
+        except ValueError as error:
+            raise lines.error(str(error)) from None
+
+
+def pair(source: bytes, target: bytes) -> bytes:
+    """A pair as a document of two lines. Raises ValueError where there is nothing on one side."""
+    sides = [side.strip(WHITE).replace(b"\n", b" ") for side in (source, target)]
+    for name, side in zip(("source", "target"), sides):
+        if not side:
+            raise ValueError(f"the {name} is empty")
+    return b"\n".join(sides)
+
+
+def _fields(lines: _Lines, consumed: Callable[[], int], names: list[str]) -> Iterator[tuple]:
+    """(texts of the fields in UTF-8, line, consumed, mended) of each JSON record."""
     for line, _ in lines:
         if line.isspace():
             continue
@@ -152,23 +193,25 @@ def _json(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator[Re
             record = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise lines.error(f"not a JSON record ({error})") from error
-        if not isinstance(record, dict) or field not in record:
-            has = (
-                f"an object with {', '.join(map(repr, record))}" if isinstance(record, dict) else type(record).__name__
-            )
-            raise lines.error(f"no field {field!r} in the record, which is {has[:200]}; --field names the text")
-        text = record[field]
-        if not isinstance(text, str):
-            raise lines.error(f"field {field!r} is {type(text).__name__}, not a text")
-        try:
-            yield Record(text.encode(), number, read, mended)
-        except UnicodeEncodeError:
-            yield Record(
-                text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode(), number, read, SURROGATES
-            )
+        texts = []
+        for field in names:
+            if not isinstance(record, dict) or field not in record:
+                has = (
+                    f"an object with {', '.join(map(repr, record))}" if isinstance(record, dict) else type(record).__name__
+                )
+                raise lines.error(f"no field {field!r} in the record, which is {has[:200]}; --field names the text")
+            text = record[field]
+            if not isinstance(text, str):
+                raise lines.error(f"field {field!r} is {type(text).__name__}, not a text")
+            try:
+                texts.append(text.encode())
+            except UnicodeEncodeError:
+                texts.append(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
+                mended = SURROGATES
+        yield texts, number, read, mended
 
 
-FORMS = {"file": _whole, "record": _lines, "block": _blocks, "jsonl": _json}
+FORMS = {"file": _whole, "record": _lines, "block": _blocks, "jsonl": _json, "pair_jsonl": _json_pairs, "pair_tsv": _columns}
 
 
 def _utf8(raw: bytes, line: int, consumed: int) -> tuple[bytes, int, int, str | None]:

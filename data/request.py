@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-LAYOUTS = {"unigram": ("bert", "t5", "gpt"), "bpe": ("bert", "t5", "gpt"), "byte_bpe": ("roberta", "gpt2")}  # of each algorithm
+LAYOUTS = {"unigram": ("bert", "t5", "gpt", "transformer"), "bpe": ("bert", "t5", "gpt", "transformer"), "byte_bpe": ("roberta", "gpt2")}  # of each algorithm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Request:
             raise ValueError(f"--algorithm {self.algorithm}: {' or '.join(LAYOUTS)}")
         if self.layout not in LAYOUTS[self.algorithm]:
             raise ValueError(f"--layout {self.layout}: {' or '.join(LAYOUTS[self.algorithm])}, for --algorithm {self.algorithm}")
+        if self.document == "pair" and len(set(self.field.split(","))) != 2:
+            raise ValueError(f"--field {self.field}: pairs have two fields, source and target: --field source,target")
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
 

@@ -1,8 +1,8 @@
 """SentencePiece (Kudo and Richardson 2018): training, and the released `.model` files, read by the library itself.
 
-Three layouts. `bert`: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4. `t5`: <pad>=0 </s>=1 <unk>=2, and 100 sentinels appended
+Four layouts. `bert`: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4. `t5`: <pad>=0 </s>=1 <unk>=2, and 100 sentinels appended
 behind the V pieces of the model, <extra_id_0> last: <extra_id_i> = V + 99 - i, as in the released T5 checkpoints.
-`gpt`: <unk>=0 <|endoftext|>=1.
+`gpt`: <unk>=0 <|endoftext|>=1. `transformer`: <pad>=0 <unk>=1 </s>=2.
 
 Normalisation is SentencePiece's own: `nmt_nfkc` (NFKC, cleaned white space), or `nmt_nfkc_cf`, which folds case too.
 """
@@ -32,6 +32,7 @@ LAYOUTS = {
     ),
     "t5": dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
     "gpt": dict(unk_id=0, eos_id=1, eos_piece="<|endoftext|>", bos_id=-1, pad_id=-1),
+    "transformer": dict(pad_id=0, unk_id=1, eos_id=2, bos_id=-1),
 }  # fmt: skip
 NORMALISATION = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
 

@@ -59,6 +59,14 @@ def sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.n
     return _cut_long(text, np.append(0, starts), np.append(ends, len(text)))
 
 
+def pair_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `sentence_spans`, of documents that are a pair each, a line a side (data/readers.py): the sides, whatever is in them."""
+    breaks = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x0A)[:: 1 + len(JOINT)]  # a joint is two of the same
+    starts = np.stack([documents, breaks + 1], axis=1).ravel()
+    ends = np.stack([breaks, np.append(documents[1:] - len(JOINT), len(text))], axis=1).ravel()
+    return starts, ends, np.zeros(0, np.int64)
+
+
 def _at_lines(bytes_T, gaps, breaks, in_gap, documents):
     """Rule 1, for each gap; a line break is at each of `breaks`, which is in the gap of that index."""
     count = np.bincount(in_gap, minlength=len(gaps))

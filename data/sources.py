@@ -5,6 +5,7 @@ builtin                       data/builtin.py
 FILE.txt[.gz]                 `--document file` (default): the file; `block`: between blank lines; `record`: a line
 FILE.jsonl[.gz]               a line: a JSON object with the text in `--field`
 FOLDER, "GLOB*"               all such files below the folder, or that match, in order of their paths
+FILE.tsv[.gz]                 with `--document pair`, as JSONL then too: a source and its target in each line
 tfds:NAME[/CONFIG][:SPLIT]    the examples of a TensorFlow dataset; SPLIT is `train` or a slice: train[:10%]
 gs://...                      any of the file forms in a bucket
 
@@ -24,7 +25,8 @@ from data import builtin, readers
 from data.paths import as_path, is_remote
 
 SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
-DOCUMENTS = ("file", "block", "record")
+PAIR_SUFFIXES = (".tsv", ".jsonl", ".tsv.gz", ".jsonl.gz")
+DOCUMENTS = ("file", "block", "record", "pair")
 TFDS = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
 
@@ -33,7 +35,7 @@ class Piece:
     """A part of a source that one process reads: bytes [start, stop) of a file, or examples of a TensorFlow dataset.
 
     `start` and `stop` may lie within a document: it belongs to the piece in which it begins. form: a key of FORMS.
-    size: its weight in the progress, in bytes.
+    size: its weight in the progress, in bytes. pairs: each document is a pair, a line a side (data/readers.py).
     """
 
     form: str
@@ -42,6 +44,7 @@ class Piece:
     stop: int | None
     size: int
     field: str = "text"
+    pairs: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,16 +77,19 @@ def resolve(name: str, document: str = "file", field: str = "text") -> Found:
     """Find what a SOURCE of the command line stands for. Raises FileNotFoundError or ValueError, naming it."""
     if document not in DOCUMENTS:
         raise ValueError(f"--document {document}: one of {', '.join(DOCUMENTS)}")
+    if name == "builtin" and document == "pair":
+        raise ValueError("builtin has no pairs; --document pair needs .tsv or .jsonl files, or a dataset with two texts")
     if name == "builtin":
         return Found(name, (), document, "text")
     if name.startswith("tfds:"):
         if not (match := TFDS.fullmatch(name)):
             raise ValueError(f"{name}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]")
-        return _resolve_tfds(name, match["name"], match["split"] or "train", field)
-    paths, ignored = _files(name)
+        return _resolve_tfds(name, match["name"], match["split"] or "train", document, field)
+    suffixes = PAIR_SUFFIXES if document == "pair" else SUFFIXES
+    paths, ignored = _files(name, suffixes)
     if not paths:
         seen = f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...)" if ignored else ""
-        raise FileNotFoundError(f"{name}: no {', '.join(SUFFIXES)} file there{seen}")
+        raise FileNotFoundError(f"{name}: no {', '.join(suffixes)} file there{seen}")
     stats = [(str(path), path.stat()) for path in paths]
     files = tuple((path, int(_length(stat)), int(_changed(stat))) for path, stat in stats)
     return Found(name, files, document, field, ignored)
@@ -94,19 +100,22 @@ def pieces(source: Found, size: int, scratch: pathlib.Path) -> Iterator[Piece]:
 
     scratch: a folder for the built-in corpus, which is written there, once.
     """
+    pairs = source.document == "pair"
     if source.name == "builtin":
         path = scratch / "builtin.jsonl"
         yield from _cut(Piece("jsonl", str(path), 0, None, length(path)), length(path), size)
     for path, whole, _ in source.files:
         if source.name.startswith("tfds:"):
             directory, split, start, stop = json.loads(path)
-            yield Piece(f"tfds:{split}", directory, start, stop, whole, source.field)
+            yield Piece(f"tfds:{split}", directory, start, stop, whole, source.field, pairs)
             continue
-        form = "jsonl" if ".jsonl" in path[-len(".jsonl.gz") :] else source.document
+        jsonl = ".jsonl" in path[-len(".jsonl.gz") :]
+        form = ("pair_jsonl" if jsonl else "pair_tsv") if pairs else "jsonl" if jsonl else source.document
+        piece = Piece(form, path, 0, None, whole, source.field, pairs)
         if path.endswith(".gz") or form == "file":
-            yield Piece(form, path, 0, None, whole, source.field)
+            yield piece
         else:
-            yield from _cut(Piece(form, path, 0, None, whole, source.field), whole, size)
+            yield from _cut(piece, whole, size)
 
 
 def read(piece: Piece) -> Iterator[readers.Record]:
@@ -114,8 +123,14 @@ def read(piece: Piece) -> Iterator[readers.Record]:
     if piece.form.startswith("tfds:"):
         from data import tfds_source
 
-        return tfds_source.read(piece.path, piece.form.removeprefix("tfds:"), piece.start, piece.stop, piece.field)
+        split = piece.form.removeprefix("tfds:")
+        return tfds_source.read(piece.path, split, piece.start, piece.stop, fields(piece.field, piece.pairs))
     return readers.read_file(piece.path, piece.form, piece.start, piece.stop, piece.field)
+
+
+def fields(field: str, pairs: bool) -> list[str]:
+    """The names of a record's texts: one, or a pair's two."""
+    return field.split(",") if pairs else [field]
 
 
 def length(path) -> int:
@@ -129,29 +144,30 @@ def _cut(piece: Piece, whole: int, size: int) -> Iterator[Piece]:
         yield dataclasses.replace(piece, start=start, stop=stop, size=stop - start)
 
 
-def _resolve_tfds(name: str, dataset: str, split: str, field: str) -> Found:
+def _resolve_tfds(name: str, dataset: str, split: str, document: str, field: str) -> Found:
     from data import tfds_source  # imports TensorFlow
 
-    shards = tfds_source.shards(dataset, split, field)
+    pairs = document == "pair"
+    shards = tfds_source.shards(dataset, split, fields(field, pairs))
     files = tuple((json.dumps([d, base, start, stop]), size, 0) for d, base, start, stop, size in shards)
-    return Found(name, files, "record", field)
+    return Found(name, files, "pair" if pairs else "record", field)
 
 
-def _files(name: str) -> tuple[list, tuple[str, ...]]:
+def _files(name: str, suffixes: tuple[str, ...]) -> tuple[list, tuple[str, ...]]:
     """Paths that a file, folder or pattern stands for, in order, and other files that were passed over."""
     path = as_path(name)
     if glob.has_magic(name) and not path.exists():
         matches = sorted(_matches(name), key=str)
-        chosen = [match for match in matches if str(match).endswith(SUFFIXES)]
+        chosen = [match for match in matches if str(match).endswith(suffixes)]
         return chosen, tuple(str(match) for match in matches if match not in chosen)
     if not path.exists():
         raise FileNotFoundError(f"{name}: no such file or folder")
     if path.is_dir():
         below = sorted(_below(path), key=str)
-        chosen = [file for file in below if file.name.endswith(SUFFIXES)]
-        return chosen, tuple(str(file) for file in below if not file.name.endswith(SUFFIXES))
-    if not path.name.endswith(SUFFIXES):
-        raise ValueError(f"{name}: a source ends in {', '.join(SUFFIXES)}, or is a folder, builtin or tfds:NAME")
+        chosen = [file for file in below if file.name.endswith(suffixes)]
+        return chosen, tuple(str(file) for file in below if not file.name.endswith(suffixes))
+    if not path.name.endswith(suffixes):
+        raise ValueError(f"{name}: a source ends in {', '.join(suffixes)}, or is a folder, builtin or tfds:NAME")
     return [path], ()
 
 

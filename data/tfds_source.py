@@ -6,16 +6,17 @@ A dataset that is not on the disk ($TFDS_DATA_DIR, else ~/tensorflow_datasets) i
 import os
 from typing import Iterator
 
-from data.readers import NOT_UTF8, Record
+from data.readers import NOT_UTF8, Record, pair
 
 
-def shards(name: str, split: str, field: str) -> list[tuple[str, str, int, int, int]]:
+def shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int, int, int]]:
     """(folder, split, first, last + 1, bytes) of a dataset's parts, one for each stored file, in order."""
     tfds, builder = _tfds(), _builder(name)
-    if field not in (builder.info.features or {}):
-        raise ValueError(
-            f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(builder.info.features))}; --field names it"
-        )
+    for field in fields:
+        if field not in (builder.info.features or {}):
+            raise ValueError(
+                f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(builder.info.features))}; --field names it"
+            )
     try:
         wanted = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
     except (ValueError, KeyError, AssertionError) as error:
@@ -38,8 +39,8 @@ def shards(name: str, split: str, field: str) -> list[tuple[str, str, int, int, 
     return found
 
 
-def read(folder: str, split: str, start: int, stop: int, field: str) -> Iterator[Record]:
-    """Examples [start, stop) of a split, in stored order; `line` is the number of the example."""
+def read(folder: str, split: str, start: int, stop: int, fields: list[str]) -> Iterator[Record]:
+    """Examples [start, stop) of a split, in stored order; `line` is the number of the example. Two fields make a pair."""
     tfds = _tfds()
     builder = tfds.builder_from_directory(folder)
     part = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
@@ -49,19 +50,23 @@ def read(folder: str, split: str, start: int, stop: int, field: str) -> Iterator
         examples = builder.as_data_source(split=part)
     else:
         once = tfds.ReadConfig(try_autocache=False)
-        only = tfds.decode.PartialDecoding({field: True})
+        only = tfds.decode.PartialDecoding({field: True for field in fields})
         examples = builder.as_dataset(
             split=part, decoders=only, read_config=once, shuffle_files=False
         ).as_numpy_iterator()
     for i, example in enumerate(examples, start=1):
-        text = example[field]
-        if not isinstance(text, (bytes, str)):
-            raise ValueError(
-                f"{folder}, {split}[{start + i - 1}]: field {field!r} is {type(text).__name__}, not a text"
-            )
-        raw = text.encode() if isinstance(text, str) else text
-        valid = raw.decode("utf-8", "replace").encode()
-        yield Record(valid, start + i, int(i * each), None if valid == raw else NOT_UTF8)
+        place, valid, mended = f"{folder}, {split}[{start + i - 1}]", [], None
+        for field in fields:
+            text = example[field]
+            if not isinstance(text, (bytes, str)):
+                raise ValueError(f"{place}: field {field!r} is {type(text).__name__}, not a text")
+            raw = text.encode() if isinstance(text, str) else text
+            valid.append(raw.decode("utf-8", "replace").encode())
+            mended = mended if valid[-1] == raw else NOT_UTF8
+        try:
+            yield Record(pair(*valid) if len(fields) == 2 else valid[0], start + i, int(i * each), mended)
+        except ValueError as error:
+            raise ValueError(f"{place}: {error}") from None
 
 
 def _tfds():

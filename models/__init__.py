@@ -2,12 +2,13 @@
 
 import importlib
 
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config, TransformerConfig
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
     BertConfig: ("models.bert", "BertForPretraining"),
     T5Config: ("models.t5", "T5"),
+    TransformerConfig: ("models.transformer", "Transformer"),
     RobertaConfig: ("models.roberta", "RobertaForMaskedLM"),
     AlbertConfig: ("models.albert", "AlbertForPretraining"),
     GptConfig: ("models.gpt", "Gpt"),

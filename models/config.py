@@ -99,6 +99,26 @@ class T5Config:
 
 
 @dataclasses.dataclass(frozen=True)
+class TransformerConfig:
+    """The base model of English-German; `width` is the paper's d_model, `mlp` its d_ff. Big: 1024, heads 16, mlp 4096, dropout 0.3."""
+
+    vocab: int = 37000
+    width: int = 512
+    depth: int = 6
+    decoder_depth: int = 6
+    heads: int = 8
+    mlp: int = 2048
+    dropout: float = 0.1
+    attention_dropout: float = 0.0  # the paper has none
+    epsilon: float = 1e-5
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class GptConfig:
     """GPT's one size, 116.5 M parameters; `length` is the longest row: positions are learned."""
 

@@ -19,8 +19,9 @@ from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
+from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config, TransformerConfig
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -31,8 +32,8 @@ class AdamW:
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019); the defaults are BERT's (Devlin et al. 2018, A.2).
 
     The rate climbs linearly to `learning_rate` over `warmup` steps, then falls to `final` times that at step `fallen`, or
-    at the run's last: linearly, or by half a cosine (Loshchilov and Hutter 2017). Biases and norms are not decayed. Gradients are
-    clipped to the global norm `clip`; 0 leaves them.
+    at the run's last: linearly, or by half a cosine (Loshchilov and Hutter 2017); or as the inverse square root of the step, without end
+    (Vaswani et al. 2017, section 5.3). Biases and norms are not decayed. Gradients are clipped to the global norm `clip`; 0 leaves them.
     With `relative` each parameter's update is multiplied by its root mean square (at least 1e-3), as Adafactor's is: what T5
     needs, whose parameters begin between 0.008 and 1 in size. The rate is then a relative one, such as 0.01.
     """
@@ -40,7 +41,7 @@ class AdamW:
     learning_rate: float = 1e-4
     warmup: int = 10_000
     final: float = 0.0
-    decay: Literal["linear", "cosine"] = "linear"
+    decay: Literal["linear", "cosine", "inverse_square_root"] = "linear"
     fallen: int = 0  # the step from which the rate stays at `final` times `learning_rate`; 0: the run's last
     weight_decay: float = 0.01
     beta1: float = 0.9
@@ -101,8 +102,11 @@ class Train:
     seed: int = 0  # of parameters, dropout, order and masks alike
     microbatches: int = 1  # the global batch is computed in so many parts; gradients are sums, so the result is the same
     compute: Literal["bfloat16", "float32"] = "bfloat16"  # parameters and optimizer are float32 in either case
+    smoothing: float = 0.0  # the share of a target's weight that all words share alike, in training only (Szegedy et al. 2016, section 7)
 
     def __post_init__(self):
+        if not 0 <= self.smoothing < 1:
+            raise ConfigError(f"Train.smoothing is {self.smoothing}; it must be at least 0 and below 1")
         at_least(self, 1, "steps", "microbatches")
         at_least(self, 0, "seed", "until")
         if self.until > self.steps:
@@ -163,7 +167,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config
+    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config | TransformerConfig
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
     train: Train = Train()
@@ -177,8 +181,8 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Lamb, Train, Mesh, Evaluate, Checkpoint, Data),
-        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm),
-        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config),
+        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq),
+        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig),
     )
 }
 
@@ -192,6 +196,7 @@ TRAINED_BY = {
     GptConfig: (CausalLm,),
     Gpt2Config: (CausalLm,),
     Gpt3Config: (CausalLm,),
+    TransformerConfig: (Seq2Seq,),
 }
 
 

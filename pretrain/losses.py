@@ -40,16 +40,16 @@ class Loss(NamedTuple):
         sums = {key: batch[key].sum(dtype=jnp.float32) for key in set(self.weights.values())}
         return {name: sums[key] for name, key in self.weights.items()}
 
-    def sums(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, **kw):
+    def sums(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
         """{name: float32 sum}, computed in the type `compute`; kw: what the model takes besides (train, rngs).
 
         scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
-        spreads parameters brings them together: once, not for each part of the targets.
+        spreads parameters brings them together: once, not for each part of the targets. smoothing: of words, as `cross_entropy` says.
         """
         lean = cast(params, compute)
         states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
         logits = partial(model.apply, {"params": gather(lean)}, method="logits")
-        return self.score(states, partial(vocabulary_loss, logits, scores=scores), batch)
+        return self.score(states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch)
 
 
 def cast(params, compute):
@@ -57,16 +57,21 @@ def cast(params, compute):
     return jax.tree.map(lambda leaf: leaf.astype(compute), params)
 
 
-def cross_entropy(logits_V, targets, weights):
-    """(sum of -log p(target), number of targets that are the likeliest), both weighted, over any leading dimensions; float32."""
+def cross_entropy(logits_V, targets, weights, smoothing=0.0):
+    """(sum of -log p(target), number of targets that are the likeliest), both weighted, over any leading dimensions; float32.
+
+    smoothing: this share of a target's weight is spread over all V words alike (Szegedy et al. 2016, section 7).
+    """
     logits_V = logits_V.astype(jnp.float32)
     correct = jnp.take_along_axis(logits_V, targets[..., None], axis=-1)[..., 0]
+    if smoothing:
+        correct = (1 - smoothing) * correct + smoothing * logits_V.mean(axis=-1)
     nats = (jax.nn.logsumexp(logits_V, axis=-1) - correct) * weights
     hits = (jnp.argmax(logits_V, axis=-1) == targets).astype(jnp.float32) * weights
     return nats.sum(), hits.sum()
 
 
-def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES):
+def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES, smoothing=0.0):
     """`cross_entropy` of `logits(y_BTD)` [B, T, V], of which a row never holds more than about `scores` at once.
 
     The parts are scored one after the other, and their gradients are taken in the same breath: nothing is computed twice, and what
@@ -77,7 +82,7 @@ def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES):
     V = jax.eval_shape(logits, y_BTD[:, :1]).shape[-1]
     n = min(math.ceil(T * V / scores), T)
     if n <= 1:
-        return cross_entropy(logits(y_BTD), targets_BT, weights_BT)
+        return cross_entropy(logits(y_BTD), targets_BT, weights_BT, smoothing)
     filled = math.ceil(T / n) * n
 
     def dealt(x):
@@ -86,28 +91,28 @@ def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES):
 
     y_nBtD = dealt(y_BTD)
     of_read, read = jax.closure_convert(logits, y_nBtD[0])
-    return _in_parts(lambda read, y: of_read(y, *read), read, y_nBtD, dealt(targets_BT), dealt(weights_BT))
+
+    def score(read, y, targets, weights):
+        return cross_entropy(of_read(y, *read), targets, weights, smoothing)
+
+    return _in_parts(score, read, y_nBtD, dealt(targets_BT), dealt(weights_BT))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _in_parts(logits, read, y_nBtD, targets_nBt, weights_nBt):
-    """(nats, hits) of all parts; read: the arrays that `logits(read, y)` reads."""
+def _in_parts(score, read, y_nBtD, targets_nBt, weights_nBt):
+    """(nats, hits) of all parts, each of which is `score(read, y, targets, weights)`; read: the arrays that make scores."""
 
     def add(total, xs):
-        y, targets, weights = xs
-        return jax.tree.map(jnp.add, total, cross_entropy(logits(read, y), targets, weights)), None
+        return jax.tree.map(jnp.add, total, score(read, *xs)), None
 
     zero = jnp.zeros((), jnp.float32)
     return jax.lax.scan(add, (zero, zero), (y_nBtD, targets_nBt, weights_nBt))[0]
 
 
-def _in_parts_forward(logits, read, y_nBtD, targets_nBt, weights_nBt):
-    def part(read, y, targets, weights):
-        return cross_entropy(logits(read, y), targets, weights)
-
+def _in_parts_forward(score, read, y_nBtD, targets_nBt, weights_nBt):
     def add(total, xs):
         sums, d_read = total
-        seen, (d_part, d_y) = jax.value_and_grad(part, argnums=(0, 1), has_aux=True)(read, *xs)
+        seen, (d_part, d_y) = jax.value_and_grad(score, argnums=(0, 1), has_aux=True)(read, *xs)
         return (jax.tree.map(jnp.add, sums, seen), jax.tree.map(lambda a, b: a + b.astype(jnp.float32), d_read, d_part)), d_y
 
     zero = jnp.zeros((), jnp.float32)
@@ -116,7 +121,7 @@ def _in_parts_forward(logits, read, y_nBtD, targets_nBt, weights_nBt):
     return sums, (d_read, d_y_nBtD, [jnp.zeros((), x.dtype) for x in read])
 
 
-def _in_parts_backward(logits, kept, cotangents):
+def _in_parts_backward(score, kept, cotangents):
     (d_read, d_y_nBtD, types), (scale, _) = kept, cotangents  # hits have no gradient
     d_read = [(d * scale).astype(like.dtype) for d, like in zip(d_read, types, strict=True)]
     return d_read, d_y_nBtD * scale.astype(d_y_nBtD.dtype), None, None
@@ -195,6 +200,13 @@ LOSSES = {
         score=partial(words, "prefix_lm"),  # the rest of the text (Raffel et al. 2019, section 3.3.1)
         weights={"prefix_lm": "weights", "prefix_lm_accuracy": "weights"},
         terms=("prefix_lm",),
+        tokens=("inputs_valid", "weights"),
+    ),
+    "seq2seq": Loss(
+        arguments=lambda batch: tuple(batch[key] for key in ("inputs", "inputs_valid", "targets", "inputs_segments", "targets_segments")),
+        score=partial(words, "seq2seq"),  # each target, given its source (Vaswani et al. 2017, section 5)
+        weights={"seq2seq": "weights", "seq2seq_accuracy": "weights"},
+        terms=("seq2seq",),
         tokens=("inputs_valid", "weights"),
     ),
     "causal_lm": Loss(

@@ -13,7 +13,8 @@ def schedule(config, steps):
 
     Linear decay: (n + 1) / warmup, then (steps - n) / (steps - warmup), so that neither the first nor the last update is wasted on
     a rate of 0. Cosine decay: the same climb, then (1 + cos(pi t)) / 2, where linear decay has 1 - t. Inverse square root:
-    1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2).
+    1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2). Inverse square root of `AdamW`: the climb, then
+    sqrt(warmup / (n + 1)); the Transformer's peak is 1 / sqrt(D * warmup) (Vaswani et al. 2017, section 5.3).
     """
     steps = getattr(config, "fallen", 0) or steps
     decay = getattr(config, "decay", "linear")  # LAMB's is
@@ -30,7 +31,11 @@ def schedule(config, steps):
         left = left if decay == "linear" else (1 - jnp.cos(jnp.pi * left)) / 2
         return peak * jnp.where(n < warmup, climb, final + (1 - final) * left)
 
-    return inverse_sqrt if decay == "inverse_sqrt" else falling
+    def inverse_square_root(n):
+        n = jnp.asarray(n, jnp.float32) + 1
+        return peak * jnp.minimum(n / max(config.warmup, 1), jax.lax.rsqrt(n / max(config.warmup, 1)))
+
+    return {"inverse_sqrt": inverse_sqrt, "inverse_square_root": inverse_square_root}.get(decay, falling)
 
 
 def make_optimizer(config, steps):

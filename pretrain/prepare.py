@@ -8,15 +8,16 @@ HELP = {
     'a folder or "pattern" of such files, tfds:NAME[/CONFIG][:SPLIT], or gs://... of any of the file forms; several '
     "make a mixture",
     "output": "folder for the store, on this machine",
-    "document": "what is a document in .txt files: the file (default), a block between blank lines, or a line",
-    "field": "the field of JSON records and TFDS examples that holds the text (default: text)",
+    "document": "what is a document in .txt files: the file (default), a block between blank lines, or a line; or pair: each line of "
+    ".tsv files, JSON record or TFDS example is a source and its target",
+    "field": "the field of JSON records and TFDS examples that holds the text (default: text); of pairs, both (default: source,target)",
     "held_out": "share of the documents for evaluation, chosen by hash (default: 0.01)",
     "rates": "how often each source is drawn, in any unit",
     "temperature": "draw a source in proportion to (its tokens)^S: 1 (default) as is, 0.7 multilingual BERT, 0 alike",
     "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them",
     "vocab_size": "ids in all, special ones and sentinels included (default: 32768)",
     "layout": "special pieces: bert's [PAD] [UNK] [CLS] [SEP] [MASK] (default), t5's <pad> </s> <unk> and 100 sentinels, or gpt's "
-    "<unk> <|endoftext|>; of bytes, roberta's <s> <pad> </s> <unk> <mask>, or gpt2's <|endoftext|>",
+    "<unk> <|endoftext|>, or transformer's <pad> <unk> </s>; of bytes, roberta's <s> <pad> </s> <unk> <mask>, or gpt2's <|endoftext|>",
     "algorithm": "of SentencePiece unigram (default) or bpe; or byte_bpe, which roberta and gpt2 have",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
@@ -46,8 +47,8 @@ def add_arguments(parser):
     add(parser, "sources", nargs="+", metavar="SOURCE")
     add(parser, "output", required=True, metavar="STORE")
     text = parser.add_argument_group("text")
-    add(text, "document", choices=("file", "block", "record"), default="file")
-    add(text, "field", default="text")
+    add(text, "document", choices=("file", "block", "record", "pair"), default="file")
+    add(text, "field", metavar="NAME[,NAME]")
     add(text, "held_out", type=float, default=0.01, metavar="SHARE")
     mixture = parser.add_argument_group("mixture").add_mutually_exclusive_group()
     add(mixture, "rates", type=_rates, metavar="R,R,...")
@@ -55,7 +56,7 @@ def add_arguments(parser):
     words = parser.add_argument_group("vocabulary", "a released one, or one that is trained here")
     add(words, "vocabulary", metavar="PATH")
     add(words, "vocab_size", type=int, metavar="N")
-    add(words, "layout", choices=("bert", "t5", "gpt", "roberta", "gpt2"))
+    add(words, "layout", choices=("bert", "t5", "gpt", "transformer", "roberta", "gpt2"))
     add(words, "algorithm", choices=("unigram", "bpe", "byte_bpe"))
     add(words, "lowercase", action="store_true", default=None)
     add(words, "sample_size", type=int, metavar="BYTES")
@@ -91,7 +92,7 @@ def run(args):
         vocabulary=args.vocabulary,
         held_out=args.held_out,
         document=args.document,
-        field=args.field,
+        field=args.field or ("source,target" if args.document == "pair" else "text"),
         rates=args.rates,
         **given,
     )

@@ -65,6 +65,7 @@ def make_program(run, mesh, **how):
         microbatches=run.train.microbatches,
         compute=run.train.compute,
         gather=gathered(mesh),
+        smoothing=run.train.smoothing,
         **how,
     )
     shapes = batches.shapes(run.data.objective, run.data.batch_size).items()

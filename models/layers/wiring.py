@@ -12,18 +12,22 @@ from models.layers.norms import LayerNorm
 
 
 class PostNormLayer(nn.Module):
-    """x = norm(x + f(x)): the Transformer (Vaswani et al. 2017) and BERT."""
+    """x = norm(x + f(x)): the Transformer (Vaswani et al. 2017) and BERT. With `cross`, a decoder's layer, which also reads `memory`."""
 
     attention: Part
     mlp: Part
+    cross: Part | None = None
     norm: Part = LayerNorm
     dropout: Part = partial(nn.Dropout, 0.0)  # on what each part adds
 
     @nn.compact
-    def __call__(self, x_BLD, train, **kw):
+    def __call__(self, x_BLD, train, memory_BMD=None, memory_mask=None, **kw):
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         x = self.norm(name="attention_norm")(x + drop(self.attention(name="attention")(x, train=train, **kw)))
+        if self.cross is not None:
+            y = self.cross(name="cross")(x, memory_BMD, train=train, mask=memory_mask)
+            x = self.norm(name="cross_norm")(x + drop(y))
         x = self.norm(name="mlp_norm")(x + drop(self.mlp(name="mlp")(x, train)))
         return x
 

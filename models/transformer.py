@@ -1,0 +1,122 @@
+"""The Transformer (Vaswani et al. 2017): an encoder-decoder of attention alone, without recurrence or convolution.
+
+Where a word stands is told by sines and cosines added to its vector. One table serves the source, the target and the output; several pairs
+may share a row, none of which sees another.
+
+B batch   L target length   M input length   D width   V vocabulary
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models.config import TransformerConfig
+from models.layers.attention import Attention, attend
+from models.layers.linear import Embed
+from models.layers.masks import Mask
+from models.layers.mlp import Mlp
+from models.layers.norms import LayerNorm
+from models.layers.stack import Stack, unchanged
+from models.layers.wiring import PostNormLayer
+
+START = 0  # the id that a decoder reads before the first one of a target
+GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")  # the paper names none; this is its code's
+
+
+def sinusoids(length, width):
+    """The encodings of positions 0 ... length - 1: float32 [L, D] (section 3.5).
+
+    sin(p / 10000^(2i/D)) in column i and cos of the same in column D/2 + i: the paper's columns 2i and 2i + 1, in the order of its
+    code. Raises ValueError for an odd width.
+    """
+    if width % 2:
+        raise ValueError(f"a width of {width}: sines and cosines take half of it each, so that it must be even (model.width)")
+    rate_I = 10_000.0 ** (-np.arange(0, width, 2) / width)
+    angle_LI = np.arange(length)[:, None] * rate_I
+    return np.concatenate([np.sin(angle_LI), np.cos(angle_LI)], axis=1).astype(np.float32)
+
+
+class Transformer(nn.Module):
+    """inputs_BM, targets_BL: int32; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets.
+
+    inputs_segments_BM, targets_segments_BL: int32, the pair that a token belongs to, where a row has several, side by side.
+    """
+
+    config: TransformerConfig
+    constrain: Callable = unchanged
+    attend: Callable = attend
+
+    def setup(self):
+        c = self.config
+        dropout = partial(nn.Dropout, c.dropout)
+        norm = partial(LayerNorm, c.epsilon)
+        attention = partial(
+            Attention, c.heads, kernel_init=GLOROT, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend
+        )
+        mlp = partial(Mlp, c.mlp, act=nn.relu, kernel_init=GLOROT)
+        layer = partial(PostNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
+        stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
+
+        self.words = Embed(c.vocab, c.width, nn.initializers.normal(c.width**-0.5))
+        self.encoder = stack(layer, c.depth)
+        self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
+        self.drop = dropout()
+
+    def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, inputs_segments_BM=None, targets_segments_BL=None, train=False):
+        return self.logits(self.states(inputs_BM, inputs_valid_BM, targets_BL, inputs_segments_BM, targets_segments_BL, train))
+
+    def states(self, inputs_BM, inputs_valid_BM, targets_BL, inputs_segments_BM=None, targets_segments_BL=None, train=False):
+        """What `logits` reads to tell each of the targets: [B, L, D]."""
+        memory_BMD = self.encode(inputs_BM, inputs_valid_BM, inputs_segments_BM, train)
+        segments = (targets_segments_BL, inputs_segments_BM)
+        return self.decode(memory_BMD, inputs_valid_BM, shift_right(targets_BL, targets_segments_BL), segments, train)
+
+    def encode(self, inputs_BM, inputs_valid_BM, segments_BM=None, train=False):
+        """What the decoder reads: [B, M, D]."""
+        segments = None if segments_BM is None else (segments_BM, segments_BM)
+        x = self.embed(inputs_BM, segments_BM, train)
+        return self.encoder(x, train, mask=Mask(inputs_valid_BM, segments))
+
+    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, segments=(None, None), train=False):
+        """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
+
+        segments: those of the tokens [B, L] and of the memory [B, M].
+        """
+        own_BL, read_BM = segments
+        paired = own_BL is not None
+        y = self.embed(tokens_BL, own_BL, train)
+        read = {"memory_BMD": memory_BMD, "memory_mask": Mask(inputs_valid_BM, (own_BL, read_BM) if paired else None)}
+        return self.decoder(y, train, **read, mask=Mask(segments=(own_BL, own_BL) if paired else None, causal=True))
+
+    def logits(self, y_BLD):
+        """Scores of every word, float32 [B, L, V] (section 3.4)."""
+        return self.words.attend(y_BLD)
+
+    def embed(self, tokens_BL, segments_BL, train):
+        """Each word's vector, times sqrt(D), and its place in its own pair: [B, L, D] (sections 3.4 and 3.5)."""
+        D = self.config.width
+        x_BLD = self.words(tokens_BL) * D**0.5
+        places = sinusoids(tokens_BL.shape[1], D).astype(x_BLD.dtype)
+        x_BLD += places if segments_BL is None else jnp.asarray(places)[positions(segments_BL)]
+        return self.drop(x_BLD, deterministic=not train)
+
+
+def begins(segments_BL):
+    """Where a segment begins: bool [B, L]."""
+    return segments_BL != jnp.pad(segments_BL, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
+
+
+def positions(segments_BL):
+    """The place of each token in its own segment, from 0: int32 [B, L]."""
+    place_L = jnp.arange(segments_BL.shape[1], dtype=jnp.int32)
+    return place_L - jax.lax.cummax(jnp.where(begins(segments_BL), place_L, 0), axis=1)
+
+
+def shift_right(tokens_BL, segments_BL=None):
+    """What the decoder reads to tell `tokens`: START, then all but the last, in each segment."""
+    shifted_BL = jnp.pad(tokens_BL, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
+    return shifted_BL if segments_BL is None else jnp.where(begins(segments_BL), START, shifted_BL)
