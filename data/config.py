@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from data.objectives import CausalLm, MaskedLm, PrefixLm, SentenceOrder, SentencePair, SpanCorruption
+from data.objectives import CausalLm, MaskedLm, PrefixLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
 
 
 @dataclass(frozen=True)
 class Data:
     store: str = ""  # folder (or gs:// path) that `prepare` wrote
-    objective: MaskedLm | SentencePair | SpanCorruption | SentenceOrder | CausalLm | PrefixLm = MaskedLm()
+    objective: MaskedLm | SentencePair | SpanCorruption | SentenceOrder | CausalLm | PrefixLm | ReplacedToken = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest
     threads: int = 2  # CPU threads that build batches, on each host

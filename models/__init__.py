@@ -2,7 +2,7 @@
 
 import importlib
 
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
@@ -10,6 +10,7 @@ MODELS = {
     T5Config: ("models.t5", "T5"),
     RobertaConfig: ("models.roberta", "RobertaForMaskedLM"),
     AlbertConfig: ("models.albert", "AlbertForPretraining"),
+    ElectraConfig: ("models.electra", "Electra"),
     GptConfig: ("models.gpt", "Gpt"),
     Gpt2Config: ("models.gpt2", "Gpt2"),
     Gpt3Config: ("models.gpt3", "Gpt3"),

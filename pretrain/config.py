@@ -17,10 +17,11 @@ from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
+from data.objectives.replaced_token import ReplacedToken
 from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -163,7 +164,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config
+    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config | ElectraConfig
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
     train: Train = Train()
@@ -177,8 +178,8 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Lamb, Train, Mesh, Evaluate, Checkpoint, Data),
-        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm),
-        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config),
+        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, ReplacedToken),
+        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, ElectraConfig),
     )
 }
 
@@ -192,6 +193,7 @@ TRAINED_BY = {
     GptConfig: (CausalLm,),
     Gpt2Config: (CausalLm,),
     Gpt3Config: (CausalLm,),
+    ElectraConfig: (ReplacedToken,),
 }
 
 

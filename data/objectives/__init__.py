@@ -3,8 +3,12 @@
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
+from data.objectives.replaced_token import ReplacedToken
 from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.span_corruption import SpanCorruption
 
-OBJECTIVES = {objective.name: objective for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm)}
+OBJECTIVES = {
+    objective.name: objective
+    for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, ReplacedToken)
+}
