@@ -28,6 +28,12 @@ BATCHES = {
         "order": ("int32", "B"),  # 0: A stands before B in the document; 1: behind it
         "order_weights": ("float32", "B"),
     },
+    "replaced_token": ROWS
+    | MASKED
+    | {
+        "chances": ("float32", "BP"),  # from 0 to below 1: each draws the word that the generator puts there
+        "token_weights": ("float32", "BL"),  # 1.0 where there is a token, each of which is judged
+    },
     "span_corruption": {
         "inputs": ("int32", "BL"),
         "inputs_valid": ("bool", "BL"),

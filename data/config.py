@@ -2,13 +2,22 @@
 
 from dataclasses import dataclass
 
-from data.objectives import CausalLm, MaskedLm, PrefixLm, SentenceOrder, SentencePair, Seq2Seq, SpanCorruption
+from data.objectives import (
+    CausalLm,
+    MaskedLm,
+    PrefixLm,
+    ReplacedToken,
+    SentenceOrder,
+    SentencePair,
+    Seq2Seq,
+    SpanCorruption,
+)
 
 
 @dataclass(frozen=True)
 class Data:
     store: str = ""  # folder (or gs:// path) that `prepare` wrote
-    objective: MaskedLm | SentencePair | SpanCorruption | SentenceOrder | CausalLm | PrefixLm | Seq2Seq = MaskedLm()
+    objective: MaskedLm | SentencePair | SpanCorruption | SentenceOrder | CausalLm | PrefixLm | Seq2Seq | ReplacedToken = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest
     threads: int = 2  # CPU threads that build batches, on each host

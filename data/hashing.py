@@ -9,7 +9,7 @@ B keys   N draws of one key
 import numpy as np
 
 # What the draws of an example are for: each use takes words(key(example, USE), n), so no two share any.
-PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE, GRAMS, SWAP = range(1, 10)
+PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE, GRAMS, SWAP, FILL = range(1, 11)
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: SplitMix64's step between the draws of a key
 
@@ -45,6 +45,11 @@ def halfwords(key_B, n):
     """32 random bits for each of `n` draws of each key: uint32 [B, N], two of a hash."""
     bits = words(key_B, (n + 1) // 2).astype("<u8", copy=False)
     return bits.view("<u4")[:, :n]
+
+
+def fractions(key_B, n):
+    """Uniform multiples of 2^-24 from 0 to below 1: float32 [B, N]."""
+    return (halfwords(key_B, n) >> np.uint32(8)).astype(np.float32) * np.float32(2**-24)
 
 
 def below(bits, n):

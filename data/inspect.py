@@ -70,8 +70,20 @@ def common(stream, seen, step):
     ]
 
 
-def masks(stream, seen, token_id):
-    """masked_lm, sentence_pair and sentence_order."""
+def replacements(stream, seen, token_id):
+    """replaced_token: words masked as [MASK] alone, what draws others in their places, and every token judged."""
+    chances = np.concatenate([each.batch["chances"].ravel() for each in seen])
+    unjudged = sum((each.batch["token_weights"] != each.batch["valid"]).sum() for each in seen)
+    return [
+        *masks(stream, seen, token_id, (1.0, 0.0)),
+        none("chances below 0, or of 1 and more", ((chances < 0) | (chances >= 1)).sum()),
+        *(within(f"chances below {at}", (chances < at).sum(), chances.size, at) for at in (0.1, 0.5, 0.9)),
+        none("tokens not judged, padding judged", unjudged),
+    ]
+
+
+def masks(stream, seen, token_id, shares=(0.8, 0.1)):
+    """masked_lm, sentence_pair and sentence_order; shares: of the masked words, those that become [MASK], and another word."""
     objective, vocabulary = stream.objective, stream.vocabulary
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
     actions = np.zeros(3, np.int64)  # [MASK], another id, the same id
@@ -93,7 +105,8 @@ def masks(stream, seen, token_id):
         torn += torn_words(batch, text_BL, vocabulary) if objective.whole_words else 0
     share = masked / max(tokens, 1)
     rate_holds = wrong_rows == 0 and (not objective.whole_words or masked >= 0.8 * wanted)
-    chance = 0.1 / (~vocabulary.special).sum()  # a random id is the true one
+    as_mask, as_other = shares
+    chance = as_other / (~vocabulary.special).sum()  # a random id is the true one
     bound = "at most " if objective.whole_words else ""
     return [
         Check(
@@ -102,9 +115,9 @@ def masks(stream, seen, token_id):
             f"{share:.4f} ({masked:,} of {tokens:,}; {wrong_rows} rows off)",
             f"{bound}{objective.rate} of each row, rounded",
         ),
-        within("masked as [MASK]", actions[0], masked, 0.8),
-        within("masked by another word", actions[1], masked, 0.1 - chance),
-        within("masked as itself", actions[2], masked, 0.1 + chance),
+        within("masked as [MASK]", actions[0], masked, as_mask),
+        within("masked by another word", actions[1], masked, as_other - chance),
+        within("masked as itself", actions[2], masked, 1 - as_mask - as_other + chance),
         specials(vocabulary, token_id, "pad", "cls", "sep", "mask"),
         none("special tokens masked", special),
         none("losses on padding, tokens in it", padding),
@@ -194,4 +207,5 @@ OBJECTIVES = {  # all others mask words
     "span_corruption": (spans, span_row),
     "causal_lm": (successions, next_row),
     "prefix_lm": (continuations, part_row),
+    "replaced_token": (replacements, masked_row),
 }

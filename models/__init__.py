@@ -2,7 +2,17 @@
 
 import importlib
 
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config, TransformerConfig
+from models.config import (
+    AlbertConfig,
+    BertConfig,
+    ElectraConfig,
+    Gpt2Config,
+    Gpt3Config,
+    GptConfig,
+    RobertaConfig,
+    T5Config,
+    TransformerConfig,
+)
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
@@ -11,6 +21,7 @@ MODELS = {
     TransformerConfig: ("models.transformer", "Transformer"),
     RobertaConfig: ("models.roberta", "RobertaForMaskedLM"),
     AlbertConfig: ("models.albert", "AlbertForPretraining"),
+    ElectraConfig: ("models.electra", "Electra"),
     GptConfig: ("models.gpt", "Gpt"),
     Gpt2Config: ("models.gpt2", "Gpt2"),
     Gpt3Config: ("models.gpt3", "Gpt3"),

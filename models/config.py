@@ -75,6 +75,34 @@ class AlbertConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class ElectraConfig:
+    """ELECTRA-base. Small: embedding 128, 256, 12, 4, mlp 1024, generator 64, 1, 256; large: 1024, 1024, 24, 16, 4096, 256, 4, 1024.
+
+    The generator is as deep as the discriminator, and narrower: a third or a quarter of its width, heads and mlp (table 6).
+    """
+
+    vocab: int = 30522
+    length: int = 512
+    segments: int = 2
+    embedding: int = 768  # the width of a word's vector, which both networks read
+    width: int = 768  # of the discriminator
+    depth: int = 12  # of both
+    heads: int = 12
+    mlp: int = 3072
+    generator_width: int = 256
+    generator_heads: int = 4
+    generator_mlp: int = 1024
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-12
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class T5Config:
     """T5-base; `width` is the paper's d_model, `mlp` its d_ff, `head_width` its d_kv. v1.1: gated, untied, mlp 2048."""
 

@@ -17,11 +17,22 @@ from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
+from data.objectives.replaced_token import ReplacedToken
 from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config, TransformerConfig
+from models.config import (
+    AlbertConfig,
+    BertConfig,
+    ElectraConfig,
+    Gpt2Config,
+    Gpt3Config,
+    GptConfig,
+    RobertaConfig,
+    T5Config,
+    TransformerConfig,
+)
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
@@ -167,7 +178,7 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config | TransformerConfig
+    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config | TransformerConfig | ElectraConfig
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
     train: Train = Train()
@@ -181,8 +192,8 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Lamb, Train, Mesh, Evaluate, Checkpoint, Data),
-        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq),
-        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig),
+        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken),
+        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
     )
 }
 
@@ -197,6 +208,7 @@ TRAINED_BY = {
     Gpt2Config: (CausalLm,),
     Gpt3Config: (CausalLm,),
     TransformerConfig: (Seq2Seq,),
+    ElectraConfig: (ReplacedToken,),
 }
 
 

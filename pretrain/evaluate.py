@@ -33,7 +33,7 @@ def make_evaluator(model, loss, mesh, *, compute):
         means = {name: sums[name] / weights[name] for name in sums}
         words = loss.terms[0]
         return {
-            "loss": sum(means[name] for name in loss.terms),
+            "loss": loss.value(means),
             **means,
             "perplexity": math.exp(min(means[words], 700.0)),
             "targets": weights[words],

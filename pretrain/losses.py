@@ -7,12 +7,15 @@ over micro-batches, devices and evaluation batches alike, in float32.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from models.electra import Fill
 
 # Scores that one row of a batch may have at once. Beyond that its targets are scored in parts: GPT-2's 1,024 x 50,257 in 17 of them.
 SCORES = 3 << 20
@@ -27,6 +30,7 @@ class Loss(NamedTuple):
     weights:   the name of a sum -> the batch key whose sum it is divided by
     terms:     the names whose means add up to the loss; the others are metrics
     tokens:    the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
+    factors:   the name of a term -> what its mean is multiplied by, where that is not 1
     """
 
     arguments: Callable
@@ -34,6 +38,11 @@ class Loss(NamedTuple):
     weights: dict[str, str]
     terms: tuple[str, ...]
     tokens: tuple[str, ...]
+    factors: Mapping[str, float] = MappingProxyType({})
+
+    def value(self, means):
+        """The loss, of {name: mean}."""
+        return sum(self.factors.get(name, 1.0) * means[name] for name in self.terms)
 
     def totals(self, batch):
         """{name: the weight of the whole batch}, float32."""
@@ -68,6 +77,13 @@ def cross_entropy(logits_V, targets, weights, smoothing=0.0):
         correct = (1 - smoothing) * correct + smoothing * logits_V.mean(axis=-1)
     nats = (jax.nn.logsumexp(logits_V, axis=-1) - correct) * weights
     hits = (jnp.argmax(logits_V, axis=-1) == targets).astype(jnp.float32) * weights
+    return nats.sum(), hits.sum()
+
+
+def binary_cross_entropy(logits, targets, weights):
+    """(sum of -log p(target), number of targets that are the likelier), both weighted; targets are bool; float32."""
+    nats = jax.nn.softplus(jnp.where(targets, -logits, logits)) * weights
+    hits = jnp.where((logits > 0) == targets, weights, 0.0)
     return nats.sum(), hits.sum()
 
 
@@ -156,6 +172,14 @@ def sentence_order(states, scorer, batch):
     return masked_lm(states, scorer, batch) | {"sentence_order": nats, "sentence_order_accuracy": hits}
 
 
+def replaced_token(states, scorer, batch):
+    """The masked words, told by the generator, and which words are its own, told by the discriminator (Clark et al. 2020, section 2)."""
+    x_BPD, judged_BL, replaced_BL = states
+    nats, hits = binary_cross_entropy(judged_BL, replaced_BL, batch["token_weights"])
+    share = jnp.where(replaced_BL, batch["token_weights"], 0.0).sum()  # what is wrong where every word is taken for the text's
+    return words("masked_lm", x_BPD, scorer, batch) | {"replaced_token": nats, "replaced_token_accuracy": hits, "replaced_token_share": share}
+
+
 LOSSES = {
     "masked_lm": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"]),
@@ -187,6 +211,23 @@ LOSSES = {
         },
         terms=("masked_lm", "sentence_order"),
         tokens=("valid",),
+    ),
+    "replaced_token": Loss(
+        arguments=lambda batch: (
+            *(batch["tokens"], batch["valid"], None, batch["positions"]),
+            Fill(batch["targets"], batch["weights"] > 0, batch["chances"]),
+        ),
+        score=replaced_token,
+        weights={
+            "masked_lm": "weights",
+            "masked_lm_accuracy": "weights",
+            "replaced_token": "token_weights",
+            "replaced_token_accuracy": "token_weights",
+            "replaced_token_share": "token_weights",
+        },
+        terms=("masked_lm", "replaced_token"),
+        tokens=("valid",),
+        factors={"replaced_token": 50.0},  # the paper's lambda (appendix A)
     ),
     "span_corruption": Loss(
         arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),

@@ -40,6 +40,8 @@ PARAMETERS = (
     (r"(pooler|word/transform|next)/bias", (None,)),
     (r"(widen|order)/kernel", ("embed", None)),
     (r"(widen|order)/bias", (None,)),
+    (r"judgement/(transform|score)/kernel", ("embed", None)),
+    (r"judgement/(transform|score)/bias", (None,)),
     (r"word/bias", ("vocab",)),
     (r"head/kernel", ("embed", "vocab")),
 )

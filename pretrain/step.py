@@ -19,7 +19,7 @@ def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, **how):
 
         def objective(params):
             sums = loss.sums(model, params, batch, train=True, rngs={"dropout": key}, **how)
-            return sum(sums[name] / totals[name] for name in loss.terms), sums
+            return loss.value({name: sums[name] / totals[name] for name in loss.terms}), sums
 
         return jax.grad(objective, has_aux=True)(params)
 
@@ -33,7 +33,7 @@ def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, **how):
         updates, moments = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         metrics = means | {
-            "loss": sum(means[name] for name in loss.terms),
+            "loss": loss.value(means),
             "gradient_norm": optax.tree.norm(grads),
             "learning_rate": jnp.asarray(rate(state.step), jnp.float32),
             "tokens": sum(batch[key].sum(dtype=jnp.float32) for key in loss.tokens),

@@ -3,11 +3,13 @@
 from data.objectives.causal_lm import CausalLm
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
+from data.objectives.replaced_token import ReplacedToken
 from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
 
 OBJECTIVES = {
-    objective.name: objective for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq)
+    objective.name: objective
+    for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken)
 }

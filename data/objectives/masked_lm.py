@@ -31,27 +31,37 @@ class MaskedLm:
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
-        if self.length < 3:
-            raise ValueError(f"masked_lm: length={self.length}; a row holds [CLS], text and [SEP], so 3 at least")
-        check_masking(self, vocabulary, self.length - 2)
+        check_rows(self, vocabulary)
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, masked as the keys say."""
-        read, masker = Reader(split.tokens, vocabulary.size), Masker(self, vocabulary)
-        make_table, body = ROWS[self.rows]
-        table = make_table(split, self.length - 2)
+        return masked_rows(self, split, vocabulary, Masker(self, vocabulary))
 
-        def build(row_B, key_B):
-            tokens_BL = np.empty((len(row_B), self.length), np.int32)
-            length_B = body(table, read, row_B, vocabulary.sep, tokens_BL[:, 1:-1])
-            valid_BL = np.arange(self.length) < length_B[:, None] + 2
-            if not valid_BL[:, -1].all():
-                tokens_BL[~valid_BL] = vocabulary.pad
-            tokens_BL[:, 0] = vocabulary.cls
-            tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
-            return {"valid": valid_BL, **masker(tokens_BL, valid_BL, key_B), "tokens": tokens_BL}
 
-        return table, build
+def check_rows(objective, vocabulary):
+    """Raise a ValueError unless there can be such rows of this vocabulary."""
+    if objective.length < 3:
+        raise ValueError(f"{objective.name}: length={objective.length}; a row holds [CLS], text and [SEP], so 3 at least")
+    check_masking(objective, vocabulary, objective.length - 2)
+
+
+def masked_rows(objective, split, vocabulary, masker):
+    """(table of rows, build), where build(row_B, key_B) is rows `[CLS] text [SEP]` that the masker has masked."""
+    read, length = Reader(split.tokens, vocabulary.size), objective.length
+    make_table, body = ROWS[objective.rows]
+    table = make_table(split, length - 2)
+
+    def build(row_B, key_B):
+        tokens_BL = np.empty((len(row_B), length), np.int32)
+        length_B = body(table, read, row_B, vocabulary.sep, tokens_BL[:, 1:-1])
+        valid_BL = np.arange(length) < length_B[:, None] + 2
+        if not valid_BL[:, -1].all():
+            tokens_BL[~valid_BL] = vocabulary.pad
+        tokens_BL[:, 0] = vocabulary.cls
+        tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
+        return {"valid": valid_BL, **masker(tokens_BL, valid_BL, key_B), "tokens": tokens_BL}
+
+    return table, build
 
 
 def pieces(table, read, row_B, separator, out_BN):

@@ -11,18 +11,19 @@ import numpy as np
 
 from data import hashing
 
+BERTS = (0.8, 0.1)  # shares of the chosen words that become [MASK], and another word; the rest stay as they are
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
 
 
 class Masker:
     """Masks rows of ids, in place. What it needs of the vocabulary it looks up once.
 
-    ngram: with whole words, the most words that are masked in a row.
+    ngram: with whole words, the most words that are masked in a row. shares: of them, those that become [MASK], and another word.
     """
 
-    def __init__(self, objective, vocabulary, ngram=1):
+    def __init__(self, objective, vocabulary, ngram=1, shares=BERTS):
         self.rate, self.predictions = objective.rate, objective.predictions
-        self.mask = vocabulary.mask
+        self.mask, self.shares = vocabulary.mask, shares
         self.special = np.asarray(vocabulary.special)
         self.ordinary = np.flatnonzero(~self.special).astype(np.int32)
         self.whole_words, self.ngram = objective.whole_words, ngram
@@ -109,11 +110,11 @@ class Masker:
         return np.arange(self.predictions) < number_B[:, None], positions_BP
 
     def hide(self, targets_BP, key_B):
-        """What stands in the targets' places: [MASK] (80 %), a random ordinary id (10 %), the target itself (10 %)."""
+        """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
         bits_BP = hashing.words(hashing.key(key_B, hashing.HIDE), targets_BP.shape[1])
         low_BP = bits_BP & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
         random_BP = self.ordinary[hashing.below(bits_BP, len(self.ordinary))]
-        as_mask_BP, as_random_BP = low_BP < np.uint64(0.8 * 2**32), low_BP < np.uint64(0.9 * 2**32)
+        as_mask_BP, as_random_BP = (low_BP < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
         return np.where(as_mask_BP, self.mask, np.where(as_random_BP, random_BP, targets_BP))
 
 

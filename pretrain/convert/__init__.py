@@ -1,16 +1,19 @@
 """Ours and theirs: one table of names and layouts a family, read forwards to export and backwards to import.
 
 Each family's module has `to_hf(config, params)`, `from_hf(config, tensors, init_params)`, `our_config(hf_config)` and
-`hf_config(config, vocabulary)`. The tables import no JAX, torch or transformers.
+`hf_config(config, vocabulary)`. A model of ours that is several of theirs has the first in the folder itself, and PARTS names the
+folders of the others: their configurations stand under these keys, their tensors under `NAME/`. The tables import no JAX, torch or
+transformers.
 """
 
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
-from pretrain.convert import albert, bert, gpt, gpt2, roberta, t5
+from models.config import AlbertConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from pretrain.convert import albert, bert, electra, gpt, gpt2, roberta, t5
 
 # By model_type in config.json, and by the class of our configuration.
-FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2}
+FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2, "electra": electra}
 CONFIGS = {
     **{BertConfig: bert, T5Config: t5, RobertaConfig: roberta, AlbertConfig: albert},
+    ElectraConfig: electra,
     **{GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2},
 }
 

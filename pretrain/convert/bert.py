@@ -5,14 +5,9 @@ from pretrain.convert import settings, table
 from pretrain.convert.table import KERNEL_OUT, SAME, linear, norm
 
 
-def encoder(name):
-    """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
-    ours, theirs = f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"
+def layers(ours, theirs):
+    """The rules of a stack of BERT's layers."""
     return (
-        (f"{name}/embeddings/words/embedding", f"{name}.embeddings.word_embeddings.weight", SAME),
-        (f"{name}/embeddings/positions/embedding", f"{name}.embeddings.position_embeddings.weight", SAME),
-        (f"{name}/embeddings/segments/embedding", f"{name}.embeddings.token_type_embeddings.weight", SAME),
-        *norm(f"{name}/embeddings/norm", f"{name}.embeddings.LayerNorm"),
         *linear(f"{ours}/attention/query", f"{theirs}.attention.self.query"),
         *linear(f"{ours}/attention/key", f"{theirs}.attention.self.key"),
         *linear(f"{ours}/attention/value", f"{theirs}.attention.self.value"),
@@ -21,6 +16,17 @@ def encoder(name):
         *linear(f"{ours}/mlp/up", f"{theirs}.intermediate.dense"),
         *linear(f"{ours}/mlp/down", f"{theirs}.output.dense"),
         *norm(f"{ours}/mlp_norm", f"{theirs}.output.LayerNorm"),
+    )
+
+
+def encoder(name):
+    """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
+    return (
+        (f"{name}/embeddings/words/embedding", f"{name}.embeddings.word_embeddings.weight", SAME),
+        (f"{name}/embeddings/positions/embedding", f"{name}.embeddings.position_embeddings.weight", SAME),
+        (f"{name}/embeddings/segments/embedding", f"{name}.embeddings.token_type_embeddings.weight", SAME),
+        *norm(f"{name}/embeddings/norm", f"{name}.embeddings.LayerNorm"),
+        *layers(f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"),
         *linear(f"{name}/pooler", f"{name}.pooler.dense"),
     )
 

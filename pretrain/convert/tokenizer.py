@@ -2,7 +2,7 @@
 
 The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
 tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text:
-[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT and ALBERT, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5,
+[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, ALBERT and ELECTRA, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5,
 A alone for GPT and GPT-2.
 """
 
@@ -24,12 +24,13 @@ NEEDED = {
     "bert": ("pad", "unk", "cls", "sep", "mask"),
     "roberta": ("pad", "cls", "sep", "mask"),  # bytes are never unknown
     "albert": ("pad", "unk", "cls", "sep", "mask"),
+    "electra": ("pad", "unk", "cls", "sep", "mask"),
     "t5": ("pad", "eos", "unk"),
     "openai-gpt": ("unk",),
     "gpt2": ("eos",),
 }
 INPUTS = {
-    **dict.fromkeys(("bert", "albert"), ["input_ids", "token_type_ids", "attention_mask"]),
+    **dict.fromkeys(("bert", "albert", "electra"), ["input_ids", "token_type_ids", "attention_mask"]),
     **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2"), ["input_ids", "attention_mask"]),
 }
 
@@ -143,4 +144,4 @@ def _enclosed_twice(vocabulary):
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
-TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "t5": _ended, "roberta": _enclosed_twice}
+TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "roberta": _enclosed_twice}

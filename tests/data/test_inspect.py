@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import CausalLm, MaskedLm, PrefixLm, SentenceOrder, SentencePair, SpanCorruption
+from data.objectives import CausalLm, MaskedLm, PrefixLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from data.sentence_rows import SentenceRows
@@ -25,6 +25,7 @@ OBJECTIVES = {
     "next": CausalLm(length=22),
     "next unseparated": CausalLm(length=22, end_of_text=False),
     "orders": SentenceOrder(length=30, predictions=5),
+    "replaced": ReplacedToken(length=22, predictions=4),
 }
 T5 = ("spans", "parts", "next", "next unseparated")  # what reads T5's vocabulary, which has an end of text
 
@@ -140,6 +141,14 @@ def stay(batch, stream):
     batch["targets"][:] = batch["tokens"]
 
 
+def lean(batch, stream):
+    batch["chances"] *= 0.9
+
+
+def judge_padding(batch, stream):
+    batch["token_weights"][:] = 1
+
+
 def pad(batch, stream):
     batch["inputs"][:, -1], batch["inputs_valid"][:, -1] = stream.vocabulary.pad, False
 
@@ -167,6 +176,9 @@ def pad(batch, stream):
         ("orders", always_in_order, "segments in the other order"),
         ("orders", other_text, "rows whose text is not the store's"),
         ("orders", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
+        ("replaced", show_all, "masked as itself"),
+        ("replaced", lean, "chances below 0.9"),
+        ("replaced", judge_padding, "tokens not judged, padding judged"),
         ("spans", shift_sentinels, "sentinels are the tokenizer's <extra_id_0> ..."),
         ("spans", swap_tokens, "rows that do not rebuild the store's text"),
         ("spans", leave_out, "losses on padding, tokens without loss"),
@@ -264,7 +276,7 @@ def config(tmp_path, store, t5_store):
     def write(name):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
-        others = {"spans": "T5", "parts": "T5", "next": "Gpt2", "next unseparated": "Gpt", "orders": "Albert"}
+        others = {"spans": "T5", "parts": "T5", "next": "Gpt2", "next unseparated": "Gpt", "orders": "Albert", "replaced": "Electra"}
         model = f"{others.get(name, 'Bert')}Config"
         folder = t5_store.path if name in T5 else store.path
         kind = type(objective).__name__

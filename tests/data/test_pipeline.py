@@ -10,7 +10,7 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import MaskedLm, SentenceOrder, SentencePair, SpanCorruption
+from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
 from data.pipeline import Stream
 from data.rows import Reader
 from data.store import write_store
@@ -23,6 +23,7 @@ OBJECTIVES = {
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
     "orders": SentenceOrder(length=30, predictions=5),
+    "replaced": ReplacedToken(length=22, predictions=4),
 }
 
 

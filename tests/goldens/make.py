@@ -41,6 +41,9 @@ CASES = {
     "t5_relu_untied": ("t5", T5 | dict(tie_word_embeddings=False)),
     "roberta": ("roberta", BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5)),
     "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
+    # Both networks are of another width than the words in the first, the generator alone in the second.
+    "electra": ("electra", BERT | dict(embedding_size=10, generator=dict(hidden_size=8, num_attention_heads=2, intermediate_size=12))),
+    "electra_wide": ("electra", BERT | dict(embedding_size=24, generator=dict(hidden_size=12, num_attention_heads=1, intermediate_size=20))),
 }
 
 
@@ -50,6 +53,8 @@ def model(kind, settings, seed=0):
     import transformers
 
     torch.set_num_threads(1)  # a second one only spins on models of this size
+    if kind == "electra":
+        return electra(settings, seed)
     configuration, architecture = {
         "bert": (transformers.BertConfig, transformers.BertForPreTraining),
         "t5": (transformers.T5Config, transformers.T5ForConditionalGeneration),
@@ -64,22 +69,47 @@ def model(kind, settings, seed=0):
         made.tie_weights()
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
         made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach().clone())
+    return shaken(made, seed)
+
+
+def shaken(made, seed):
+    """The model, each of its parameters drawn anew."""
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, weight in made.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
             if weight.ndim == 2:
-                table = any(part in name for part in ("embed", "shared", "relative", "wte", "wpe"))
+                table = any(part in name for part in ("embed", "shared", "relative", "wte", "wpe")) and "_project" not in name
                 weight.copy_(noise if table else noise * weight.shape[1] ** -0.5)
             else:
                 weight.copy_(0.3 * noise + (("norm" in name.lower() or ".ln_" in name) and name.endswith("weight")))
     return made
 
 
+def electra(settings, seed):
+    """A discriminator with a generator that reads its embeddings: settings["generator"] is what the generator has of its own."""
+    import torch
+    import transformers
+
+    settings = dict(settings)
+    own = settings.pop("generator")
+    discriminator = transformers.ElectraForPreTraining(transformers.ElectraConfig(**settings))
+    generator = transformers.ElectraForMaskedLM(transformers.ElectraConfig(**settings | own))
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.tie_weights()
+    return shaken(torch.nn.ModuleDict({"discriminator": discriminator, "generator": generator}).eval(), seed)
+
+
 def saved(made, folder):
-    """(config, weights) as transformers writes them."""
+    """(config, weights) as transformers writes them; of a generator under "generator", and its weights under "generator/"."""
     from safetensors.numpy import load_file
 
+    if hasattr(made, "keys"):
+        config, weights = saved(made["discriminator"], folder)
+        other, more = saved(made["generator"], folder / "generator")
+        return config | {"generator": other}, weights | {f"generator/{name}": weight for name, weight in more.items()}
     made.save_pretrained(folder)
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
@@ -156,6 +186,32 @@ def albert_inputs(vocab, seed=0):
     """A batch of the treaty's sentence_order."""
     batch = bert_inputs(vocab, seed)
     return {{"next_sentence": "order", "next_weights": "order_weights"}.get(key, key): value for key, value in batch.items()}
+
+
+def electra_inputs(vocab, seed=0):
+    """A batch of the treaty's replaced_token."""
+    batch = roberta_inputs(vocab, seed)
+    chances = np.random.default_rng(seed).random(batch["targets"].shape, np.float32)
+    return batch | {"chances": chances, "token_weights": batch["valid"].astype(np.float32)}
+
+
+def electra_outputs(made, batch):
+    """Both networks' logits and hidden states, what the generator fills in as the chances say, and the loss of the two."""
+    import torch
+
+    there = {key: torch.from_numpy(value).long() for key, value in batch.items() if key != "chances"}
+    read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
+    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    with torch.no_grad():
+        found = made["generator"](**read, labels=labels)
+        judged, hidden = made["discriminator"](**read).logits, made["discriminator"].electra(**read).last_hidden_state
+        shares = found.logits.gather(1, there["positions"][..., None].expand(-1, -1, found.logits.shape[-1])).double().softmax(-1)
+        drawn = torch.searchsorted(shares.cumsum(-1), torch.from_numpy(batch["chances"]).double()[..., None], right=True)[..., 0]
+        filled = there["tokens"].scatter(1, there["positions"], drawn)
+        replaced = torch.zeros_like(filled).scatter(1, there["positions"], (drawn != there["targets"]).long())
+        loss = made["discriminator"](input_ids=filled, attention_mask=there["valid"], labels=replaced).loss
+    outputs = {"words": found.logits, "replaced": judged, "hidden": hidden, "loss": found.loss + 50 * loss}
+    return {key: output.numpy() for key, output in outputs.items()} | {"drawn": drawn.numpy().astype(np.int32)}
 
 
 def bert_outputs(made, batch):
@@ -240,6 +296,7 @@ PARTS = {
     "t5": (t5_inputs, t5_outputs),
     "roberta": (roberta_inputs, roberta_outputs),
     "albert": (albert_inputs, albert_outputs),
+    "electra": (electra_inputs, electra_outputs),
     "openai-gpt": (gpt_inputs, gpt_outputs),
     "gpt2": (gpt_inputs, gpt_outputs),
 }

@@ -10,20 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BertConfig, RobertaConfig, T5Config, build
+from models import AlbertConfig, BertConfig, ElectraConfig, RobertaConfig, T5Config, build
 from pretrain.convert import table
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 T5 = T5Config(vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20)
 ROBERTA = RobertaConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, heads=3, mlp=40)
+ELECTRA = ElectraConfig(
+    vocab=50, length=32, embedding=10, width=24, depth=2, heads=3, mlp=40, generator_width=8, generator_heads=2, generator_mlp=12
+)
 
 
 @functools.cache
 def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig), (ids, ids > 0))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig), (ids, ids > 0))
     read = (encoders | {T5Config: (ids, ids > 0, ids)}).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(0)
@@ -55,7 +58,7 @@ def t5_config():
 @pytest.fixture(scope="session")
 def tiny_configs():
     """{name of a family: its tiny configuration}."""
-    return {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT}
+    return {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT, "electra": ELECTRA}
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ OBJECTIVES = {
     "bert": "sentence_pair",
     "roberta": "masked_lm",
     "albert": "sentence_order",
+    "electra": "replaced_token",
     "t5": "span_corruption",
     "openai-gpt": "causal_lm",
     "gpt2": "causal_lm",
@@ -76,7 +77,7 @@ def compute(model, params, loss, batch):
             outputs, _ = model.apply({"params": params}, *arguments[:3])
         else:
             outputs = model.apply({"params": params}, *arguments)
-        return outputs, sum(sums[name] / totals[name] for name in loss.terms)
+        return outputs, loss.value({name: sums[name] / totals[name] for name in loss.terms})
 
     return jax.jit(run)(batch)
 

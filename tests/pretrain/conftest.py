@@ -7,14 +7,19 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import CausalLm, MaskedLm, SentenceOrder, SentencePair, SpanCorruption
-from models.config import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from data.objectives import CausalLm, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
+from models.config import AlbertConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 T5 = T5Config(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0)
 ALBERT = AlbertConfig(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 ROBERTA = RobertaConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
+
+ELECTRA = ElectraConfig(
+    **dict(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0),
+    **dict(generator_width=16, generator_heads=4, generator_mlp=32),
+)
 
 GPT = dict(vocab=128, length=32, width=32, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
@@ -36,6 +41,7 @@ RUNS = {
     "t5_gated": tiny(dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)),
     "albert": dataclasses.replace(tiny(ALBERT, SentenceOrder(length=32, predictions=6)), optimizer=Lamb(learning_rate=1e-2, warmup=2)),
     "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
+    "electra": tiny(ELECTRA, ReplacedToken(length=32, predictions=6)),
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
@@ -55,12 +61,14 @@ def random_batch():
         rng = np.random.default_rng(seed)
         batch = {}
         for key, (dtype, shape) in batches.shapes(run.data.objective, run.data.batch_size).items():
-            if key in ("valid", "inputs_valid"):
+            if key in ("valid", "inputs_valid", "token_weights"):
                 value = np.arange(shape[1])[None] < rng.integers(shape[1] // 2, shape[1] + 1, (shape[0], 1))
             elif key == "weights":
                 value = rng.random(shape) < rng.random((shape[0], 1))
             elif key in ("next_weights", "order_weights"):
                 value = np.arange(shape[0]) % 5 > 0
+            elif key == "chances":
+                value = rng.random(shape)
             elif key == "positions":
                 value = np.sort(rng.integers(0, run.model.length // 2, shape), axis=1)
             else:

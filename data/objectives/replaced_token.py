@@ -1,0 +1,47 @@
+"""Replaced token detection: a generator fills masked words, and which words are its own is to be told (Clark et al. 2020, section 2).
+
+The words are drawn where the generator is, on the device; what decides the draws comes with the row, so that they too are a function
+of seed and step.
+
+B rows   L row length   P masked positions of a row
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from data import hashing
+from data.objectives.masked_lm import check_rows, masked_rows
+from data.objectives.masking import Masker
+
+
+@dataclass(frozen=True)
+class ReplacedToken:
+    """Rows of masked_lm in which every chosen word is a [MASK], for the generator to fill."""
+
+    name: ClassVar[str] = "replaced_token"
+    whole_words: ClassVar[bool] = False
+    length: int = 512  # L: tokens of a row, [CLS] and [SEP] included
+    predictions: int = 77  # P: at most so many masked positions in a row
+    rate: float = 0.15  # share of a row's tokens that the generator fills; 0.25 for ELECTRA-large
+    duplicates: int = 0  # 0: new masks every epoch; n: n fixed masks in turn
+    rows: Literal["documents", "windows", "sentences"] = "documents"  # what a row is made of, as in masked_lm
+
+    def dims(self):
+        return {"L": self.length, "P": self.predictions}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        check_rows(self, vocabulary)
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of those rows, masked as the keys say, and the draws' chances."""
+        table, masked = masked_rows(self, split, vocabulary, Masker(self, vocabulary, shares=(1.0, 0.0)))
+
+        def build(row_B, key_B):
+            rows = masked(row_B, key_B)
+            chances_BP = hashing.fractions(hashing.key(key_B, hashing.FILL), self.predictions)
+            return rows | {"chances": chances_BP, "token_weights": rows["valid"].astype(np.float32)}
+
+        return table, build

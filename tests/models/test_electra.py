@@ -1,0 +1,148 @@
+"""ELECTRA is what its paper says: its sizes, embeddings in common, words drawn as they are likely, and no gradient through the draw."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import ElectraConfig, build, electra
+from models.electra import word_at
+from pretrain.losses import LOSSES
+
+SMALL = ElectraConfig(embedding=128, width=256, heads=4, mlp=1024, generator_width=64, generator_heads=1, generator_mlp=256)
+LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096)
+SIZES = [  # as transformers counts an ElectraModel, which is the discriminator without its head, and an ElectraForMaskedLM
+    (SMALL, 13_483_008, 4_620_026),
+    (ElectraConfig(), 108_891_648, 33_740_602),
+    (LARGE, 334_092_288, 51_295_290),
+]
+LENGTHS = np.array([12, 9, 6])
+VALID = np.arange(12) < LENGTHS[:, None]
+POSITIONS = np.array([[1, 4, 7, 9], [2, 5, 7, 0], [3, 4, 0, 0]], np.int32)
+MASKED = np.arange(4) < np.array([4, 3, 2])[:, None]
+RNG = np.random.default_rng(0)
+TOKENS = np.where(VALID, RNG.integers(1, 50, (3, 12)), 0).astype(np.int32)
+TARGETS = RNG.integers(1, 50, (3, 4)).astype(np.int32)
+CHANCES = RNG.random((3, 4), np.float32)
+BATCH = {"tokens": TOKENS, "valid": VALID, "positions": POSITIONS, "targets": TARGETS, "chances": CHANCES}
+BATCH |= {"weights": MASKED.astype(np.float32), "token_weights": VALID.astype(np.float32)}
+
+
+def size(tree):
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+@pytest.mark.parametrize(("config", "discriminator", "generator"), SIZES, ids=["small", "base", "large"])
+def test_published_sizes(config, discriminator, generator):
+    """Small, base and large: 14, 110 and 335 million in the paper's tables 1 and 2."""
+    ids = jnp.ones((1, 2), jnp.int32)
+    params = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
+    assert size([params["embeddings"], params["discriminator"]]) == discriminator
+    assert size([params["embeddings"], params["generator"], params["word"]]) == generator
+    judgement = config.width * (config.width + 2) + 1
+    assert size(params) == discriminator + generator - size(params["embeddings"]) + judgement
+    assert ("widen" in params["discriminator"]) == (config is SMALL) and "widen" in params["generator"]
+
+
+LOSS = LOSSES["replaced_token"]
+
+
+@pytest.fixture(scope="module")
+def case(make, tiny_configs):
+    """(model, parameters, batch, the generator's logits, the words drawn by hand); every other slot draws the text's own word."""
+    model, params = make(tiny_configs["electra"])
+    with jax.numpy_dtype_promotion("strict"):
+        logits, _ = jax.jit(model.apply)({"params": params}, TOKENS, VALID, None, POSITIONS)
+    drawn = by_hand(np.asarray(logits), CHANCES)
+    batch = BATCH | {"targets": np.where(np.arange(4) % 2, drawn, TARGETS).astype(np.int32)}
+    assert (drawn == batch["targets"])[MASKED].sum() == 4 and MASKED.sum() == 9
+    return model, params, batch, logits, drawn
+
+
+def by_hand(logits, chances):
+    """The inverse of the cumulative distribution, in float64."""
+    shares = np.exp(logits.astype(np.float64))
+    below = np.cumsum(shares / shares.sum(-1, keepdims=True), axis=-1)
+    return (below <= chances[..., None]).sum(-1)
+
+
+def test_the_loss_is_that_of_the_paper(case):
+    """L_MLM + 50 L_Disc, each a mean: over the masked words, and over all words of the filled rows (section 2, appendix A).
+
+    A word that the generator got right is not replaced; slots that fill up a row fill nothing in.
+    """
+    model, params, batch, logits, drawn = case
+    filled, replaced = TOKENS.copy(), np.zeros_like(VALID)
+    for row, slot in zip(*np.nonzero(MASKED)):
+        filled[row, POSITIONS[row, slot]] = drawn[row, slot]
+        replaced[row, POSITIONS[row, slot]] = slot % 2 == 0
+
+    @jax.jit
+    def compute(batch):
+        _, judged, labels = model.apply({"params": params}, *LOSS.arguments(batch), method="states")
+        alone = model.apply({"params": params}, filled, VALID, method="judge")
+        return judged, labels, alone, LOSS.sums(model, params, batch), LOSS.totals(batch)
+
+    judged, labels, alone, sums, totals = jax.device_get(compute(batch))
+    np.testing.assert_array_equal(labels, replaced)
+    np.testing.assert_allclose(judged, alone, atol=1e-5)
+    log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    nats = -np.take_along_axis(log_shares, batch["targets"][..., None], -1)[..., 0][MASKED].mean()
+    right = 1 / (1 + np.exp(np.where(replaced, -1.0, 1.0) * alone))[VALID]
+    means = {name: sums[name] / totals[name] for name in LOSS.weights}
+    np.testing.assert_allclose(LOSS.value(means), nats - 50 * np.log(right).mean(), rtol=1e-5)
+    np.testing.assert_allclose(means["replaced_token_accuracy"], (right > 0.5).mean(), rtol=1e-6)
+    np.testing.assert_allclose(means["replaced_token_share"], 5 / VALID.sum(), rtol=1e-6)
+
+
+def test_no_gradient_crosses_the_draw(case):
+    """Section 2: judging moves no weight of the generator but the embeddings, which the two share; nor does filling move the judge."""
+    model, params, batch, *_ = case
+
+    @jax.jit
+    def moved(params):
+        grads = {name: jax.grad(lambda params, name=name: LOSS.sums(model, params, batch)[name])(params) for name in LOSS.terms}
+        return {name: {part: jnp.array([jnp.any(leaf != 0) for leaf in jax.tree.leaves(grad[part])]).any() for part in grad} for name, grad in grads.items()}
+
+    parts = {name: {part for part, any_moved in found.items() if any_moved} for name, found in moved(params).items()}
+    assert parts == {"masked_lm": {"embeddings", "generator", "word"}, "replaced_token": {"embeddings", "discriminator", "judgement"}}
+
+
+def test_words_are_drawn_as_likely_as_they_are():
+    """10,000 chances a word that are spread evenly draw each within one of its share, the improbable never, and the last one too."""
+    logits = np.random.default_rng(1).normal(0, 2, 40).astype(np.float32)
+    logits[[0, 7, 39]] = -np.inf
+    n = 400_000
+    chances = ((np.arange(n) + 0.5) / n).astype(np.float32)[None]
+    drawn = np.asarray(word_at(jnp.asarray(chances), jnp.broadcast_to(logits, (1, 1, 40))))[0]
+    shares = np.exp(logits.astype(np.float64)) / np.exp(logits.astype(np.float64)).sum()
+    np.testing.assert_allclose(np.bincount(drawn, minlength=40), shares * n, atol=2)
+    ends = word_at(jnp.array([[0.0, 1 - 2**-24]], jnp.float32), jnp.broadcast_to(logits, (1, 2, 40)))
+    assert ends.tolist() == [[1, 38]]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_the_largest_chance_draws_a_word_that_there_is(size):
+    """However the sum of the probabilities is rounded."""
+    logits = np.random.default_rng(2).normal(0, 3, (size, 1, 301)).astype(np.float32)
+    logits[..., -1] = -np.inf
+    drawn = word_at(jnp.full((size, 1), 1 - 2**-24, jnp.float32), jnp.asarray(logits))
+    assert drawn.max() <= 299
+
+
+def test_words_drawn_in_parts_are_the_same(case, monkeypatch):
+    """Of a row's positions, so that not all their scores exist at once."""
+    model, params, _, logits, drawn = case
+    x_BPD = np.random.default_rng(3).normal(0, 1, (3, 4, 8)).astype(np.float32)
+    whole = model.apply({"params": params}, x_BPD, CHANCES, method="draw")
+    monkeypatch.setattr(electra, "AT_ONCE", 3)
+    np.testing.assert_array_equal(model.apply({"params": params}, x_BPD, CHANCES, method="draw"), whole)
+    assert len(set(np.asarray(whole).ravel().tolist())) > 3
+
+
+def test_low_precision_is_left_where_it_matters(case):
+    model, params, batch, *_ = case
+    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    words, judged = jax.eval_shape(lambda low: model.apply({"params": low}, *LOSS.arguments(batch)), low)
+    states, judgement, _ = jax.eval_shape(lambda low: model.apply({"params": low}, *LOSS.arguments(batch), method="states"), low)
+    assert words.dtype == judged.dtype == judgement.dtype == jnp.float32 and states.dtype == jnp.bfloat16
