@@ -40,6 +40,12 @@ BATCHES = {
         "targets": ("int32", "BT"),
         "weights": ("float32", "BT"),
     },
+    "denoising": {
+        "inputs": ("int32", "BL"),
+        "inputs_valid": ("bool", "BL"),
+        "targets": ("int32", "BT"),
+        "weights": ("float32", "BT"),
+    },
     "prefix_lm": {
         "inputs": ("int32", "BL"),
         "inputs_valid": ("bool", "BL"),

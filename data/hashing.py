@@ -9,7 +9,7 @@ B keys   N draws of one key
 import numpy as np
 
 # What the draws of an example are for: each use takes words(key(example, USE), n), so no two share any.
-PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE, GRAMS, SWAP, FILL = range(1, 11)
+PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE, GRAMS, SWAP, FILL, SENTENCES = range(1, 12)
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: SplitMix64's step between the draws of a key
 

@@ -4,6 +4,7 @@ import importlib
 
 from models.config import (
     AlbertConfig,
+    BartConfig,
     BertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -22,6 +23,7 @@ MODELS = {
     RobertaConfig: ("models.roberta", "RobertaForMaskedLM"),
     AlbertConfig: ("models.albert", "AlbertForPretraining"),
     ElectraConfig: ("models.electra", "Electra"),
+    BartConfig: ("models.bart", "Bart"),
     GptConfig: ("models.gpt", "Gpt"),
     Gpt2Config: ("models.gpt2", "Gpt2"),
     Gpt3Config: ("models.gpt3", "Gpt3"),

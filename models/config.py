@@ -147,6 +147,29 @@ class TransformerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class BartConfig:
+    """BART-base; the names are T5's and RoBERTa's. Large: 1024, 12, 12, heads 16, mlp 4096."""
+
+    vocab: int = 50265
+    length: int = 1024  # the longest row on either side, <s> and </s> included
+    first_position: int = 2  # the number of a row's first position: behind the padding's id, as RoBERTa's
+    start: int = 2  # the id that a decoder reads before the first one of a target: </s> in its vocabulary
+    width: int = 768
+    depth: int = 6
+    decoder_depth: int = 6
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.0  # the paper names none
+    epsilon: float = 1e-5
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+
+
+@dataclasses.dataclass(frozen=True)
 class GptConfig:
     """GPT's one size, 116.5 M parameters; `length` is the longest row: positions are learned."""
 

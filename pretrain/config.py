@@ -15,6 +15,7 @@ from typing import Literal
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
+from data.objectives.denoising import Denoising
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.replaced_token import ReplacedToken
@@ -24,6 +25,7 @@ from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
 from models.config import (
     AlbertConfig,
+    BartConfig,
     BertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -178,7 +180,9 @@ class Checkpoint:
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config | TransformerConfig | ElectraConfig
+    model: (
+        BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config | TransformerConfig | ElectraConfig | BartConfig
+    )
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
     train: Train = Train()
@@ -192,8 +196,9 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Lamb, Train, Mesh, Evaluate, Checkpoint, Data),
-        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken),
+        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
+        *(BartConfig,),
     )
 }
 
@@ -209,6 +214,7 @@ TRAINED_BY = {
     Gpt3Config: (CausalLm,),
     TransformerConfig: (Seq2Seq,),
     ElectraConfig: (ReplacedToken,),
+    BartConfig: (Denoising,),
 }
 
 

@@ -236,6 +236,13 @@ LOSSES = {
         terms=("span_corruption",),
         tokens=("inputs_valid", "weights"),
     ),
+    "denoising": Loss(
+        arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
+        score=partial(words, "denoising"),  # the text as it was (Lewis et al. 2020, section 2.2)
+        weights={"denoising": "weights", "denoising_accuracy": "weights"},
+        terms=("denoising",),
+        tokens=("inputs_valid", "weights"),
+    ),
     "prefix_lm": Loss(
         arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
         score=partial(words, "prefix_lm"),  # the rest of the text (Raffel et al. 2019, section 3.3.1)

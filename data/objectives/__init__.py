@@ -1,6 +1,7 @@
 """Objectives turn rows of token ids into batches; one file each, and this table names them."""
 
 from data.objectives.causal_lm import CausalLm
+from data.objectives.denoising import Denoising
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.replaced_token import ReplacedToken
@@ -11,5 +12,5 @@ from data.objectives.span_corruption import SpanCorruption
 
 OBJECTIVES = {
     objective.name: objective
-    for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken)
+    for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising)
 }

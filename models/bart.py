@@ -1,0 +1,89 @@
+"""BART (Lewis et al. 2020): an encoder that reads a damaged text as BERT does, and a decoder that writes it whole as GPT does.
+
+Any damage to the text will do, as the two sides need not match word by word. Both sides have one table of words, and their own positions.
+
+B batch   L target length   M input length   D width   V vocabulary
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from models.config import BartConfig
+from models.layers.attention import Attention, attend
+from models.layers.cache import at
+from models.layers.linear import Embed
+from models.layers.masks import causal_mask, padding_mask
+from models.layers.mlp import Mlp
+from models.layers.norms import LayerNorm
+from models.layers.stack import Stack, unchanged
+from models.layers.wiring import PostNormLayer
+
+NORMAL = nn.initializers.normal(0.02)
+
+
+class Places(nn.Module):
+    """word + position, normalised: what a side's first layer reads."""
+
+    config: BartConfig
+
+    @nn.compact
+    def __call__(self, x_BLD, train, step=None):
+        c, L = self.config, x_BLD.shape[1]
+        if L > c.length:
+            raise ValueError(f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)")
+        positions = Embed(c.first_position + c.length, c.width, NORMAL, name="positions").embedding
+        x_BLD = LayerNorm(c.epsilon, name="norm")(x_BLD + at(positions[c.first_position :], L, step))
+        return nn.Dropout(c.dropout)(x_BLD, deterministic=not train)
+
+
+class Bart(nn.Module):
+    """inputs_BM, targets_BL: int32; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets."""
+
+    config: BartConfig
+    constrain: Callable = unchanged
+    attend: Callable = attend
+
+    def setup(self):
+        c = self.config
+        attention = partial(Attention, c.heads, kernel_init=NORMAL, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend)
+        layer = partial(
+            PostNormLayer,
+            attention=attention,
+            mlp=partial(Mlp, c.mlp, kernel_init=NORMAL),
+            norm=partial(LayerNorm, c.epsilon),
+            dropout=partial(nn.Dropout, c.dropout),
+        )
+        stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
+
+        self.words = Embed(c.vocab, c.width, NORMAL)
+        self.encoder_places, self.decoder_places = Places(c), Places(c)
+        self.encoder = stack(layer, c.depth)
+        self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
+
+    def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
+        return self.logits(self.states(inputs_BM, inputs_valid_BM, targets_BL, train))
+
+    def states(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
+        """What `logits` reads to tell each of the targets: [B, L, D]."""
+        read_BL = jnp.pad(targets_BL, ((0, 0), (1, 0)), constant_values=self.config.start)[:, :-1]
+        return self.decode(self.encode(inputs_BM, inputs_valid_BM, train), inputs_valid_BM, read_BL, train)
+
+    def encode(self, inputs_BM, inputs_valid_BM, train=False):
+        """What the decoder reads: [B, M, D]."""
+        return self.encoder(self.encoder_places(self.words(inputs_BM), train), train, mask=padding_mask(inputs_valid_BM))
+
+    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, train=False, step=None):
+        """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
+
+        step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
+        """
+        y = self.decoder_places(self.words(tokens_BL), train, step)
+        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(inputs_valid_BM)}
+        return self.decoder(y, train, **read, mask=causal_mask(step=step))
+
+    def logits(self, y_BLD):
+        """Scores of every word, float32 [B, L, V]."""
+        return self.words.attend(y_BLD)
