@@ -90,6 +90,8 @@ def _story(trained):
     origin = trained.origin()
     if origin is None:
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
+    if averaged := origin.get("averaged"):
+        return f"The mean of the checkpoints of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
     start = f"Its parameters come from `{origin['folder']}`"
     if origin.get("missing"):
         start += f", but for {len(origin['missing'])} tensors that were not there and began at random"
@@ -107,11 +109,11 @@ def _facts(trained, family, size):
         yield "longest input", f"{model.length} tokens"
     spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
-    if not trained.step:
+    if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
     yield "objective", OBJECTIVES[objective.name].format(**vars(objective))
     yield "data", _data(trained)
-    yield "steps", f"{trained.step:,} of {run.data.batch_size} rows each"
+    yield "steps", f"{step:,} of {run.data.batch_size} rows each"
     yield "optimizer", f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}"
     yield "arithmetic", f"{run.train.compute}; these weights are float32"
 
