@@ -11,7 +11,7 @@ import numpy as np
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
 from data.inspect_rows import documents, orders, originals, pairs
-from data.inspect_stream import continuations, successions
+from data.inspect_stream import continuations, successions, translations
 from data.reading import masked_row, next_row, part_row, span_row
 
 ROWS = {"sentence_pair": pairs, "sentence_order": orders}  # what is promised of rows that are not `documents`
@@ -208,4 +208,5 @@ OBJECTIVES = {  # all others mask words
     "causal_lm": (successions, next_row),
     "prefix_lm": (continuations, part_row),
     "replaced_token": (replacements, masked_row),
+    "seq2seq": (translations, part_row),
 }

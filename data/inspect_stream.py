@@ -1,8 +1,8 @@
-"""What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, or cut in two."""
+"""What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, cut in two, or in pairs."""
 
 import numpy as np
 
-from data.checks import none, specials, within
+from data.checks import Check, none, specials, within
 
 
 def successions(stream, seen, token_id):
@@ -50,6 +50,41 @@ def continuations(stream, seen, token_id):
         within("texts cut in their first half", early, rows, (objective.length // 2) / (objective.length - 1)),
         specials(vocabulary, token_id, "eos", "pad"),
     ]
+
+
+def translations(stream, seen, token_id):
+    """seq2seq."""
+    vocabulary, split, table = stream.vocabulary, stream.split, stream.table
+    other_pairs = padding = unweighed = 0
+    for each in seen:
+        batch = each.batch
+        sides = [(batch[name], batch[f"{name}_segments"]) for name in ("inputs", "targets")]
+        for ids_BN, segments_BN in sides:
+            padding += ((ids_BN == vocabulary.pad) != (segments_BN == 0)).sum() + ((segments_BN[:, 1:] > 0) & (segments_BN[:, :-1] == 0)).sum()
+        unweighed += ((batch["weights"] > 0) != (sides[1][1] > 0)).sum() + (batch["inputs_valid"] != (sides[0][1] > 0)).sum()
+        for i, row in enumerate(each.row_B.tolist()):
+            first = np.searchsorted(split.document_starts, table.start_Q2[table.first_R[row], 0])
+            pairs = fitting(split, first, stream.objective)
+            for number in range(1, int(sides[0][1][i].max()) + 1):
+                pair = next(pairs, (None, None))
+                rows = (ids_BN[i, segments_BN[i] == number] for ids_BN, segments_BN in sides)
+                other_pairs += any(not np.array_equal(ids, np.append(text, vocabulary.eos)) for ids, text in zip(rows, pair))
+    return [
+        none("pairs that are not the store's, each side and </s>", other_pairs),
+        none("tokens in padding, padding between tokens", padding),
+        none("tokens without loss, losses on padding", unweighed),
+        Check("pairs left out", True, f"{table.left_out:,} of {len(split.document_starts) - 1:,}", "those longer than a row"),
+        specials(vocabulary, token_id, "eos", "pad"),
+    ]
+
+
+def fitting(split, document, objective):
+    """(source, target) of the documents from one on whose sides fit into a row."""
+    for d in range(document, len(split.document_starts) - 1):
+        edges = split.sentence_starts[2 * d : 2 * d + 3].tolist()
+        sides = [split.tokens[low:high] for low, high in zip(edges, edges[1:])]
+        if len(sides[0]) < objective.length and len(sides[1]) < objective.target_length:
+            yield sides
 
 
 def told(row, first, tokens, starts, separator):

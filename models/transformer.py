@@ -16,8 +16,9 @@ import numpy as np
 
 from models.config import TransformerConfig
 from models.layers.attention import Attention, attend
+from models.layers.cache import at
 from models.layers.linear import Embed
-from models.layers.masks import Mask
+from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
 from models.layers.stack import Stack, unchanged
@@ -72,7 +73,7 @@ class Transformer(nn.Module):
     def states(self, inputs_BM, inputs_valid_BM, targets_BL, inputs_segments_BM=None, targets_segments_BL=None, train=False):
         """What `logits` reads to tell each of the targets: [B, L, D]."""
         memory_BMD = self.encode(inputs_BM, inputs_valid_BM, inputs_segments_BM, train)
-        segments = (targets_segments_BL, inputs_segments_BM)
+        segments = None if targets_segments_BL is None else (targets_segments_BL, inputs_segments_BM)
         return self.decode(memory_BMD, inputs_valid_BM, shift_right(targets_BL, targets_segments_BL), segments, train)
 
     def encode(self, inputs_BM, inputs_valid_BM, segments_BM=None, train=False):
@@ -81,27 +82,27 @@ class Transformer(nn.Module):
         x = self.embed(inputs_BM, segments_BM, train)
         return self.encoder(x, train, mask=Mask(inputs_valid_BM, segments))
 
-    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, segments=(None, None), train=False):
+    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, segments=None, train=False, step=None):
         """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
 
-        segments: those of the tokens [B, L] and of the memory [B, M].
+        segments: those of the tokens [B, L] and of the memory [B, M]. step: where the tokens [B, 1] stand behind others that the cache
+        holds, a `models.layers.cache.Step`.
         """
-        own_BL, read_BM = segments
-        paired = own_BL is not None
-        y = self.embed(tokens_BL, own_BL, train)
-        read = {"memory_BMD": memory_BMD, "memory_mask": Mask(inputs_valid_BM, (own_BL, read_BM) if paired else None)}
-        return self.decoder(y, train, **read, mask=Mask(segments=(own_BL, own_BL) if paired else None, causal=True))
+        own_BL = None if segments is None else segments[0]
+        y = self.embed(tokens_BL, own_BL, train, step)
+        read = {"memory_BMD": memory_BMD, "memory_mask": Mask(inputs_valid_BM, segments)}
+        return self.decoder(y, train, **read, mask=causal_mask(segments_BL=own_BL, step=step))
 
     def logits(self, y_BLD):
         """Scores of every word, float32 [B, L, V] (section 3.4)."""
         return self.words.attend(y_BLD)
 
-    def embed(self, tokens_BL, segments_BL, train):
+    def embed(self, tokens_BL, segments_BL, train, step=None):
         """Each word's vector, times sqrt(D), and its place in its own pair: [B, L, D] (sections 3.4 and 3.5)."""
-        D = self.config.width
+        L, D = tokens_BL.shape[1], self.config.width
         x_BLD = self.words(tokens_BL) * D**0.5
-        places = sinusoids(tokens_BL.shape[1], D).astype(x_BLD.dtype)
-        x_BLD += places if segments_BL is None else jnp.asarray(places)[positions(segments_BL)]
+        places_PD = jnp.asarray(sinusoids(L if step is None else step.slots, D), x_BLD.dtype)
+        x_BLD += at(places_PD, L, step) if segments_BL is None else places_PD[positions(segments_BL)]
         return self.drop(x_BLD, deterministic=not train)
 
 

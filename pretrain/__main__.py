@@ -18,6 +18,7 @@ VERBS = {
     "plan": ("pretrain.verbs.plan", "compile for a TPU slice that is not here: what fits, what bounds it"),
     "train": ("pretrain.verbs.train", "train, or go on training, in a workdir"),
     "evaluate": ("pretrain.verbs.evaluate", "score a checkpoint on the whole held-out part"),
+    "average": ("pretrain.verbs.average", "the mean of a run's last checkpoints, as a workdir of its own"),
     "predict": ("pretrain.predict", "fill masks, or generate, with a checkpoint"),
     "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),

@@ -116,7 +116,7 @@ class Spans:
     def _write(self, rows):
         B, M = _power(len(rows)), _padded(max(map(len, rows)))
         inputs_BM, valid_BM = _fill(rows, B, M, self.vocabulary.pad)
-        ends = {"start": self.vocabulary.pad, "end": self.vocabulary.eos, "pad": self.vocabulary.pad}
+        ends = {"start": 0, "end": self.vocabulary.eos, "pad": self.vocabulary.pad}
         written_BT = generate(self.model, self.params, inputs_BM, valid_BM, length=self.length, **ends)
         return jax.device_get(written_BT)[: len(rows)].tolist()
 
@@ -137,6 +137,25 @@ class Spans:
         """The ids as text; an id beyond the vocabulary, which a little-trained model may write, is shown as unknown."""
         known = [i if i < self.vocabulary.size else self.vocabulary.unk for i in ids]
         return self.vocabulary.decode(known).strip()
+
+
+class Translations(Spans):
+    """Calling it with texts gives what the model writes for each, the likeliest token at each step."""
+
+    def __init__(self, trained, length, batch_size):
+        super().__init__(trained, length, batch_size)
+        self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+
+    def __call__(self, texts, places):
+        rows = [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
+        for text, place, row in zip(texts, _named(places), rows):
+            if len(row) < 2:
+                raise ValueError(f"{place}: there is nothing to translate in {_cut(text)}")
+        written = [None] * len(texts)
+        for batch in _batches([_padded(len(row)) for row in rows], self.batch_size):
+            for index, ids in zip(batch, self._write([rows[i] for i in batch])):
+                written[index] = self._text(ids[: ids.index(self.vocabulary.eos)] if self.vocabulary.eos in ids else ids)
+        return [{"written": text} for text in written]
 
 
 class Continuations:

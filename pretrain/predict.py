@@ -1,7 +1,7 @@
 """predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
 
-BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text. Texts are cut into ids by the
-tokenizer that `export` writes, so the answers are those of the exported model.
+BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
+translates it. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -16,13 +16,13 @@ CHUNK = 4096  # lines of an input file that are held at once
 
 
 def add_arguments(parser):
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, or to be continued (GPT)")
+    parser.add_argument("texts", nargs="*", metavar="TEXT", help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), or translated (Transformer)")
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
     parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl records with the field `text`")
     parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
-    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5 or GPT writes (64)")
+    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT or the Transformer writes (64)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
@@ -84,7 +84,7 @@ def spell(text, result):
         lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
     for sentinel, span in result.get("spans", {}).items():
         lines.append(f"  {sentinel}  {'(nothing)' if span is None else span}")
-    return "\n".join(line for line in [*lines, f"  {result['filled']}"] if line) + "\n"
+    return "\n".join(line for line in [*lines, f"  {result.get('filled', result.get('written'))}"] if line) + "\n"
 
 
 # ---- the families ------------------------------------------------------------
@@ -95,9 +95,9 @@ def answerer(trained, top=None, length=None, batch_size=32):
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for GPT
-    `written`, what it continues the text with.
+    `written`, what it continues the text with; for the Transformer only `written`, the target of the text.
     """
-    from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config
+    from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config, TransformerConfig
     from pretrain import fill
 
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig)):
@@ -105,6 +105,7 @@ def answerer(trained, top=None, length=None, batch_size=32):
             raise ValueError("--length is for models that write; BERT fills each [MASK] with one piece")
         return fill.Masks(trained, 5 if top is None else top, batch_size)
     if top is not None:
-        raise ValueError("--top is for BERT; T5 and GPT write the one likeliest continuation")
-    write = fill.Spans if isinstance(trained.run.model, T5Config) else fill.Continuations
+        raise ValueError("--top is for BERT; the others write the one likeliest continuation")
+    writers = {T5Config: fill.Spans, TransformerConfig: fill.Translations}
+    write = writers.get(type(trained.run.model), fill.Continuations)
     return write(trained, 64 if length is None else length, batch_size)

@@ -146,6 +146,8 @@ def opening(run, store, stream, params, mesh, start):
     if jax.process_count() > 1:
         own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
         lines += [f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"]
+    if left_out := getattr(stream.table, "left_out", 0):
+        lines += [f"left out: {left_out:,} pairs that are longer than a row"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 

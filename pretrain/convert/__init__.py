@@ -6,15 +6,29 @@ folders of the others: their configurations stand under these keys, their tensor
 transformers.
 """
 
-from models.config import AlbertConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
-from pretrain.convert import albert, bert, electra, gpt, gpt2, roberta, t5
+from models.config import (
+    AlbertConfig,
+    BertConfig,
+    ElectraConfig,
+    Gpt2Config,
+    Gpt3Config,
+    GptConfig,
+    RobertaConfig,
+    T5Config,
+    TransformerConfig,
+)
+from pretrain.convert import albert, bert, electra, gpt, gpt2, roberta, t5, transformer
 
 # By model_type in config.json, and by the class of our configuration.
-FAMILIES = {"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2, "electra": electra}
+FAMILIES = {
+    **{"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2, "electra": electra},
+    "marian": transformer,
+}
 CONFIGS = {
     **{BertConfig: bert, T5Config: t5, RobertaConfig: roberta, AlbertConfig: albert},
     ElectraConfig: electra,
     **{GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2},
+    TransformerConfig: transformer,
 }
 
 

@@ -4,7 +4,7 @@ import math
 
 import jax
 
-from models import T5Config
+from models import T5Config, TransformerConfig
 from pretrain.convert import name_of
 
 TASKS = {
@@ -14,7 +14,9 @@ TASKS = {
     "t5": "text2text-generation",
     "openai-gpt": "text-generation",
     "gpt2": "text-generation",
+    "marian": "translation",
 }
+DOES = {"text-generation": "It continues a text", "translation": "It writes what its pairs had as the target of such a text"}
 TITLES = {
     "bert": "BERT encoder",
     "roberta": "RoBERTa encoder",
@@ -22,6 +24,7 @@ TITLES = {
     "t5": "T5 encoder-decoder",
     "openai-gpt": "GPT decoder",
     "gpt2": "GPT-2 decoder",
+    "marian": "Transformer encoder-decoder",
 }
 IDLE = {  # what masked words alone do not train
     "bert": "the pooler and the next-sentence head",
@@ -35,6 +38,7 @@ OBJECTIVES = {
     "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
+    "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
     "causal_lm": "the next token, rows of {length} across documents",
 }
 
@@ -64,7 +68,7 @@ def loading(config, vocabulary, folder):
             f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
             f'pipeline("fill-mask", model="{folder}")("It is a {vocabulary.pieces[vocabulary.mask]}.")',
         ]
-    if not isinstance(config, T5Config):
+    if not isinstance(config, (T5Config, TransformerConfig)):
         return [
             "from transformers import AutoModelForCausalLM, AutoTokenizer",
             f'model = AutoModelForCausalLM.from_pretrained("{folder}")',
@@ -72,11 +76,12 @@ def loading(config, vocabulary, folder):
             'ids = model.generate(**tokenizer("It is a", return_tensors="pt"), max_new_tokens=20)',
             "print(tokenizer.decode(ids[0]))",
         ]
+    prompt = "It is a <extra_id_0>." if isinstance(config, T5Config) else "It is a test."
     return [
         "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
         f'model = AutoModelForSeq2SeqLM.from_pretrained("{folder}")',
         f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
-        'ids = model.generate(**tokenizer("It is a <extra_id_0>.", return_tensors="pt"), max_new_tokens=20)',
+        f'ids = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens=20)',
         "print(tokenizer.decode(ids[0]))",
     ]
 
@@ -85,6 +90,8 @@ def _story(trained):
     origin = trained.origin()
     if origin is None:
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
+    if averaged := origin.get("averaged"):
+        return f"The mean of the checkpoints of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
     start = f"Its parameters come from `{origin['folder']}`"
     if origin.get("missing"):
         start += f", but for {len(origin['missing'])} tensors that were not there and began at random"
@@ -95,18 +102,18 @@ def _story(trained):
 def _facts(trained, family, size):
     run, vocabulary = trained.run, trained.vocabulary
     model, objective = run.model, run.data.objective
-    depth = f"{model.depth} + {model.decoder_depth}" if family == "t5" else f"{model.depth}"
+    depth = f"{model.depth} + {model.decoder_depth}" if hasattr(model, "decoder_depth") else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
-    if family != "t5":
+    if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
     spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
-    if not trained.step:
+    if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
     yield "objective", OBJECTIVES[objective.name].format(**vars(objective))
     yield "data", _data(trained)
-    yield "steps", f"{trained.step:,} of {run.data.batch_size} rows each"
+    yield "steps", f"{step:,} of {run.data.batch_size} rows each"
     yield "optimizer", f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}"
     yield "arithmetic", f"{run.train.compute}; these weights are float32"
 
@@ -136,7 +143,7 @@ def _limits(trained, family):
     vocabulary = trained.vocabulary
     named = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
     gap = "<extra_id_0>" if family == "t5" else vocabulary.pieces[next(named)]
-    does = "It continues a text" if TASKS[family] == "text-generation" else f"It fills gaps (`{gap}`)"
+    does = DOES.get(TASKS[family], f"It fills gaps (`{gap}`)")
     use = f"{does}; it follows no instructions and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."

@@ -29,7 +29,7 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
     module, family = family_of(config), name_of(config)
     with replacing(output, overwrite) as folder:
         write_json(folder / CONFIG, module.hf_config(config, vocabulary))
-        if family == "t5":
+        if family in ("t5", "marian"):
             write_json(folder / "generation_config.json", generation_config(vocabulary))
         tokenizer.write(vocabulary, family, folder, getattr(config, "length", None))
         if card is not None:
@@ -39,7 +39,7 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
 
 
 def generation_config(vocabulary):
-    """What `generate` starts from and ends with: T5's decoder begins with the padding id, as in the paper's code."""
+    """What `generate` starts from and ends with: the decoders begin with id 0, as in T5's code."""
     return {"decoder_start_token_id": 0, "eos_token_id": vocabulary.eos, "pad_token_id": vocabulary.pad}
 
 

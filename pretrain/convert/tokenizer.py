@@ -2,8 +2,8 @@
 
 The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
 tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text:
-[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, ALBERT and ELECTRA, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5,
-A alone for GPT and GPT-2.
+[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, ALBERT and ELECTRA, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5
+and the Transformer, A alone for GPT and GPT-2.
 """
 
 from tokenizers import AddedToken, Tokenizer, processors
@@ -28,10 +28,11 @@ NEEDED = {
     "t5": ("pad", "eos", "unk"),
     "openai-gpt": ("unk",),
     "gpt2": ("eos",),
+    "marian": ("pad", "eos"),
 }
 INPUTS = {
     **dict.fromkeys(("bert", "albert", "electra"), ["input_ids", "token_type_ids", "attention_mask"]),
-    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2"), ["input_ids", "attention_mask"]),
+    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2", "marian"), ["input_ids", "attention_mask"]),
 }
 
 
@@ -144,4 +145,4 @@ def _enclosed_twice(vocabulary):
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
-TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "roberta": _enclosed_twice}
+TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "marian": _ended, "roberta": _enclosed_twice}

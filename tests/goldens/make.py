@@ -30,6 +30,22 @@ T5 = SHAPE | dict(
     relative_attention_max_distance=20,
     decoder_start_token_id=0,
 )
+MARIAN = SHAPE | dict(
+    d_model=18,
+    encoder_layers=2,
+    decoder_layers=3,
+    encoder_attention_heads=3,
+    decoder_attention_heads=3,
+    encoder_ffn_dim=28,
+    decoder_ffn_dim=28,
+    max_position_embeddings=40,
+    activation_function="relu",
+    scale_embedding=True,
+    pad_token_id=0,
+    eos_token_id=1,
+    forced_eos_token_id=None,
+    decoder_start_token_id=0,
+)
 GPT = SHAPE | dict(n_embd=24, n_layer=2, n_head=3, n_positions=32)
 CASES = {
     "gpt": ("openai-gpt", GPT),
@@ -40,6 +56,7 @@ CASES = {
     "t5_gated_tied": ("t5", T5 | dict(feed_forward_proj="gated-gelu")),
     "t5_relu_untied": ("t5", T5 | dict(tie_word_embeddings=False)),
     "roberta": ("roberta", BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5)),
+    "transformer": ("marian", MARIAN),
     "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
     # Both networks are of another width than the words in the first, the generator alone in the second.
     "electra": ("electra", BERT | dict(embedding_size=10, generator=dict(hidden_size=8, num_attention_heads=2, intermediate_size=12))),
@@ -62,6 +79,7 @@ def model(kind, settings, seed=0):
         "gpt2": (transformers.GPT2Config, transformers.GPT2LMHeadModel),
         "roberta": (transformers.RobertaConfig, transformers.RobertaForMaskedLM),
         "albert": (transformers.AlbertConfig, transformers.AlbertForPreTraining),
+        "marian": (transformers.MarianConfig, transformers.MarianMTModel),
     }[kind]
     made = architecture(configuration(**settings)).eval()
     if kind == "roberta":  # with the pooler that the released files have
@@ -69,6 +87,8 @@ def model(kind, settings, seed=0):
         made.tie_weights()
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
         made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach().clone())
+    if kind == "marian":
+        return tell_words_apart(made, torch.Generator().manual_seed(seed + 5))  # of the first ones, the least monotonous
     return shaken(made, seed)
 
 
@@ -100,6 +120,19 @@ def electra(settings, seed):
     generator.electra.embeddings = discriminator.electra.embeddings
     generator.tie_weights()
     return shaken(torch.nn.ModuleDict({"discriminator": discriminator, "generator": generator}).eval(), seed)
+
+
+def tell_words_apart(made, generator):
+    """Draw a model with tied words and norms behind them such that it does not write the word that it has just read for ever."""
+    import torch
+
+    with torch.no_grad():
+        for name, weight in made.named_parameters():
+            if "embed_positions" not in name:  # sinusoids
+                bias = weight.ndim == 1 and name.endswith("bias")
+                scale = 0.05 if bias else weight.shape[-1] ** -0.5 if weight.ndim == 2 else 1.0
+                weight.copy_(scale * torch.randn(weight.shape, generator=generator))
+    return made
 
 
 def saved(made, folder):
@@ -141,6 +174,13 @@ def t5_inputs(vocab, seed=0, rows=3, length=37, written=9):
         "targets": rng.integers(1, vocab, (rows, written)).astype(np.int32),
         "weights": np.ones((rows, written), np.float32),
     }
+
+
+def marian_inputs(vocab, seed=0):
+    """A batch of the treaty's seq2seq with a pair a row, of short sources."""
+    batch = t5_inputs(vocab, seed, length=19)
+    segments = {"inputs_segments": batch["inputs_valid"].astype(np.int32), "targets_segments": np.ones(batch["targets"].shape, np.int32)}
+    return batch | segments
 
 
 def gpt_inputs(vocab, seed=0, rows=3, length=13):
@@ -267,7 +307,7 @@ def t5_outputs(made, batch, length=12):
     greedy = dict(max_new_tokens=length, num_beams=1, do_sample=False, pad_token_id=0, use_cache=False)
     with torch.no_grad():
         found = made(**read, labels=there["targets"])
-        hidden = made.encoder(**read).last_hidden_state
+        hidden = made.get_encoder()(**read).last_hidden_state
         endless = made.generate(**read, **greedy, eos_token_id=made.config.vocab_size)[:, 1:]
         end = endless[0, length // 2]
         written = made.generate(**read, **greedy, eos_token_id=int(end))[:, 1:]
@@ -297,6 +337,7 @@ PARTS = {
     "roberta": (roberta_inputs, roberta_outputs),
     "albert": (albert_inputs, albert_outputs),
     "electra": (electra_inputs, electra_outputs),
+    "marian": (marian_inputs, t5_outputs),
     "openai-gpt": (gpt_inputs, gpt_outputs),
     "gpt2": (gpt_inputs, gpt_outputs),
 }

@@ -21,12 +21,14 @@ OBJECTIVES = {
     "t5": "span_corruption",
     "openai-gpt": "causal_lm",
     "gpt2": "causal_lm",
+    "marian": "seq2seq",
 }
 OF_ROW = {"bert": "next", "roberta": "pooled", "albert": "order", "electra": "replaced"}  # what an encoder gives for a whole row
 BERT = [(name, scan) for name in OF_ROW for scan in (True, False)] + [("electra_wide", True)]
 T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
+TRANSFORMER = [("transformer", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
-CASES = [*BERT, *T5, *GPT]  # the golden, and whether ours is scanned
+CASES = [*BERT, *T5, *TRANSFORMER, *GPT]  # the golden, and whether ours is scanned
 
 
 @pytest.fixture(scope="module", params=CASES, ids=str)
@@ -71,7 +73,7 @@ def test_logits_hidden_states_and_loss(case):
     assert abs(value - found.outputs["loss"]) < 1e-5 * max(1.0, found.outputs["loss"])
 
 
-@pytest.mark.parametrize("case", T5, indirect=True, ids=str)
+@pytest.mark.parametrize("case", [*T5, *TRANSFORMER], indirect=True, ids=str)
 def test_greedy_decoding(case):
     """Word for word, up to the end of each row, and padding behind it."""
     found, _, model, params = case

@@ -23,6 +23,7 @@ OBJECTIVES = {
     "t5": "span_corruption",
     "openai-gpt": "causal_lm",
     "gpt2": "causal_lm",
+    "marian": "seq2seq",
 }
 
 
@@ -50,6 +51,24 @@ def settings(kind, seed):
             n_head=heads,
             n_positions=int(rng.integers(25, 50)),
             layer_norm_epsilon=float(rng.choice([1e-6, 1e-5])),
+        )
+    if kind == "marian":
+        inner = int(rng.integers(8, 40))
+        return dict(
+            vocab_size=int(rng.integers(30, 90)),
+            d_model=heads * width,
+            encoder_layers=int(rng.integers(1, 4)),
+            decoder_layers=int(rng.integers(1, 4)),
+            encoder_attention_heads=heads,
+            decoder_attention_heads=heads,
+            encoder_ffn_dim=inner,
+            decoder_ffn_dim=inner,
+            max_position_embeddings=int(rng.integers(25, 50)),
+            activation_function="relu",
+            scale_embedding=True,
+            pad_token_id=0,
+            forced_eos_token_id=None,
+            decoder_start_token_id=0,
         )
     return dict(
         vocab_size=int(rng.integers(30, 90)),
@@ -94,7 +113,7 @@ def fresh(model, loss, batch):
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
 
 
-SEEDS = [(kind, seed) for kind in ("bert", "roberta", "albert", "t5", "gpt2") for seed in (0, 1)]
+SEEDS = [(kind, seed) for kind in ("bert", "roberta", "albert", "t5", "marian", "gpt2") for seed in (0, 1)]
 
 
 @pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0)])
@@ -114,7 +133,7 @@ OURS = {"openai-gpt": GptConfig(**GPT), "gpt2": Gpt2Config(**GPT | {"mlp": 40}),
 EITHER = [(kind, scan) for kind in ("bert", "roberta", "albert", "t5", "t5_v1_1") for scan in (True, False)]
 
 
-@pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True)])
+@pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True), ("transformer", True)])
 def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
     """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the same."""
     import transformers
@@ -135,6 +154,7 @@ def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
         "t5": transformers.T5ForConditionalGeneration,
         "openai-gpt": transformers.OpenAIGPTLMHeadModel,
         "gpt2": transformers.GPT2LMHeadModel,
+        "marian": transformers.MarianMTModel,
     }
     theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
     pooler = {key for key in info["unexpected_keys"] if "roberta.pooler." in key}  # RobertaModel has it
