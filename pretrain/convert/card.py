@@ -4,13 +4,14 @@ import math
 
 import jax
 
-from models import T5Config
+from models import ElectraConfig, T5Config
 from pretrain.convert import name_of
 
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
     "albert": "fill-mask",
+    "electra": "feature-extraction",
     "t5": "text2text-generation",
     "openai-gpt": "text-generation",
     "gpt2": "text-generation",
@@ -19,9 +20,16 @@ TITLES = {
     "bert": "BERT encoder",
     "roberta": "RoBERTa encoder",
     "albert": "ALBERT encoder",
+    "electra": "ELECTRA encoder and its generator",
     "t5": "T5 encoder-decoder",
     "openai-gpt": "GPT decoder",
     "gpt2": "GPT-2 decoder",
+}
+DOES = {
+    "fill-mask": "It fills gaps (`{gap}`)",
+    "text2text-generation": "It fills gaps (`{gap}`)",
+    "text-generation": "It continues a text",
+    "feature-extraction": "It tells words that do not belong in a text, and its generator fills gaps (`{gap}`)",
 }
 IDLE = {  # what masked words alone do not train
     "bert": "the pooler and the next-sentence head",
@@ -33,6 +41,7 @@ OBJECTIVES = {
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
     "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
+    "replaced_token": "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "causal_lm": "the next token, rows of {length} across documents",
@@ -63,6 +72,14 @@ def loading(config, vocabulary, folder):
             f'model = AutoModelForPreTraining.from_pretrained("{folder}")',
             f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
             f'pipeline("fill-mask", model="{folder}")("It is a {vocabulary.pieces[vocabulary.mask]}.")',
+        ]
+    if isinstance(config, ElectraConfig):
+        return [
+            "from transformers import AutoModelForPreTraining, AutoTokenizer, pipeline",
+            f'model = AutoModelForPreTraining.from_pretrained("{folder}")  # above 0: this token is likely not the one that stood here',
+            f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
+            'print(model(**tokenizer("It is a text.", return_tensors="pt")).logits)',
+            f'pipeline("fill-mask", model="{folder}/generator")("It is a {vocabulary.pieces[vocabulary.mask]}.")',
         ]
     if not isinstance(config, T5Config):
         return [
@@ -98,6 +115,9 @@ def _facts(trained, family, size):
     depth = f"{model.depth} + {model.decoder_depth}" if family == "t5" else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
+    if family == "electra":
+        own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
+        yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"
     if family != "t5":
         yield "longest input", f"{model.length} tokens"
     spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""
@@ -136,7 +156,7 @@ def _limits(trained, family):
     vocabulary = trained.vocabulary
     named = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
     gap = "<extra_id_0>" if family == "t5" else vocabulary.pieces[next(named)]
-    does = "It continues a text" if TASKS[family] == "text-generation" else f"It fills gaps (`{gap}`)"
+    does = DOES[TASKS[family]].format(gap=gap)
     use = f"{does}; it follows no instructions and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
