@@ -34,11 +34,7 @@ class Masks:
         for text, place, row, mask in zip(texts, _named(places), rows, masks):
             if not mask:
                 raise ValueError(f"{place}: there is no {self.mask} in {_cut(text)}")
-            if len(row) > self.length:
-                raise ValueError(
-                    f"{place}: {len(row)} tokens with [CLS] and [SEP], the model reads at most {self.length}: "
-                    f"{_cut(text)}"
-                )
+            self._check_length(text, place, row)
         answers = [None] * len(texts)
         for batch in _batches(
             [(_padded(len(row)), _power(len(mask))) for row, mask in zip(rows, masks)], self.batch_size
@@ -46,6 +42,12 @@ class Masks:
             for index, answer in zip(batch, self._score([rows[i] for i in batch], [masks[i] for i in batch])):
                 answers[index] = answer
         return [self._result(text, answer) for text, answer in zip(texts, answers)]
+
+    def _check_length(self, text, place, row):
+        if len(row) > self.length:
+            raise ValueError(
+                f"{place}: {len(row)} tokens with [CLS] and [SEP], the model reads at most {self.length}: {_cut(text)}"
+            )
 
     def _score(self, rows, masks):
         """For each row, for each of its masks, [(probability, id)]."""
@@ -91,6 +93,50 @@ def _likeliest(model, params, tokens_BL, valid_BL, positions_BP, *, top, size):
     """(probabilities, ids) [B, P, K] of the likeliest of the first `size` ids; rows beyond belong to no piece."""
     logits_BPV, _ = model.apply({"params": params}, tokens_BL, valid_BL, None, positions_BP)
     return jax.lax.top_k(jax.nn.softmax(logits_BPV, axis=-1)[..., :size], top)
+
+
+class Judgements(Masks):
+    """What ELECTRA's generator puts in the masks of a text; of a text without any, how likely the discriminator finds each word replaced."""
+
+    def __call__(self, texts, places):
+        whole = [i for i, text in enumerate(texts) if self.mask not in text]
+        gapped = sorted(set(range(len(texts))) - set(whole))
+        places, results = _named(places), {}
+        for chosen, answer in ((gapped, super().__call__), (whole, self._judge)):
+            results |= zip(chosen, answer([texts[i] for i in chosen], [places[i] for i in chosen]), strict=True)
+        return [results[i] for i in range(len(texts))]
+
+    def _judge(self, texts, places):
+        encodings = self.tokenizer.encode_batch(list(texts))
+        for text, place, encoding in zip(texts, places, encodings):
+            if all(encoding.special_tokens_mask):
+                raise ValueError(f"{place}: there is no word in {_cut(text)}")
+            self._check_length(text, place, encoding.ids)
+        chances = [None] * len(texts)
+        for batch in _batches([_padded(len(encoding)) for encoding in encodings], self.batch_size):
+            rows = [encodings[i].ids for i in batch]
+            tokens_BL, valid_BL = _fill(rows, _power(len(rows)), min(_padded(max(map(len, rows))), self.length), self.vocabulary.pad)
+            for index, chance_L in zip(batch, jax.device_get(_replaced(self.model, self.params, tokens_BL, valid_BL)).tolist()):
+                chances[index] = chance_L
+        return [{"filled": text, "judged": self._words(text, *each)} for text, *each in zip(texts, encodings, chances)]
+
+    def _words(self, text, encoding, chance_L):
+        """[{word, probability}] as they stand in the text; a word is as suspicious as its most suspicious piece."""
+        words = []
+        for i, (begin, end), special, chance in zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, chance_L):
+            if special:
+                continue
+            if self._begins(i) or not words:
+                words.append((begin, end, chance))
+            else:
+                words[-1] = words[-1][0], end, max(words[-1][2], chance)
+        return [{"word": text[begin:end].strip(), "probability": chance} for begin, end, chance in words]
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _replaced(model, params, tokens_BL, valid_BL):
+    """The probability [B, L] of each token that it was replaced."""
+    return jax.nn.sigmoid(model.apply({"params": params}, tokens_BL, valid_BL, method="judge"))
 
 
 class Spans:

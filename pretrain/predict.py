@@ -1,7 +1,8 @@
 """predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
 
 BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
-translates it. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the exported model.
+translates it; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how likely each word is not the one that
+stood there. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -82,6 +83,9 @@ def spell(text, result):
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
         lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
+    lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in result.get("judged", ())]
+    if "judged" in result:
+        return "\n".join(lines) + "\n"
     for sentinel, span in result.get("spans", {}).items():
         lines.append(f"  {sentinel}  {'(nothing)' if span is None else span}")
     return "\n".join(line for line in [*lines, f"  {result.get('filled', result.get('written'))}"] if line) + "\n"
@@ -95,15 +99,17 @@ def answerer(trained, top=None, length=None, batch_size=32):
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for GPT
-    `written`, what it continues the text with; for the Transformer only `written`, the target of the text.
+    `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
+    masks, `judged`, for each word {word, probability that it was replaced}.
     """
-    from models.config import AlbertConfig, BertConfig, RobertaConfig, T5Config, TransformerConfig
+    from models.config import AlbertConfig, BertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
     from pretrain import fill
 
-    if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig)):
+    if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig)):
         if length is not None:
             raise ValueError("--length is for models that write; BERT fills each [MASK] with one piece")
-        return fill.Masks(trained, 5 if top is None else top, batch_size)
+        kind = fill.Judgements if isinstance(trained.run.model, ElectraConfig) else fill.Masks
+        return kind(trained, 5 if top is None else top, batch_size)
     if top is not None:
         raise ValueError("--top is for BERT; the others write the one likeliest continuation")
     writers = {T5Config: fill.Spans, TransformerConfig: fill.Translations}

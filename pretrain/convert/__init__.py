@@ -44,3 +44,8 @@ def name_of(config):
     """The name of that table's family, which is model_type in config.json. Raises ValueError where there is none."""
     module = family_of(config)
     return next(name for name, known in FAMILIES.items() if known is module)
+
+
+def parts(module):
+    """The names of the folders that a family's folder has in it: none for most."""
+    return getattr(module, "PARTS", ())

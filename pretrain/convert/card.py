@@ -4,27 +4,50 @@ import math
 
 import jax
 
-from models import T5Config, TransformerConfig
 from pretrain.convert import name_of
 
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
     "albert": "fill-mask",
+    "electra": "feature-extraction",
     "t5": "text2text-generation",
     "openai-gpt": "text-generation",
     "gpt2": "text-generation",
     "marian": "translation",
 }
-DOES = {"text-generation": "It continues a text", "translation": "It writes what its pairs had as the target of such a text"}
 TITLES = {
     "bert": "BERT encoder",
     "roberta": "RoBERTa encoder",
     "albert": "ALBERT encoder",
+    "electra": "ELECTRA encoder and its generator",
     "t5": "T5 encoder-decoder",
     "openai-gpt": "GPT decoder",
     "gpt2": "GPT-2 decoder",
     "marian": "Transformer encoder-decoder",
+}
+
+
+def written(prompt):
+    """Lines that let a model write behind a prompt, or in answer to it."""
+    return (f'ids = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens=20)', "print(tokenizer.decode(ids[0]))")
+
+
+# By task: what it does, the class that loads it, and lines that use it.
+USES = {
+    "fill-mask": ("It fills gaps (`{gap}`)", "AutoModelForPreTraining", ('pipeline("fill-mask", model="{folder}")("It is a {gap}.")',)),
+    "feature-extraction": (
+        "It tells words that do not belong in a text, and its generator fills gaps (`{gap}`)",
+        "AutoModelForPreTraining",
+        (
+            "# above 0: this token is likely not the one that stood here",
+            'print(model(**tokenizer("It is a text.", return_tensors="pt")).logits)',
+            'pipeline("fill-mask", model="{folder}/generator")("It is a {gap}.")',
+        ),
+    ),
+    "text2text-generation": ("It fills gaps (`{gap}`)", "AutoModelForSeq2SeqLM", written("It is a {gap}.")),
+    "translation": ("It writes what its pairs had as the target of such a text", "AutoModelForSeq2SeqLM", written("It is a test.")),
+    "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
 IDLE = {  # what masked words alone do not train
     "bert": "the pooler and the next-sentence head",
@@ -36,6 +59,7 @@ OBJECTIVES = {
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
     "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
+    "replaced_token": "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
@@ -61,29 +85,21 @@ def of(trained):
 
 def loading(config, vocabulary, folder):
     """Lines of Python that load an export and use it."""
-    if TASKS[name_of(config)] == "fill-mask":
-        return [
-            "from transformers import AutoModelForPreTraining, AutoTokenizer, pipeline",
-            f'model = AutoModelForPreTraining.from_pretrained("{folder}")',
-            f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
-            f'pipeline("fill-mask", model="{folder}")("It is a {vocabulary.pieces[vocabulary.mask]}.")',
-        ]
-    if not isinstance(config, (T5Config, TransformerConfig)):
-        return [
-            "from transformers import AutoModelForCausalLM, AutoTokenizer",
-            f'model = AutoModelForCausalLM.from_pretrained("{folder}")',
-            f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
-            'ids = model.generate(**tokenizer("It is a", return_tensors="pt"), max_new_tokens=20)',
-            "print(tokenizer.decode(ids[0]))",
-        ]
-    prompt = "It is a <extra_id_0>." if isinstance(config, T5Config) else "It is a test."
+    family = name_of(config)
+    _, auto, use = USES[TASKS[family]]
+    use = [line.format(folder=folder, gap=_gap(family, vocabulary)) for line in use]
     return [
-        "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer",
-        f'model = AutoModelForSeq2SeqLM.from_pretrained("{folder}")',
+        f"from transformers import {auto}, AutoTokenizer{', pipeline' if use[-1].startswith('pipeline') else ''}",
+        f'model = {auto}.from_pretrained("{folder}")',
         f'tokenizer = AutoTokenizer.from_pretrained("{folder}")',
-        f'ids = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens=20)',
-        "print(tokenizer.decode(ids[0]))",
+        *use,
     ]
+
+
+def _gap(family, vocabulary):
+    """The piece that stands for what is to be filled in; of a model that has none, some other special piece."""
+    named = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
+    return "<extra_id_0>" if family == "t5" else vocabulary.pieces[next(named)]
 
 
 def _story(trained):
@@ -105,6 +121,9 @@ def _facts(trained, family, size):
     depth = f"{model.depth} + {model.decoder_depth}" if hasattr(model, "decoder_depth") else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
+    if family == "electra":
+        own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
+        yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
     spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""
@@ -140,11 +159,9 @@ def _scores(trained):
 
 
 def _limits(trained, family):
-    vocabulary = trained.vocabulary
-    named = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
-    gap = "<extra_id_0>" if family == "t5" else vocabulary.pieces[next(named)]
-    does = DOES.get(TASKS[family], f"It fills gaps (`{gap}`)")
-    use = f"{does}; it follows no instructions and was not fitted to any task."
+    gap = _gap(family, trained.vocabulary)
+    does, *_ = USES[TASKS[family]]
+    use = f"{does.format(gap=gap)}; it follows no instructions and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
     text = (

@@ -16,6 +16,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from pretrain.convert import FAMILIES, parts
+
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
@@ -25,6 +27,7 @@ OURS = {
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
 }
+PARTS = {part for module in FAMILIES.values() for part in parts(module)}  # folders that it may have
 FRACTIONS = ("F32", "F16", "BF16")  # float32 holds each of their values exactly
 FORMATS = (*FRACTIONS, "I64", "I32", "I16", "I8", "U8", "BOOL")
 UNSAFE = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin", "tf_model.h5", "flax_model.msgpack")
@@ -106,6 +109,28 @@ class Tensors(Mapping):
     def formats(self):
         """The formats of the tensors with fractions, as safetensors names them: ("F32",), ("BF16", "F32"), ..."""
         return tuple(sorted(set(self._formats.values()) & set(FRACTIONS)))
+
+
+class Joined(Mapping):
+    """The tensors of a folder, and of folders in it by the names PART/NAME; {part: Tensors}, the folder itself under ""."""
+
+    def __init__(self, parts):
+        self._parts = parts
+        self._places = {f"{part}/{name}" if part else name: (part, name) for part, tensors in parts.items() for name in tensors}
+
+    def __getitem__(self, name):
+        part, inner = self._places[name]
+        return self._parts[part][inner]
+
+    def __iter__(self):
+        return iter(self._places)
+
+    def __len__(self):
+        return len(self._places)
+
+    def formats(self):
+        """As `Tensors.formats`."""
+        return tuple(sorted({held for tensors in self._parts.values() for held in tensors.formats()}))
 
 
 def _single(folder):
@@ -200,12 +225,21 @@ def check_output(output, overwrite=False):
     present = sorted(path.name for path in output.iterdir()) if output.exists() else []
     if present and not overwrite:
         raise FileExistsError(f"{output}: exists and is not empty; name another folder, or add --overwrite")
-    foreign = [name for name in present if name not in OURS and not SHARD.fullmatch(name)]
+    foreign = sorted(_foreign(output)) if present else []
     if foreign:
         raise FileExistsError(
             f"{output}: holds {foreign[0]}, which no export writes: not replaced; name another folder"
         )
     return output
+
+
+def _foreign(output):
+    """What an export does not consist of, as paths from `output` on; folders of PARTS are exports in their turn."""
+    for path in output.iterdir():
+        if path.name in PARTS and path.is_dir() and not path.is_symlink():
+            yield from (f"{path.name}/{name}" for name in _foreign(path))
+        elif path.name not in OURS and not SHARD.fullmatch(path.name):
+            yield path.name
 
 
 def write_tensors(folder, tensors, limit=SHARD_BYTES):

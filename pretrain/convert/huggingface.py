@@ -7,11 +7,12 @@ import jax
 import numpy as np
 
 from data.tokenizers import Vocabulary, read_vocabulary
-from pretrain.convert import FAMILIES, family_of, name_of, tokenizer
-from pretrain.convert.folder import CONFIG, FolderError, Tensors, read_config, replacing, write_json, write_tensors
+from pretrain.convert import FAMILIES, family_of, name_of, parts, tokenizer
+from pretrain.convert.folder import CONFIG, FolderError, Joined, Tensors, read_config, replacing, write_json, write_tensors
 
 REFUSED = {
     "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration",
+    "ElectraForMaskedLM": "a generator alone; import the folder of its ElectraForPreTraining, with this one in it as generator/",
 }
 
 
@@ -27,15 +28,21 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
     if vocabulary.size > config.vocab:
         raise ValueError(f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)")
     module, family = family_of(config), name_of(config)
+    described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
     with replacing(output, overwrite) as folder:
-        write_json(folder / CONFIG, module.hf_config(config, vocabulary))
-        if family in ("t5", "marian"):
-            write_json(folder / "generation_config.json", generation_config(vocabulary))
-        tokenizer.write(vocabulary, family, folder, getattr(config, "length", None))
+        for part in (*parts(module), ""):
+            place = folder / part
+            place.mkdir(exist_ok=True)
+            prefix = f"{part}/" if part else ""
+            own = [name for name in tensors if name.startswith(prefix)]
+            write_tensors(place, {name.removeprefix(prefix): tensors.pop(name) for name in own})
+            write_json(place / CONFIG, described.pop(part) if part else described)
+            if family in ("t5", "marian"):
+                write_json(place / "generation_config.json", generation_config(vocabulary))
+            tokenizer.write(vocabulary, family, place, getattr(config, "length", None))
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
-        write_tensors(folder, module.to_hf(config, params))
-        return {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+        return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def generation_config(vocabulary):
@@ -54,7 +61,7 @@ class Opened:
     architectures: tuple[str, ...]
     module: object  # the family's table
     config: object
-    tensors: Tensors
+    tensors: Joined
     vocabulary: Vocabulary
 
     def params(self, config, init):
@@ -88,13 +95,19 @@ def open_model(folder, report=print):
     folder = pathlib.Path(folder)
     described = read_config(folder, report)
     module = _family(folder, described)
+    for part in parts(module):
+        if not (folder / part).is_dir():
+            raise FolderError(
+                f"{folder}: no folder {part} in it. {', '.join(_architectures(described)) or 'This model'} is trained together with its "
+                f"{part}, a model of its own: put the folder of that one there"
+            )
+        described[part] = read_config(folder / part, report)
     try:
         config = module.our_config(described)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    return Opened(
-        folder, tuple(_architectures(described)), module, config, Tensors(folder), _vocabulary(folder, config)
-    )
+    tensors = Joined({part: Tensors(folder / part) for part in ("", *parts(module))})
+    return Opened(folder, tuple(_architectures(described)), module, config, tensors, _vocabulary(folder, config))
 
 
 def _architectures(described):

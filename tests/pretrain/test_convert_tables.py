@@ -10,14 +10,28 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BertConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config, build
-from pretrain.convert import CONFIGS, FAMILIES, albert, bert, family_of, gpt, gpt2, name_of, roberta, t5, table
+from models import (
+    AlbertConfig,
+    BertConfig,
+    ElectraConfig,
+    Gpt2Config,
+    Gpt3Config,
+    GptConfig,
+    RobertaConfig,
+    T5Config,
+    TransformerConfig,
+    build,
+)
+from pretrain.convert import CONFIGS, FAMILIES, albert, bert, electra, family_of, gpt, gpt2, name_of, roberta, t5, table, transformer
 from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 T5 = T5Config(vocab=19, width=6, depth=2, decoder_depth=3, heads=2, head_width=4, mlp=5, buckets=8, max_distance=20)
 ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, heads=3, mlp=5)
 ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, heads=3, mlp=5)
+ELECTRA = ElectraConfig(
+    vocab=19, length=7, embedding=4, width=6, depth=2, heads=3, mlp=5, generator_width=3, generator_heads=1, generator_mlp=2
+)
 GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
 GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
@@ -32,6 +46,8 @@ CASES = {
     "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
     "t5 v1.1 unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False),
     "albert": ALBERT,
+    "electra": ELECTRA,
+    "electra unrolled": dataclasses.replace(ELECTRA, embedding=6, scan=False),
     "roberta": ROBERTA,
     "roberta unrolled": dataclasses.replace(ROBERTA, scan=False),
 }
@@ -40,7 +56,7 @@ VOCABULARY = types.SimpleNamespace(pad=0, eos=1, cls=2, sep=3)
 
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig), (ids, ids > 0))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig), (ids, ids > 0))
     read = (encoders | {T5Config: (ids, ids > 0, ids)}).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
@@ -66,7 +82,8 @@ def test_a_round_trip_is_the_identity(config):
     back, report = module.from_hf(config, tensors, random_params(config, seed=1))
     assert same(back, params) and report == table.Report((), ())
     assert all(tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values())
-    assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params))
+    twice = sum(tensors[name].size for name in getattr(module, "SHARED", ()))  # in two folders
+    assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params)) + twice
 
 
 @pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "roberta", "gpt2"])
@@ -89,8 +106,9 @@ def test_a_configuration_comes_back(config):
 
 
 def test_families_are_explicit():
-    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, albert, gpt, gpt2}
+    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, albert, gpt, gpt2, electra, transformer}
     names = {BertConfig: "bert", T5Config: "t5", RobertaConfig: "roberta", AlbertConfig: "albert", GptConfig: "openai-gpt"}
+    names |= {ElectraConfig: "electra", TransformerConfig: "marian"}
     assert {config: name_of(config()) for config in CONFIGS} == names | {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
     with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
         family_of(VOCABULARY)
@@ -406,6 +424,9 @@ def test_two_rules_for_one_parameter_are_named():
         ("albert", "hidden_act", "gelu"),
         ("albert", "num_hidden_groups", 2),
         ("albert", "inner_group_num", 2),
+        ("electra", "hidden_act", "gelu_new"),
+        ("electra", "num_hidden_layers", 3),
+        ("electra", "embedding_size", 5),
         ("roberta", "hidden_act", "gelu_new"),
         ("roberta", "model_type", "xlm-roberta"),
         ("roberta", "max_position_embeddings", 1),
@@ -426,7 +447,7 @@ def test_two_rules_for_one_parameter_are_named():
     ],
 )
 def test_settings_that_are_not_supported_are_named(family, key, value):
-    config = {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT, "openai-gpt": GPT, "gpt2": GPT2}[family]
+    config = {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT, "openai-gpt": GPT, "gpt2": GPT2, "electra": ELECTRA}[family]
     described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
     spoken = {"vocab_size": "vocab", "hidden_dropout_prob": "dropout", "max_position_embeddings": "length"}.get(key, key)
     with pytest.raises(ValueError, match=spoken):

@@ -67,7 +67,7 @@ def vocabularies(tmp_path_factory):
     return {
         "unigram": ("bert", train_vocabulary(text, 700)),
         "bpe": ("albert", train_vocabulary(text, 700, algorithm="bpe")),
-        "lowercase": ("bert", train_vocabulary(text, 500, algorithm="bpe", lowercase=True)),
+        "lowercase": ("electra", train_vocabulary(text, 500, algorithm="bpe", lowercase=True)),
         "t5": ("t5", train_vocabulary(text, 800, layout="t5")),
         "t5_bpe": ("t5", train_vocabulary(text, 800, layout="t5", algorithm="bpe")),
         "wordpiece": ("bert", wordpiece),
@@ -167,7 +167,7 @@ def test_companion_files(exported):
     name, family, vocabulary, folder = exported
     config = json.loads((folder / "tokenizer_config.json").read_text())
     assert config["model_max_length"] == 128
-    assert ("token_type_ids" in config["model_input_names"]) == (family in ("bert", "albert"))
+    assert ("token_type_ids" in config["model_input_names"]) == (family in ("bert", "albert", "electra"))
     specials = json.loads((folder / "special_tokens_map.json").read_text())
     for role, key in tokenizer.ROLES.items():
         i = getattr(vocabulary, role)
@@ -337,7 +337,7 @@ def test_auto_tokenizer(exported, lines, tmp_path):
         assert getattr(theirs, f"{key}_id") == getattr(vocabulary, role), key
     ours = vocabulary.encode_batch(lines)
     assert [theirs(line, add_special_tokens=False)["input_ids"] for line in lines] == ours
-    assert ("token_type_ids" in theirs("a")) == (family in ("bert", "albert"))
+    assert ("token_type_ids" in theirs("a")) == (family in ("bert", "albert", "electra"))
     theirs.save_pretrained(tmp_path)
     again = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert [again(line, add_special_tokens=False)["input_ids"] for line in lines] == ours
