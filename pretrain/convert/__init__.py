@@ -8,6 +8,7 @@ transformers.
 
 from models.config import (
     AlbertConfig,
+    BartConfig,
     BertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -17,18 +18,20 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from pretrain.convert import albert, bert, electra, gpt, gpt2, roberta, t5, transformer
+from pretrain.convert import albert, bart, bert, electra, gpt, gpt2, roberta, t5, transformer
 
 # By model_type in config.json, and by the class of our configuration.
 FAMILIES = {
     **{"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2, "electra": electra},
     "marian": transformer,
+    "bart": bart,
 }
 CONFIGS = {
     **{BertConfig: bert, T5Config: t5, RobertaConfig: roberta, AlbertConfig: albert},
     ElectraConfig: electra,
     **{GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2},
     TransformerConfig: transformer,
+    BartConfig: bart,
 }
 
 

@@ -15,6 +15,7 @@ TASKS = {
     "openai-gpt": "text-generation",
     "gpt2": "text-generation",
     "marian": "translation",
+    "bart": "text2text-generation",
 }
 TITLES = {
     "bert": "BERT encoder",
@@ -25,6 +26,7 @@ TITLES = {
     "openai-gpt": "GPT decoder",
     "gpt2": "GPT-2 decoder",
     "marian": "Transformer encoder-decoder",
+    "bart": "BART encoder-decoder",
 }
 
 
@@ -61,6 +63,7 @@ OBJECTIVES = {
     "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
     "replaced_token": "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
+    "denoising": "the text, from one whose sentences were shuffled and whose spans were hidden ({rate:.0%} of the tokens, rows of {length})",
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
     "causal_lm": "the next token, rows of {length} across documents",

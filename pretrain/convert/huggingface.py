@@ -36,18 +36,19 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
             prefix = f"{part}/" if part else ""
             own = [name for name in tensors if name.startswith(prefix)]
             write_tensors(place, {name.removeprefix(prefix): tensors.pop(name) for name in own})
-            write_json(place / CONFIG, described.pop(part) if part else described)
-            if family in ("t5", "marian"):
-                write_json(place / "generation_config.json", generation_config(vocabulary))
+            settings = described.pop(part) if part else described
+            write_json(place / CONFIG, settings)
+            if settings.get("is_encoder_decoder"):
+                write_json(place / "generation_config.json", generation_config(settings, vocabulary))
             tokenizer.write(vocabulary, family, place, getattr(config, "length", None))
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
         return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def generation_config(vocabulary):
-    """What `generate` starts from and ends with: the decoders begin with id 0, as in T5's code."""
-    return {"decoder_start_token_id": 0, "eos_token_id": vocabulary.eos, "pad_token_id": vocabulary.pad}
+def generation_config(settings, vocabulary):
+    """What `generate` starts from and ends with."""
+    return {"decoder_start_token_id": settings["decoder_start_token_id"], "eos_token_id": vocabulary.eos, "pad_token_id": vocabulary.pad}
 
 
 # ---- import ------------------------------------------------------------------

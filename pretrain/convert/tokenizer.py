@@ -29,10 +29,11 @@ NEEDED = {
     "openai-gpt": ("unk",),
     "gpt2": ("eos",),
     "marian": ("pad", "eos"),
+    "bart": ("pad", "bos", "eos", "mask"),
 }
 INPUTS = {
     **dict.fromkeys(("bert", "albert", "electra"), ["input_ids", "token_type_ids", "attention_mask"]),
-    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2", "marian"), ["input_ids", "attention_mask"]),
+    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart"), ["input_ids", "attention_mask"]),
 }
 
 
@@ -145,4 +146,4 @@ def _enclosed_twice(vocabulary):
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
-TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "marian": _ended, "roberta": _enclosed_twice}
+TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "marian": _ended, "roberta": _enclosed_twice, "bart": _enclosed_twice}

@@ -81,11 +81,16 @@ def from_hf(config, tensors, init_params):
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """
     tensors = table.merge_copies(tensors, COPIES)
-    if BIAS in set(tensors):
-        if np.any(tensors[BIAS]):
-            raise ValueError(f"{BIAS} is not 0: this translator adds a bias to its scores, which the Transformer of the paper has not")
-        tensors = table.Renamed(tensors, {name: name for name in tensors if name != BIAS})
-    return table.fill(tensors, RULES, depths(config), init_params, heads=(), body=("model.", "lm_head."), known=KNOWN)
+    return table.fill(unbiased(tensors), RULES, depths(config), init_params, heads=(), body=("model.", "lm_head."), known=KNOWN)
+
+
+def unbiased(tensors):
+    """The tensors without the bias of the output. Raises ValueError where it is not 0."""
+    if BIAS not in set(tensors):
+        return tensors
+    if np.any(tensors[BIAS]):
+        raise ValueError(f"{BIAS} is not 0: this model adds a bias to the scores of words, which the paper's has not")
+    return table.Renamed(tensors, {name: name for name in tensors if name != BIAS})
 
 
 def hf_config(config, vocabulary):

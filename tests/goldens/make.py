@@ -7,6 +7,7 @@ Needs the `peers` extra. The models are random and tiny, but nothing in them is 
 import json
 import pathlib
 import tempfile
+from functools import partial
 
 import numpy as np
 
@@ -46,6 +47,15 @@ MARIAN = SHAPE | dict(
     forced_eos_token_id=None,
     decoder_start_token_id=0,
 )
+BART = MARIAN | dict(
+    activation_function="gelu",
+    scale_embedding=False,
+    pad_token_id=1,
+    bos_token_id=0,
+    eos_token_id=2,
+    decoder_start_token_id=2,
+    forced_bos_token_id=None,
+)
 GPT = SHAPE | dict(n_embd=24, n_layer=2, n_head=3, n_positions=32)
 CASES = {
     "gpt": ("openai-gpt", GPT),
@@ -57,6 +67,7 @@ CASES = {
     "t5_relu_untied": ("t5", T5 | dict(tie_word_embeddings=False)),
     "roberta": ("roberta", BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5)),
     "transformer": ("marian", MARIAN),
+    "bart": ("bart", BART),
     "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
     # Both networks are of another width than the words in the first, the generator alone in the second.
     "electra": ("electra", BERT | dict(embedding_size=10, generator=dict(hidden_size=8, num_attention_heads=2, intermediate_size=12))),
@@ -80,6 +91,7 @@ def model(kind, settings, seed=0):
         "roberta": (transformers.RobertaConfig, transformers.RobertaForMaskedLM),
         "albert": (transformers.AlbertConfig, transformers.AlbertForPreTraining),
         "marian": (transformers.MarianConfig, transformers.MarianMTModel),
+        "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
     }[kind]
     made = architecture(configuration(**settings)).eval()
     if kind == "roberta":  # with the pooler that the released files have
@@ -87,7 +99,7 @@ def model(kind, settings, seed=0):
         made.tie_weights()
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
         made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach().clone())
-    if kind == "marian":
+    if kind in ("marian", "bart"):
         return tell_words_apart(made, torch.Generator().manual_seed(seed + 5))  # of the first ones, the least monotonous
     return shaken(made, seed)
 
@@ -128,7 +140,7 @@ def tell_words_apart(made, generator):
 
     with torch.no_grad():
         for name, weight in made.named_parameters():
-            if "embed_positions" not in name:  # sinusoids
+            if weight.requires_grad:  # all but sinusoids
                 bias = weight.ndim == 1 and name.endswith("bias")
                 scale = 0.05 if bias else weight.shape[-1] ** -0.5 if weight.ndim == 2 else 1.0
                 weight.copy_(scale * torch.randn(weight.shape, generator=generator))
@@ -338,6 +350,7 @@ PARTS = {
     "albert": (albert_inputs, albert_outputs),
     "electra": (electra_inputs, electra_outputs),
     "marian": (marian_inputs, t5_outputs),
+    "bart": (partial(t5_inputs, length=19), t5_outputs),
     "openai-gpt": (gpt_inputs, gpt_outputs),
     "gpt2": (gpt_inputs, gpt_outputs),
 }

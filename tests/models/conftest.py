@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig, build
+from models import AlbertConfig, BartConfig, BertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig, build
 from pretrain.convert import table
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
@@ -20,6 +20,7 @@ ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, head
 ELECTRA = ElectraConfig(
     vocab=50, length=32, embedding=10, width=24, depth=2, heads=3, mlp=40, generator_width=8, generator_heads=2, generator_mlp=12
 )
+BART = BartConfig(vocab=50, length=32, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
 TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
 
 
@@ -28,7 +29,7 @@ def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
     encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig), (ids, ids > 0))
-    read = (encoders | dict.fromkeys((T5Config, TransformerConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
+    read = (encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(0)
 
@@ -59,7 +60,15 @@ def t5_config():
 @pytest.fixture(scope="session")
 def tiny_configs():
     """{name of a family: its tiny configuration}."""
-    return {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT, "electra": ELECTRA, "transformer": TRANSFORMER}
+    return {
+        "bert": BERT,
+        "t5": T5,
+        "roberta": ROBERTA,
+        "albert": ALBERT,
+        "electra": ELECTRA,
+        "transformer": TRANSFORMER,
+        "bart": BART,
+    }
 
 
 @pytest.fixture(scope="session")

@@ -22,11 +22,12 @@ OBJECTIVES = {
     "openai-gpt": "causal_lm",
     "gpt2": "causal_lm",
     "marian": "seq2seq",
+    "bart": "denoising",
 }
 OF_ROW = {"bert": "next", "roberta": "pooled", "albert": "order", "electra": "replaced"}  # what an encoder gives for a whole row
 BERT = [(name, scan) for name in OF_ROW for scan in (True, False)] + [("electra_wide", True)]
 T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
-TRANSFORMER = [("transformer", True)]
+TRANSFORMER = [("transformer", True), ("bart", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
 CASES = [*BERT, *T5, *TRANSFORMER, *GPT]  # the golden, and whether ours is scanned
 
@@ -80,7 +81,8 @@ def test_greedy_decoding(case):
     written, end = found.outputs["written"], found.outputs["end"].item()
     read = jnp.asarray(found.inputs["inputs"]), jnp.asarray(found.inputs["inputs_valid"])
     assert end in written
-    np.testing.assert_array_equal(generate(model, params, *read, length=written.shape[1], end=end), written)
+    how = {"length": written.shape[1], "start": found.config["decoder_start_token_id"], "end": end}
+    np.testing.assert_array_equal(generate(model, params, *read, **how), written)
 
 
 @pytest.mark.parametrize("case", GPT, indirect=True, ids=str)

@@ -24,6 +24,7 @@ OBJECTIVES = {
     "openai-gpt": "causal_lm",
     "gpt2": "causal_lm",
     "marian": "seq2seq",
+    "bart": "denoising",
 }
 
 
@@ -52,7 +53,7 @@ def settings(kind, seed):
             n_positions=int(rng.integers(25, 50)),
             layer_norm_epsilon=float(rng.choice([1e-6, 1e-5])),
         )
-    if kind == "marian":
+    if kind in ("marian", "bart"):
         inner = int(rng.integers(8, 40))
         return dict(
             vocab_size=int(rng.integers(30, 90)),
@@ -64,11 +65,11 @@ def settings(kind, seed):
             encoder_ffn_dim=inner,
             decoder_ffn_dim=inner,
             max_position_embeddings=int(rng.integers(25, 50)),
-            activation_function="relu",
-            scale_embedding=True,
+            activation_function="relu" if kind == "marian" else "gelu",
+            scale_embedding=kind == "marian",
             pad_token_id=0,
             forced_eos_token_id=None,
-            decoder_start_token_id=0,
+            decoder_start_token_id=0 if kind == "marian" else 2,
         )
     return dict(
         vocab_size=int(rng.integers(30, 90)),
@@ -116,7 +117,7 @@ def fresh(model, loss, batch):
 SEEDS = [(kind, seed) for kind in ("bert", "roberta", "albert", "t5", "marian", "gpt2") for seed in (0, 1)]
 
 
-@pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0)])
+@pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0), ("bart", 0)])
 def test_theirs_to_ours(goldens, kind, seed):
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
     ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)
@@ -133,7 +134,7 @@ OURS = {"openai-gpt": GptConfig(**GPT), "gpt2": Gpt2Config(**GPT | {"mlp": 40}),
 EITHER = [(kind, scan) for kind in ("bert", "roberta", "albert", "t5", "t5_v1_1") for scan in (True, False)]
 
 
-@pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True), ("transformer", True)])
+@pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True), ("transformer", True), ("bart", True)])
 def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
     """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the same."""
     import transformers
@@ -143,7 +144,7 @@ def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
     config = dataclasses.replace(configs[kind], scan=scan)
     family = name_of(config)
     model, params = make(config)
-    vocabulary = type("Vocabulary", (), dict(pad=1 if kind == "roberta" else 0, eos=1, cls=0, sep=2))
+    vocabulary = type("Vocabulary", (), dict(pad=1 if kind == "roberta" else 0, bos=0, eos=2 if kind == "bart" else 1, cls=0, sep=2))
     (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].hf_config(config, vocabulary)))
     save_file(FAMILIES[family].to_hf(config, params), tmp_path / "model.safetensors", metadata={"format": "pt"})
 
@@ -155,6 +156,7 @@ def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
         "openai-gpt": transformers.OpenAIGPTLMHeadModel,
         "gpt2": transformers.GPT2LMHeadModel,
         "marian": transformers.MarianMTModel,
+        "bart": transformers.BartForConditionalGeneration,
     }
     theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
     pooler = {key for key in info["unexpected_keys"] if "roberta.pooler." in key}  # RobertaModel has it

@@ -12,6 +12,7 @@ import pytest
 
 from models import (
     AlbertConfig,
+    BartConfig,
     BertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -22,7 +23,7 @@ from models import (
     TransformerConfig,
     build,
 )
-from pretrain.convert import CONFIGS, FAMILIES, albert, bert, electra, family_of, gpt, gpt2, name_of, roberta, t5, table, transformer
+from pretrain.convert import CONFIGS, FAMILIES, albert, bart, bert, electra, family_of, gpt, gpt2, name_of, roberta, t5, table, transformer
 from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
@@ -32,11 +33,14 @@ ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, 
 ELECTRA = ElectraConfig(
     vocab=19, length=7, embedding=4, width=6, depth=2, heads=3, mlp=5, generator_width=3, generator_heads=1, generator_mlp=2
 )
+BART = BartConfig(vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
 GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
 GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
 CASES = {
     "gpt": GPT,
+    "bart": BART,
+    "bart unrolled": dataclasses.replace(BART, scan=False),
     "gpt2": GPT2,
     "gpt2 unrolled": dataclasses.replace(GPT2, scan=False),
     "bert": BERT,
@@ -51,13 +55,13 @@ CASES = {
     "roberta": ROBERTA,
     "roberta unrolled": dataclasses.replace(ROBERTA, scan=False),
 }
-VOCABULARY = types.SimpleNamespace(pad=0, eos=1, cls=2, sep=3)
+VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
 
 
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
     encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig), (ids, ids > 0))
-    read = (encoders | {T5Config: (ids, ids > 0, ids)}).get(type(config), (ids,))
+    read = (encoders | dict.fromkeys((T5Config, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
@@ -83,6 +87,7 @@ def test_a_round_trip_is_the_identity(config):
     assert same(back, params) and report == table.Report((), ())
     assert all(tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values())
     twice = sum(tensors[name].size for name in getattr(module, "SHARED", ()))  # in two folders
+    twice += tensors[module.BIAS].size if hasattr(module, "BIAS") else 0  # always 0
     assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params)) + twice
 
 
@@ -106,9 +111,9 @@ def test_a_configuration_comes_back(config):
 
 
 def test_families_are_explicit():
-    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, albert, gpt, gpt2, electra, transformer}
+    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart}
     names = {BertConfig: "bert", T5Config: "t5", RobertaConfig: "roberta", AlbertConfig: "albert", GptConfig: "openai-gpt"}
-    names |= {ElectraConfig: "electra", TransformerConfig: "marian"}
+    names |= {ElectraConfig: "electra", TransformerConfig: "marian", BartConfig: "bart"}
     assert {config: name_of(config()) for config in CONFIGS} == names | {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
     with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
         family_of(VOCABULARY)
