@@ -10,6 +10,7 @@ import numpy as np
 
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
+from data.inspect_damage import damages
 from data.inspect_rows import documents, orders, originals, pairs
 from data.inspect_stream import continuations, successions, translations
 from data.reading import masked_row, next_row, part_row, span_row
@@ -209,4 +210,5 @@ OBJECTIVES = {  # all others mask words
     "prefix_lm": (continuations, part_row),
     "replaced_token": (replacements, masked_row),
     "seq2seq": (translations, part_row),
+    "denoising": (damages, part_row),
 }

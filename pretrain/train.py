@@ -98,6 +98,9 @@ def check_vocabulary(run, vocabulary):
             f"model.first_position={first}, but positions begin behind the padding's id, which is {vocabulary.pad} in the token store's "
             f"vocabulary; set model.first_position={vocabulary.pad + 1}"
         )
+    start = getattr(run.model, "start", None)
+    if start is not None and start != vocabulary.eos:
+        raise ConfigError(f"model.start={start}, but </s> is {vocabulary.eos} in the token store's vocabulary; set model.start={vocabulary.eos}")
     length = getattr(run.model, "length", None)
     if length is not None and run.data.objective.dims()["L"] > length:
         raise ConfigError(f"rows of {run.data.objective.dims()['L']} are longer than the model's positions; set model.length")

@@ -74,6 +74,15 @@ def t5_store(tmp_path_factory, t5_vocabulary, texts):
 
 
 @pytest.fixture(scope="session")
+def bytes_store(tmp_path_factory, texts):
+    """30 documents of one to seven sentences, in a vocabulary of bytes with RoBERTa's special pieces."""
+    vocabulary = train_vocabulary(texts, 330, layout="roberta", algorithm="byte_bpe")
+    encoded = iter(vocabulary.encode_batch(texts))
+    documents = [[next(encoded) for _ in range(1 + i % 7)] for i in range(30)]
+    return write_store(tmp_path_factory.mktemp("store") / "bytes", vocabulary, documents[:28], heldout=documents[28:])
+
+
+@pytest.fixture(scope="session")
 def wordpiece(tmp_path_factory):
     """A WordPiece vocabulary small enough to know its ids by heart."""
     pieces = "[PAD] [unused0] [UNK] [CLS] [SEP] [MASK] walk ##ing ##ed the [ ] mask un".split()

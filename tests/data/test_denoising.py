@@ -12,19 +12,8 @@ from data.config import Data
 from data.objectives import Denoising
 from data.objectives.denoising import draw_spans, infill, permute, poisson
 from data.pipeline import Stream
-from data.store import write_store
-from data.tokenizers import train_vocabulary
 
 MASK = 10**6
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory, texts):
-    """30 documents of one to seven sentences, in a vocabulary of bytes with RoBERTa's special pieces."""
-    vocabulary = train_vocabulary(texts, 330, layout="roberta", algorithm="byte_bpe")
-    encoded = iter(vocabulary.encode_batch(texts))
-    documents = [[next(encoded) for _ in range(1 + i % 7)] for i in range(30)]
-    return write_store(tmp_path_factory.mktemp("store") / "roberta", vocabulary, documents[:28], heldout=documents[28:])
 
 
 def hidden(row, length):
@@ -88,10 +77,10 @@ def test_sentences_stay_whole_in_every_order_alike():
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
-def test_batches_are_the_texts_and_what_is_left_of_them(store, shuffled):
+def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
     objective = Denoising(length=66, shuffled=shuffled)
-    stream = Stream(store, Data(objective=objective, batch_size=16), seed=2)
-    words, N = store.vocabulary, 64
+    stream = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2)
+    words, N = bytes_store.vocabulary, 64
     split, orders = stream.split, 0
     for step in range(6):
         batch = stream.batch(step)
@@ -113,7 +102,7 @@ def test_batches_are_the_texts_and_what_is_left_of_them(store, shuffled):
             rest = iter(text.tolist())
             orders += not all(token in rest for token in kept.tolist())  # not a subsequence: in another order
     assert (orders > 10) == shuffled and orders * shuffled == orders
-    again = Stream(store, Data(objective=objective, batch_size=16), seed=2).batch(3, 4, 9)
+    again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).batch(3, 4, 9)
     assert all(np.array_equal(again[key], stream.batch(3)[key][4:9]) for key in again)
 
 
@@ -126,8 +115,8 @@ def orders_of(body, sentences):
     )
 
 
-def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(store):
-    stream = Stream(store, Data(objective=Denoising(length=66, rate=1e-3), batch_size=16), seed=2)
+def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store):
+    stream = Stream(bytes_store, Data(objective=Denoising(length=66, rate=1e-3), batch_size=16), seed=2)
     split, moved = stream.split, 0
     for inputs, row in zip(stream.batch(0)["inputs"].tolist(), stream.draws(np.arange(16))[0]):
         start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
@@ -138,9 +127,9 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(store):
     assert moved > 3
 
 
-def test_settings_that_cannot_be_are_refused(store, t5_vocabulary):
+def test_settings_that_cannot_be_are_refused(bytes_store, t5_vocabulary):
     for wrong, message in ({"length": 2}, "so 3 at least"), ({"rate": 0.6}, "rate=0.6"), ({"mean_span": 0.9}, "mean_span >= 1"):
         with pytest.raises(ValueError, match=message):
-            Stream(store, Data(objective=Denoising(**wrong), batch_size=4), seed=0)
+            Stream(bytes_store, Data(objective=Denoising(**wrong), batch_size=4), seed=0)
     with pytest.raises(ValueError, match="denoising needs the special token.s. bos, mask"):
         Denoising().check(t5_vocabulary)

@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import CausalLm, MaskedLm, PrefixLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
+from data.objectives import CausalLm, Denoising, MaskedLm, PrefixLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from data.sentence_rows import SentenceRows
@@ -26,17 +26,27 @@ OBJECTIVES = {
     "next unseparated": CausalLm(length=22, end_of_text=False),
     "orders": SentenceOrder(length=30, predictions=5),
     "replaced": ReplacedToken(length=22, predictions=4),
+    "damaged": Denoising(length=66),
+    "infilled": Denoising(length=66, shuffled=False),
 }
 T5 = ("spans", "parts", "next", "next unseparated")  # what reads T5's vocabulary, which has an end of text
 
+BYTES = ("damaged", "infilled")  # RoBERTa's vocabulary
+
 
 @pytest.fixture
-def make(store, t5_store):
+def store_of(store, t5_store, bytes_store):
+    """store_of(name of an objective) -> the store that it can read."""
+    return lambda name: t5_store if name in T5 else bytes_store if name in BYTES else store
+
+
+@pytest.fixture
+def make(store_of):
     """make(name of an objective) -> Stream."""
 
     def build(name):
         data = Data(objective=OBJECTIVES[name], batch_size=16)
-        return Stream(t5_store if name in T5 else store, data, seed=3)
+        return Stream(store_of(name), data, seed=3)
 
     return build
 
@@ -149,6 +159,29 @@ def judge_padding(batch, stream):
     batch["token_weights"][:] = 1
 
 
+def unhide(batch, stream):
+    """Of each row, one mask gives way to a word that is in the text."""
+    ids = batch["inputs"]
+    row, first = np.arange(len(ids)), (ids == stream.vocabulary.mask).argmax(axis=1)
+    ids[row[first > 0], first[first > 0]] = batch["targets"][first > 0, 1]
+
+
+def repeat_masks(batch, stream):
+    """A second mask in the place of a word behind each: as many hidden as masks, one too many."""
+    masked = batch["inputs"] == stream.vocabulary.mask
+    behind = np.roll(masked, 1, axis=1) & (batch["inputs"] > stream.vocabulary.eos + 1)
+    batch["inputs"][behind & ~masked] = stream.vocabulary.mask
+
+
+def foreign_word(batch, stream):
+    batch["inputs"][:, 1] = stream.vocabulary.size - 2  # the rarest piece
+
+
+def backwards(batch, stream):
+    for ids, used in zip(batch["inputs"], batch["inputs_valid"]):
+        ids[1 : used.sum() - 1] = ids[1 : used.sum() - 1][::-1].copy()
+
+
 def pad(batch, stream):
     batch["inputs"][:, -1], batch["inputs_valid"][:, -1] = stream.vocabulary.pad, False
 
@@ -164,6 +197,12 @@ def pad(batch, stream):
         ("joined", turn_round, "positions out of order"),
         ("pieces", exceed, "ids in the vocabulary"),
         ("spans", exceed, "ids in the vocabulary"),
+        ("damaged", unhide, "share of tokens hidden"),
+        ("damaged", repeat_masks, "masks for them"),
+        ("damaged", swap_tokens, "rows whose target is not the store's text"),
+        ("damaged", foreign_word, "inputs with words that are not the text's"),
+        ("infilled", backwards, "inputs out of order"),
+        ("damaged", write_on, "tokens in padding, padding between tokens"),
         ("pieces", widen, "keys, types and shapes"),
         ("pieces", depend_on_the_batch, "two hosts read what one reads"),
         ("spans", depend_on_the_batch, "two hosts read what one reads"),
@@ -270,17 +309,17 @@ def config():
 
 
 @pytest.fixture
-def config(tmp_path, store, t5_store):
+def config(tmp_path, store_of):
     """config(name of an objective) -> path of a configuration."""
 
     def write(name):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
         others = {"spans": "T5", "parts": "T5", "next": "Gpt2", "next unseparated": "Gpt", "orders": "Albert", "replaced": "Electra"}
+        others |= dict.fromkeys(BYTES, "Bart")
         model = f"{others.get(name, 'Bert')}Config"
-        folder = t5_store.path if name in T5 else store.path
         kind = type(objective).__name__
-        path.write_text(CONFIG.format(kind=kind, model=model, store=str(folder), objective=objective))
+        path.write_text(CONFIG.format(kind=kind, model=model, store=str(store_of(name).path), objective=objective))
         return str(path)
 
     return write
@@ -292,7 +331,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     shown = capsys.readouterr().out
     assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
     marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "orders": ["[SEP]", "label", "A stands"]}
-    marks |= {"parts": ["inputs", "targets"], "next": ["row"], "next unseparated": ["row"]}
+    marks |= dict.fromkeys(("parts", *BYTES), ["inputs", "targets"]) | {"next": ["row"], "next unseparated": ["row"]}
     assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
     assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

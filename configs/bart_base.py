@@ -1,0 +1,23 @@
+"""BART-base (Lewis et al. 2020, section 2.1): 139 M parameters, 8,000 rows of 512 a step.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary VOCABULARY --output english
+    python -m pretrain train bart_base --workdir runs/bart_base data.store=english
+
+BOOKS and NEWS are folders of text, VOCABULARY one with the released vocab.json and merges.txt. The paper tells the batch and the
+number of steps of its large model alone, and no rates: these are RoBERTa's for its nearest size. Dropout ends before the
+last tenth of the paper's steps: go on from there with `model.dropout=0 --allow-changes`. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.denoising import Denoising
+from models.config import BartConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=BartConfig(),
+        data=Data(objective=Denoising(length=512), batch_size=8000),
+        optimizer=AdamW(learning_rate=6e-4, warmup=24_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        train=Train(steps=500_000),
+    )

@@ -1,0 +1,20 @@
+"""BART-large (Lewis et al. 2020, section 4): 406 M parameters, 8,000 rows of 512 a step, half a million steps on 160 GB of text.
+
+    python -m pretrain train bart_large --workdir runs/bart_large data.store=english mesh.fsdp=-1 mesh.data=1
+
+The store is that of bart_base, whose docstring says where the settings come from. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.denoising import Denoising
+from models.config import BartConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=BartConfig(width=1024, depth=12, decoder_depth=12, heads=16, mlp=4096),
+        data=Data(objective=Denoising(length=512), batch_size=8000),
+        optimizer=AdamW(learning_rate=4e-4, warmup=30_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        train=Train(steps=500_000),
+    )
