@@ -36,17 +36,17 @@ def run(args):
 
 
 def starting_run(model):
-    """The run that an imported model begins, for overrides to change: masked words in rows of 128, T5's spans, or next words."""
+    """The run that an imported model begins, for overrides to change: masked words in rows of 128, T5's spans, next words, or pairs."""
     from data.config import Data
-    from data.objectives import CausalLm, MaskedLm, ReplacedToken, SpanCorruption
-    from models.config import AlbertConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig
+    from data.objectives import CausalLm, MaskedLm, ReplacedToken, Seq2Seq, SpanCorruption
+    from models.config import AlbertConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, TransformerConfig
 
     if isinstance(model, (GptConfig, Gpt2Config, Gpt3Config)):
         return Run(model=model, data=Data(objective=CausalLm(length=model.length, end_of_text=not isinstance(model, GptConfig))))
     if isinstance(model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig)):
         length, objective = min(128, model.length), ReplacedToken if isinstance(model, ElectraConfig) else MaskedLm
         return Run(model=model, data=Data(objective=objective(length=length, predictions=max(1, length * 20 // 128))))
-    return Run(model=model, data=Data(objective=SpanCorruption()))
+    return Run(model=model, data=Data(objective=Seq2Seq() if isinstance(model, TransformerConfig) else SpanCorruption()))
 
 
 def initialiser(run):

@@ -83,6 +83,16 @@ def bytes_store(tmp_path_factory, texts):
 
 
 @pytest.fixture(scope="session")
+def pair_store(tmp_path_factory, texts):
+    """90 training and 10 held-out pairs of 1 to some 20 tokens a side, from two sources."""
+    vocabulary = train_vocabulary(texts, 96, layout="transformer", algorithm="bpe")
+    encoded = vocabulary.encode_batch(texts[:200])
+    pairs = [[encoded[i][: 1 + i % 20], encoded[i + 100][: 1 + i * 7 % 20]] for i in range(100)]
+    path = tmp_path_factory.mktemp("store") / "pairs"
+    return write_store(path, vocabulary, {"one": pairs[:30], "other": pairs[30:90]}, heldout={"one": pairs[90:], "other": []})
+
+
+@pytest.fixture(scope="session")
 def wordpiece(tmp_path_factory):
     """A WordPiece vocabulary small enough to know its ids by heart."""
     pieces = "[PAD] [unused0] [UNK] [CLS] [SEP] [MASK] walk ##ing ##ed the [ ] mask un".split()

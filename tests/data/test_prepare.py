@@ -243,7 +243,7 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
     [
         (dict(layout="elmo"), "--layout elmo: bert or t5 or gpt"),
         (dict(algorithm="char"), "--algorithm char: unigram or bpe"),
-        (dict(layout="roberta"), "--layout roberta: bert or t5 or gpt, for --algorithm unigram"),
+        (dict(layout="roberta"), "--layout roberta: bert or t5 or gpt or transformer, for --algorithm unigram"),
         (dict(algorithm="byte_bpe"), "--layout bert: roberta or gpt2, for --algorithm byte_bpe"),
         (dict(sources=()), "no source"),
         (dict(sources=("a", "a")), "given twice"),

@@ -78,7 +78,7 @@ def dataset(request, tmp_path_factory):
         RELEASE_NOTES = {"1.2.0": "first"}
 
         def _info(self):
-            features = tfds.features.FeaturesDict({"verse": tfds.features.Text(), "number": np.int64})
+            features = tfds.features.FeaturesDict({"verse": tfds.features.Text(), "answer": tfds.features.Text(), "number": np.int64})
             return tfds.core.DatasetInfo(builder=self, description="verses", features=features)
 
         def _split_generators(self, manager):
@@ -86,7 +86,7 @@ def dataset(request, tmp_path_factory):
 
         def _generate_examples(self, count):
             for i in range(count):
-                yield i, {"verse": f"verse {i} of {count} é", "number": i}
+                yield i, {"verse": f"verse {i} of {count} é", "answer": f"a\n{i}" if count > 5 else "", "number": i}
 
     folder = tmp_path_factory.mktemp("tfds")
     builder = Verses(data_dir=folder, file_format=request.param)
@@ -108,9 +108,19 @@ def test_tensorflow_datasets(dataset):
     assert len(pieces) == 3 and pieces[0].stop == pieces[1].start  # one for each file
 
 
+def test_pairs_of_tensorflow_datasets(dataset):
+    verses = documents(f"{dataset}:train[3:9]", field="verse")
+    pairs = documents(f"{dataset}:train[3:9]", document="pair", field="verse,answer")
+    assert pairs == [f"{verse}\na {verse.split()[1]}" for verse in verses]
+    with pytest.raises(ValueError, match=r"test\[0\]: the target is empty"):
+        documents(f"{dataset}:test", document="pair", field="verse,answer")
+    with pytest.raises(ValueError, match="no field 'reply', it has answer, number, verse"):
+        documents(dataset, document="pair", field="verse,reply")
+
+
 def test_tensorflow_datasets_that_cannot_be_read(dataset):
     for name, field, message in [
-        (dataset, "text", "no field 'text', it has number, verse; --field"),
+        (dataset, "text", "no field 'text', it has answer, number, verse; --field"),
         (f"{dataset}:dev", "verse", "no split 'dev'; it has"),
         ("tfds:no_such_dataset_of_verses", "verse", "TFDS knows no such dataset"),
     ]:

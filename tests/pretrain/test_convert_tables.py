@@ -34,6 +34,7 @@ ELECTRA = ElectraConfig(
     vocab=19, length=7, embedding=4, width=6, depth=2, heads=3, mlp=5, generator_width=3, generator_heads=1, generator_mlp=2
 )
 BART = BartConfig(vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
+TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
 GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
 GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
@@ -52,6 +53,8 @@ CASES = {
     "albert": ALBERT,
     "electra": ELECTRA,
     "electra unrolled": dataclasses.replace(ELECTRA, embedding=6, scan=False),
+    "transformer": TRANSFORMER,
+    "transformer unrolled": dataclasses.replace(TRANSFORMER, scan=False),
     "roberta": ROBERTA,
     "roberta unrolled": dataclasses.replace(ROBERTA, scan=False),
 }
@@ -61,7 +64,7 @@ VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
     encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig), (ids, ids > 0))
-    read = (encoders | dict.fromkeys((T5Config, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
+    read = (encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
@@ -87,11 +90,11 @@ def test_a_round_trip_is_the_identity(config):
     assert same(back, params) and report == table.Report((), ())
     assert all(tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values())
     twice = sum(tensors[name].size for name in getattr(module, "SHARED", ()))  # in two folders
-    twice += tensors[module.BIAS].size if hasattr(module, "BIAS") else 0  # always 0
+    assert not tensors.pop("final_logits_bias", np.zeros(1)).any()  # which ours has not
     assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params)) + twice
 
 
-@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "roberta", "gpt2"])
+@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "transformer", "roberta", "gpt2"])
 def test_scanned_and_unrolled_have_the_same_tensors(name):
     scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
     module, params = family_of(scanned), random_params(scanned)
@@ -449,10 +452,15 @@ def test_two_rules_for_one_parameter_are_named():
         ("gpt2", "add_cross_attention", True),
         ("gpt2", "embd_pdrop", 0.3),
         ("gpt2", "n_inner", "5"),
+        ("marian", "activation_function", "swish"),
+        ("marian", "scale_embedding", False),
+        ("marian", "normalize_before", True),
+        ("marian", "decoder_start_token_id", 58100),
     ],
 )
 def test_settings_that_are_not_supported_are_named(family, key, value):
-    config = {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT, "openai-gpt": GPT, "gpt2": GPT2, "electra": ELECTRA}[family]
+    tiny = {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT, "electra": ELECTRA, "openai-gpt": GPT, "gpt2": GPT2}
+    config = (tiny | {"marian": TRANSFORMER})[family]
     described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
     spoken = {"vocab_size": "vocab", "hidden_dropout_prob": "dropout", "max_position_embeddings": "length"}.get(key, key)
     with pytest.raises(ValueError, match=spoken):
@@ -485,6 +493,22 @@ def test_gpts_absent_settings_are_the_papers():
 )
 def test_t5_tied_in_the_words_of_transformers_4_and_5(described, tied):
     assert t5.our_config({"model_type": "t5"} | described).tied == tied
+
+
+def test_a_transformers_bias_and_sinusoids():
+    """Released translators have a bias on their scores; older files have sinusoids, and the table under each of its names."""
+    params = random_params(TRANSFORMER)
+    tensors = transformer.to_hf(TRANSFORMER, params)
+    copies = dict.fromkeys(transformer.COPIES, tensors["model.shared.weight"]) | dict.fromkeys(transformer.KNOWN, np.ones((9, 6), np.float32))
+    found, report = transformer.from_hf(TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1))
+    assert same(found, params) and report == table.Report((), tuple(sorted(transformer.KNOWN)))
+    with pytest.raises(ValueError, match="final_logits_bias is not 0: this translator adds a bias"):
+        transformer.from_hf(TRANSFORMER, tensors | {"final_logits_bias": np.ones((1, 19), np.float32)}, random_params(TRANSFORMER))
+    with pytest.raises(ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel's norms have 1e-05"):
+        transformer.hf_config(dataclasses.replace(TRANSFORMER, epsilon=1e-6), VOCABULARY)
+    for key, value in (("decoder_ffn_dim", 7), ("decoder_attention_heads", 2), ("decoder_vocab_size", 20)):
+        with pytest.raises(ValueError, match=f"{key} is {value} and .* TransformerConfig has one for both"):
+            transformer.our_config(transformer.hf_config(TRANSFORMER, VOCABULARY) | {key: value})
 
 
 def test_t5_needs_padding_to_be_id_0():

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from data.tokenizers import train_vocabulary
-from models import AlbertConfig, BertConfig, Gpt2Config, GptConfig, RobertaConfig, T5Config, build
+from models import AlbertConfig, BertConfig, Gpt2Config, GptConfig, RobertaConfig, T5Config, TransformerConfig, build
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
 from pretrain.convert import huggingface, name_of
@@ -39,6 +39,7 @@ CONFIGS = {
     "t5_untied": dataclasses.replace(T5, tied=False),
     "roberta": ROBERTA,
     "albert": ALBERT,
+    "transformer": TransformerConfig(vocab=256, width=16, depth=2, decoder_depth=3, heads=2, mlp=24),
     "gpt": GptConfig(vocab=256, length=40, width=16, depth=2, heads=2, mlp=64),
     "gpt2_unrolled": Gpt2Config(vocab=256, length=40, width=16, depth=2, heads=2, mlp=24, scan=False),
 }
@@ -59,6 +60,7 @@ def vocabularies():
         "bert": train_vocabulary(TEXT, 72),
         "t5": train_vocabulary(TEXT, 170, layout="t5"),
         "albert": train_vocabulary(TEXT, 74),
+        "marian": train_vocabulary(TEXT, 74, layout="transformer", algorithm="bpe"),
         "roberta": train_vocabulary(TEXT, 290, layout="roberta", algorithm="byte_bpe"),
         "openai-gpt": gpt,
         "gpt2": gpt,
@@ -108,18 +110,19 @@ def test_files(exported):
         "tokenizer.json",
         *vocabulary.files(),
     }
-    common |= {"tokenizer_config.json"} | ({"generation_config.json"} if isinstance(config, T5Config) else set())
+    common |= {"tokenizer_config.json"} | ({"generation_config.json"} if isinstance(config, (T5Config, TransformerConfig)) else set())
     assert {path.name for path in folder.iterdir()} == common
     with safe_open(folder / "model.safetensors", framework="np") as file:
         assert file.metadata() == {"format": "pt"}
     tensors = load_file(folder / "model.safetensors")
     assert all(array.dtype == np.float32 for array in tensors.values())
-    assert sum(array.size for array in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params))
+    bias = tensors.pop("final_logits_bias", np.zeros(0))  # which ours has not
+    assert sum(array.size for array in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params)) and not bias.any()
     mode = os.stat(folder / "model.safetensors").st_mode & 0o777
     assert mode == os.stat(folder / "config.json").st_mode & 0o777  # others may read the one if they may read the other
-    if isinstance(config, T5Config):
+    if "generation_config.json" in common:
         generation = json.loads((folder / "generation_config.json").read_text())
-        assert generation == {"decoder_start_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+        assert generation == {"decoder_start_token_id": 0, "eos_token_id": vocabulary.eos, "pad_token_id": 0}
 
 
 def test_the_order_of_layers_does_not_depend_on_scan(vocabularies, tmp_path):
@@ -238,15 +241,15 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
         nats = -jnp.take_along_axis(jax.nn.log_softmax(ours[:, :-1]), ids[:, 1:, None], -1)
         np.testing.assert_allclose(nats.mean(), theirs.loss, atol=1e-5)
         return
-    if isinstance(config, T5Config):
-        model = load(transformers.T5ForConditionalGeneration, folder)
+    if isinstance(config, (T5Config, TransformerConfig)):
+        model = load(transformers.AutoModelForSeq2SeqLM, folder)
         with torch.no_grad():
             theirs = model(**tensors(input_ids=ids, attention_mask=valid, labels=np.where(targets, targets, -100)))
         ours = build(config).apply({"params": params}, ids, valid, targets)
         np.testing.assert_allclose(ours, theirs.logits, atol=1e-4)
         nats = -jnp.take_along_axis(jax.nn.log_softmax(ours), targets[..., None], -1)[..., 0]
         np.testing.assert_allclose(np.asarray(nats)[targets > 0].mean(), theirs.loss, atol=1e-5)
-        assert model.config.scale_decoder_outputs == config.tied
+        assert getattr(model.config, "scale_decoder_outputs", True) == getattr(config, "tied", True)
         return
     if isinstance(config, RobertaConfig):
         model, labels = load(transformers.RobertaForMaskedLM, folder, LEFT), np.where(valid, targets, -100)
@@ -295,6 +298,7 @@ def test_what_transformers_saves_again_is_imported_again(exported, transformers,
     kinds = {
         "bert": transformers.BertForPreTraining,
         "t5": transformers.T5ForConditionalGeneration,
+        "marian": transformers.MarianMTModel,
         "roberta": transformers.RobertaForMaskedLM,
         "albert": transformers.AlbertForPreTraining,
     }
@@ -342,6 +346,25 @@ def test_generate(vocabularies, transformers, tmp_path):
         ours = np.asarray(generate(build(config), params, ids, valid, length=8))
         np.testing.assert_array_equal(ours[:, : theirs.shape[1]], theirs)
         assert (ours[:, theirs.shape[1] :] == 0).all()
+
+
+def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, tmp_path):
+    """By `predict`, in rows of different lengths: the tokenizer of the folder ends each text."""
+    from pretrain import fill
+    from pretrain.trained import Trained
+
+    config, vocabulary = dataclasses.replace(CONFIGS["transformer"], vocab=74), vocabularies["marian"]
+    params = jax.tree.map(lambda leaf: 4 * leaf, shaken(config, seed=5))
+    write_model(tmp_path / "x", config, params, vocabulary)
+    model, tokenizer = load(transformers.MarianMTModel, tmp_path / "x"), transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
+    texts = ["The quick", "a reader of the text", "words"]
+    answers = fill.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(texts, [None] * 3)
+    for text, answer in zip(texts, answers):
+        written = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=8, do_sample=False, num_beams=1, forced_eos_token_id=None)
+        assert answer["written"].replace(" ⁇ ", "") == tokenizer.decode(written[0], skip_special_tokens=True)
+    assert len({answer["written"] for answer in answers}) > 1
+    with pytest.raises(ValueError, match="text 2: there is nothing to translate in ' '"):
+        fill.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(["a", " "], [None] * 2)
 
 
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):

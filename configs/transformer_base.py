@@ -1,0 +1,27 @@
+"""The Transformer (Vaswani et al. 2017), base model: 63 M parameters, English-German, 100,000 steps of 25,000 tokens a side.
+
+    python -m pretrain prepare tfds:wmt14_translate/de-en --document pair --field en,de \\
+        --layout transformer --algorithm bpe --vocab-size 37000 --output wmt14
+    python -m pretrain train transformer_base --workdir runs/transformer_base data.store=wmt14
+    python -m pretrain average --workdir runs/transformer_base --last 5 --output runs/transformer_base_average
+
+The paper's peak rate is 1 / sqrt(512 * 4000). Its rows are pairs of like length; these hold several pairs each. Not run here: no
+accelerator; configs/transformer_multi30k.py was.
+"""
+
+from data.config import Data
+from data.objectives.seq2seq import Seq2Seq
+from models.config import TransformerConfig
+from pretrain.config import AdamW, Checkpoint, Run, Train
+
+
+def config():
+    return Run(
+        model=TransformerConfig(),
+        data=Data(objective=Seq2Seq(length=256, target_length=256), batch_size=96),
+        optimizer=AdamW(
+            learning_rate=(512 * 4000) ** -0.5, warmup=4000, decay="inverse_square_root", weight_decay=0.0, beta2=0.98, epsilon=1e-9, clip=0.0
+        ),
+        train=Train(steps=100_000, smoothing=0.1),
+        checkpoint=Checkpoint(every=1_500, keep=5),  # about ten minutes on the paper's machine
+    )
