@@ -154,6 +154,7 @@ def saved(made, folder):
     if hasattr(made, "keys"):
         config, weights = saved(made["discriminator"], folder)
         other, more = saved(made["generator"], folder / "generator")
+        other.pop("transformers_version")
         return config | {"generator": other}, weights | {f"generator/{name}": weight for name, weight in more.items()}
     made.save_pretrained(folder)
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")

@@ -32,8 +32,11 @@ def settings(kind, seed):
     """A random small shape of a family, in the words of transformers."""
     rng = np.random.default_rng(seed)
     heads, width = int(rng.integers(1, 5)), int(rng.integers(1, 5)) * 4
-    if kind in ("bert", "roberta", "albert"):
-        return ({"embedding_size": int(rng.integers(4, 12))} if kind == "albert" else {}) | dict(
+    if kind in ("bert", "roberta", "albert", "electra"):
+        own = {"embedding_size": int(rng.integers(4, 12))} if kind in ("albert", "electra") else {}
+        if kind == "electra":
+            own["generator"] = dict(hidden_size=own["embedding_size"], num_attention_heads=1, intermediate_size=int(rng.integers(8, 40)))
+        return own | dict(
             vocab_size=int(rng.integers(30, 90)),
             hidden_size=heads * width,
             num_hidden_layers=int(rng.integers(1, 4)),
@@ -117,7 +120,7 @@ def fresh(model, loss, batch):
 SEEDS = [(kind, seed) for kind in ("bert", "roberta", "albert", "t5", "marian", "gpt2") for seed in (0, 1)]
 
 
-@pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0), ("bart", 0)])
+@pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0), ("bart", 0), ("electra", 0)])
 def test_theirs_to_ours(goldens, kind, seed):
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
     ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)

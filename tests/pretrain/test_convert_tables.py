@@ -502,7 +502,7 @@ def test_a_transformers_bias_and_sinusoids():
     copies = dict.fromkeys(transformer.COPIES, tensors["model.shared.weight"]) | dict.fromkeys(transformer.KNOWN, np.ones((9, 6), np.float32))
     found, report = transformer.from_hf(TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1))
     assert same(found, params) and report == table.Report((), tuple(sorted(transformer.KNOWN)))
-    with pytest.raises(ValueError, match="final_logits_bias is not 0: this translator adds a bias"):
+    with pytest.raises(ValueError, match="final_logits_bias is not 0: this model adds a bias"):
         transformer.from_hf(TRANSFORMER, tensors | {"final_logits_bias": np.ones((1, 19), np.float32)}, random_params(TRANSFORMER))
     with pytest.raises(ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel's norms have 1e-05"):
         transformer.hf_config(dataclasses.replace(TRANSFORMER, epsilon=1e-6), VOCABULARY)

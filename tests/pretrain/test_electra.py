@@ -133,10 +133,11 @@ def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_logits_are_those_of_both_classes_of_transformers(exported, params, vocabulary, tmp_path, wide):
+def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_imported(exported, params, vocabulary, tmp_path, wide):
     """Nothing is missing in either folder and nothing left over; with the projections from the words' width, and without."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    transformers.utils.logging.disable_progress_bar()
     config, weights, place = CONFIG, params, exported
     if wide:
         config = dataclasses.replace(CONFIG, embedding=16, scan=False)
@@ -157,6 +158,12 @@ def test_logits_are_those_of_both_classes_of_transformers(exported, params, voca
         there = valid if logits.ndim == 2 else valid[..., None]
         np.testing.assert_allclose(np.where(there, logits, 0), np.where(there, theirs, 0), atol=1e-4)
         assert np.abs(theirs).max() > 0.1
+        model.save_pretrained(tmp_path / "again" / path.relative_to(place))
+    transformers.AutoTokenizer.from_pretrained(place).save_pretrained(tmp_path / "again")
+    opened = open_model(tmp_path / "again")
+    again, missing, unused = opened.params(config, initialiser(starting_run(config)))
+    assert opened.config == dataclasses.replace(config, scan=True) and missing == unused == ()
+    jax.tree.map(np.testing.assert_array_equal, again, weights)
 
 
 # ---- predict -----------------------------------------------------------------

@@ -1,0 +1,22 @@
+"""ELECTRA-large (Clark et al. 2020, table 6, ELECTRA-400K): 335 M parameters, a quarter of the words replaced; 2,048 rows of 512 a step.
+
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS NEWS --vocabulary vocab.txt --output english
+    python -m pretrain train electra_large --workdir runs/electra_large data.store=english
+
+BOOKS and NEWS are folders of text (the paper reads XLNet's 33 billion tokens), vocab.txt BERT's uncased vocabulary. ELECTRA-1.75M is
+the same for longer: train.steps=1750000. Layers are computed again in the backward pass. Not run here: no accelerator.
+"""
+
+from data.config import Data
+from data.objectives.replaced_token import ReplacedToken
+from models.config import ElectraConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        data=Data(objective=ReplacedToken(length=512, predictions=128, rate=0.25), batch_size=2048),
+        optimizer=AdamW(learning_rate=2e-4, warmup=10_000, weight_decay=0.01),
+        train=Train(steps=400_000),
+    )
