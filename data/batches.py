@@ -14,6 +14,7 @@ MASKED = {"positions": ("int32", "BP"), "targets": ("int32", "BP"), "weights": (
 
 BATCHES = {
     "masked_lm": ROWS | MASKED,
+    "distillation": ROWS | MASKED,
     "sentence_pair": ROWS
     | MASKED
     | {

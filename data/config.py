@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from data.objectives import (
     CausalLm,
     Denoising,
+    Distillation,
     MaskedLm,
     PrefixLm,
     ReplacedToken,
@@ -18,7 +19,9 @@ from data.objectives import (
 @dataclass(frozen=True)
 class Data:
     store: str = ""  # folder (or gs:// path) that `prepare` wrote
-    objective: MaskedLm | SentencePair | SpanCorruption | SentenceOrder | CausalLm | PrefixLm | Seq2Seq | ReplacedToken | Denoising = MaskedLm()
+    objective: (
+        MaskedLm | SentencePair | SpanCorruption | SentenceOrder | CausalLm | PrefixLm | Seq2Seq | ReplacedToken | Denoising | Distillation
+    ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest
     threads: int = 2  # CPU threads that build batches, on each host

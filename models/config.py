@@ -28,6 +28,30 @@ class BertConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DistilBertConfig:
+    """DistilBERT, of BERT-base; all but `depth` is as its teacher's."""
+
+    vocab: int = 30522
+    length: int = 512
+    segments: int = 2  # of the teacher
+    width: int = 768
+    depth: int = 6
+    teacher_depth: int | None = 12  # None: no teacher, as in an imported one
+    heads: int = 12
+    mlp: int = 3072
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    epsilon: float = 1e-12
+    scan: bool = True
+    remat: bool = False
+
+    def __post_init__(self):
+        check(self)
+        if self.teacher_depth is not None and self.teacher_depth < 1:
+            raise ValueError(f"teacher_depth is {self.teacher_depth}; it must be at least 1, or none")
+
+
+@dataclasses.dataclass(frozen=True)
 class RobertaConfig:
     """RoBERTa-base; the names are BERT's. Large: 1024, 24, 16, mlp 4096."""
 

@@ -284,7 +284,7 @@ def start_workdir(workdir, run, params, vocabulary, origin=None):
     origin: a JSON-like note on where the parameters come from, kept as origin.json. The folder appears whole or not at all.
     Raises FileExistsError where `workdir` is there and not empty.
     """
-    from pretrain.optim import make_optimizer
+    from pretrain.optim import optimizer_of
     from pretrain.state import start
 
     workdir = epath.Path(workdir)
@@ -299,7 +299,7 @@ def start_workdir(workdir, run, params, vocabulary, origin=None):
     vocabulary.save(str(part / "vocabulary"))
     if origin is not None:
         (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-    state = jax.jit(partial(start, optimizer=make_optimizer(run.optimizer, run.train.steps)))(params)
+    state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
     with Checkpoints(part, keep=run.checkpoint.keep) as checkpoints:
         checkpoints.save(state, run, vocabulary.fingerprint, origin)
         checkpoints.wait()

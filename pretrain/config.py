@@ -16,6 +16,7 @@ from typing import Literal
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
 from data.objectives.denoising import Denoising
+from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.replaced_token import ReplacedToken
@@ -27,6 +28,7 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
+    DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
     Gpt3Config,
@@ -181,7 +183,17 @@ class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
     model: (
-        BertConfig | T5Config | RobertaConfig | AlbertConfig | GptConfig | Gpt2Config | Gpt3Config | TransformerConfig | ElectraConfig | BartConfig
+        BertConfig
+        | T5Config
+        | RobertaConfig
+        | AlbertConfig
+        | GptConfig
+        | Gpt2Config
+        | Gpt3Config
+        | TransformerConfig
+        | ElectraConfig
+        | BartConfig
+        | DistilBertConfig
     )
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
@@ -196,9 +208,9 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Lamb, Train, Mesh, Evaluate, Checkpoint, Data),
-        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising),
+        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
-        *(BartConfig,),
+        *(BartConfig, DistilBertConfig),
     )
 }
 
@@ -215,6 +227,7 @@ TRAINED_BY = {
     TransformerConfig: (Seq2Seq,),
     ElectraConfig: (ReplacedToken,),
     BartConfig: (Denoising,),
+    DistilBertConfig: (Distillation, MaskedLm),
 }
 
 

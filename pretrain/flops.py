@@ -15,7 +15,7 @@ from data import batches
 from models import build
 from pretrain.chips import CHIPS
 from pretrain.losses import LOSSES
-from pretrain.optim import make_optimizer, schedule
+from pretrain.optim import optimizer_of, schedule
 from pretrain.state import init_state
 from pretrain.step import make_step
 
@@ -51,7 +51,7 @@ def _of_equation(equation):
 def of_step(run):
     """The matmul FLOPs that one training step of a run needs; what is only computed again (remat, parts of the targets) is not counted."""
     model = build(dataclasses.replace(run.model, remat=False))
-    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
+    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
     shapes = batches.shapes(run.data.objective, run.data.batch_size)
     batch = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in shapes.items()}
     state = jax.eval_shape(partial(init_state, model, run.data.objective, optimizer, run.train.seed))

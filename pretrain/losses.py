@@ -172,6 +172,13 @@ def sentence_order(states, scorer, batch):
     return masked_lm(states, scorer, batch) | {"sentence_order": nats, "sentence_order_accuracy": hits}
 
 
+def distillation(states, scorer, batch):
+    """The masked words, what the teacher thinks of them, and its states (Sanh et al. 2019, section 3)."""
+    x_BPD, lesson = states
+    towards = {"distillation": (lesson.words_BP * batch["weights"]).sum(), "states": jnp.where(batch["valid"], lesson.states_BL, 0.0).sum()}
+    return words("masked_lm", x_BPD, scorer, batch) | towards
+
+
 def replaced_token(states, scorer, batch):
     """The masked words, told by the generator, and which words are its own, told by the discriminator (Clark et al. 2020, section 2)."""
     x_BPD, judged_BL, replaced_BL = states
@@ -187,6 +194,14 @@ LOSSES = {
         weights={"masked_lm": "weights", "masked_lm_accuracy": "weights"},
         terms=("masked_lm",),
         tokens=("valid",),
+    ),
+    "distillation": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"]),
+        score=distillation,
+        weights={"masked_lm": "weights", "masked_lm_accuracy": "weights", "distillation": "weights", "states": "valid"},
+        terms=("masked_lm", "distillation", "states"),
+        tokens=("valid",),
+        factors={"masked_lm": 2.0, "distillation": 5.0},  # as the authors' code was run; the paper names none
     ),
     "sentence_pair": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"], batch["positions"]),

@@ -38,6 +38,18 @@ def schedule(config, steps):
     return {"inverse_sqrt": inverse_sqrt, "inverse_square_root": inverse_square_root}.get(decay, falling)
 
 
+def optimizer_of(run):
+    """The optimizer of a `config.Run`. A teacher stays as it is: no update, no weight decay, and nothing is kept for it."""
+    optimizer = make_optimizer(run.optimizer, run.train.steps)
+    if getattr(run.model, "teacher_depth", None) is None:
+        return optimizer
+
+    def kinds(params):
+        return jax.tree_util.tree_map_with_path(lambda keys, _: "stays" if path_of(keys).startswith("teacher/") else "learns", params)
+
+    return optax.partition({"learns": optimizer, "stays": optax.set_to_zero()}, kinds)
+
+
 def make_optimizer(config, steps):
     """The optax transformation of an `AdamW`, `Adafactor` or `Lamb` configuration for a run of `steps`."""
     rate = schedule(config, steps)

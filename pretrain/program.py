@@ -14,7 +14,7 @@ from pretrain.compiler import compiler_options
 from pretrain.evaluate import make_score
 from pretrain.kernels import make_attend
 from pretrain.losses import LOSSES, Loss
-from pretrain.optim import make_optimizer, schedule
+from pretrain.optim import optimizer_of, schedule
 from pretrain.sharding import batch_sharding, constrain, gathered, replicated, shardings
 from pretrain.state import State, init_state
 from pretrain.step import make_step
@@ -51,7 +51,7 @@ def make_program(run, mesh, **how):
     loss = LOSSES[run.data.objective.name]
     attention = {"update": [], "score": []}
     model, scored = (build(run.model, **parts(mesh, attention[name])) for name in ("update", "score"))
-    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
+    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)

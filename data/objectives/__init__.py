@@ -2,6 +2,7 @@
 
 from data.objectives.causal_lm import CausalLm
 from data.objectives.denoising import Denoising
+from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.replaced_token import ReplacedToken
@@ -12,5 +13,5 @@ from data.objectives.span_corruption import SpanCorruption
 
 OBJECTIVES = {
     objective.name: objective
-    for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising)
+    for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation)
 }

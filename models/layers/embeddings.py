@@ -15,7 +15,7 @@ from models.layers.norms import LayerNorm
 class Embeddings(nn.Module):
     """word + position + segment, normalised (Devlin et al. 2018, section 3, figure 2).
 
-    length: the longest row. types: kinds of segments. first: the row of the table of positions that a row's first token reads.
+    length: the longest row. types: kinds of segments, or 0 where they are not told apart. first: the row of the table of positions that a row's first token reads.
     """
 
     vocab: int
@@ -29,7 +29,8 @@ class Embeddings(nn.Module):
     def setup(self):
         self.words = Embed(self.vocab, self.width)
         self.positions = Embed(self.first + self.length, self.width)
-        self.segments = Embed(self.types, self.width)
+        if self.types:
+            self.segments = Embed(self.types, self.width)
         self.norm = LayerNorm(self.epsilon)
         self.drop = self.dropout()
 
@@ -38,7 +39,8 @@ class Embeddings(nn.Module):
         if L > self.length:
             raise ValueError(f"a row of {L} tokens is longer than the {self.length} positions of the model (model.length)")
         x_BLD = self.words(tokens_BL) + self.positions.embedding[self.first : self.first + L]
-        # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
-        table_SD = self.segments.embedding
-        x_BLD += jax.nn.one_hot(segments_BL, self.types, dtype=table_SD.dtype) @ table_SD
+        if self.types:
+            # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
+            table_SD = self.segments.embedding
+            x_BLD += jax.nn.one_hot(segments_BL, self.types, dtype=table_SD.dtype) @ table_SD
         return self.drop(self.norm(x_BLD), deterministic=not train)

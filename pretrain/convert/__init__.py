@@ -10,6 +10,7 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
+    DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
     Gpt3Config,
@@ -18,13 +19,14 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from pretrain.convert import albert, bart, bert, electra, gpt, gpt2, roberta, t5, transformer
+from pretrain.convert import albert, bart, bert, distilbert, electra, gpt, gpt2, roberta, t5, transformer
 
 # By model_type in config.json, and by the class of our configuration.
 FAMILIES = {
     **{"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2, "electra": electra},
     "marian": transformer,
     "bart": bart,
+    "distilbert": distilbert,
 }
 CONFIGS = {
     **{BertConfig: bert, T5Config: t5, RobertaConfig: roberta, AlbertConfig: albert},
@@ -32,6 +34,7 @@ CONFIGS = {
     **{GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2},
     TransformerConfig: transformer,
     BartConfig: bart,
+    DistilBertConfig: distilbert,
 }
 
 

@@ -16,6 +16,7 @@ TASKS = {
     "gpt2": "text-generation",
     "marian": "translation",
     "bart": "text2text-generation",
+    "distilbert": "fill-mask",
 }
 TITLES = {
     "bert": "BERT encoder",
@@ -27,6 +28,7 @@ TITLES = {
     "gpt2": "GPT-2 decoder",
     "marian": "Transformer encoder-decoder",
     "bart": "BART encoder-decoder",
+    "distilbert": "DistilBERT encoder",
 }
 
 
@@ -61,6 +63,7 @@ OBJECTIVES = {
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
     "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
+    "distillation": "masked words ({rate:.0%}), and what a larger BERT thinks of them, rows of {length}",
     "replaced_token": "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
     "denoising": "the text, from one whose sentences were shuffled and whose spans were hidden ({rate:.0%} of the tokens, rows of {length})",

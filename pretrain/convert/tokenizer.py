@@ -30,10 +30,11 @@ NEEDED = {
     "gpt2": ("eos",),
     "marian": ("pad", "eos"),
     "bart": ("pad", "bos", "eos", "mask"),
+    "distilbert": ("pad", "unk", "cls", "sep", "mask"),
 }
 INPUTS = {
     **dict.fromkeys(("bert", "albert", "electra"), ["input_ids", "token_type_ids", "attention_mask"]),
-    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart"), ["input_ids", "attention_mask"]),
+    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart", "distilbert"), ["input_ids", "attention_mask"]),
 }
 
 
@@ -146,4 +147,4 @@ def _enclosed_twice(vocabulary):
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
-TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "marian": _ended, "roberta": _enclosed_twice, "bart": _enclosed_twice}
+TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "marian": _ended, "roberta": _enclosed_twice, "bart": _enclosed_twice, "distilbert": _enclosed}

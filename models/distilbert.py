@@ -1,0 +1,121 @@
+"""DistilBERT (Sanh et al. 2019): half of BERT's layers learn what all of BERT thinks of each masked word, not only which word it was.
+
+Three losses: the masked word itself, the teacher's whole distribution over words, softened, and the direction of the teacher's states
+(section 3). The teacher is BERT as it was trained, and learns nothing.
+
+B batch   L length   P masked positions   D width   V vocabulary
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from models.config import DistilBertConfig
+from models.layers.attention import Attention, attend
+from models.layers.embeddings import Embeddings
+from models.layers.heads import WordHead
+from models.layers.masks import padding_mask
+from models.layers.mlp import Mlp, gelu
+from models.layers.norms import LayerNorm
+from models.layers.stack import Stack, unchanged
+from models.layers.wiring import PostNormLayer
+
+TEMPERATURE = 2.0  # of both distributions: the unlikely words count for more (the authors' code; the paper leaves it open)
+
+
+class Lesson(NamedTuple):
+    """What the student is still to learn of its teacher: 0 where it has."""
+
+    words_BP: jax.Array  # nats between the softened distributions of a masked word, times TEMPERATURE^2 (Hinton et al. 2015, section 2)
+    states_BL: jax.Array  # 1 - cosine between the last states of a token
+
+
+class Reader(nn.Module):
+    """BERT's encoder and its head for words, which teacher and student both are."""
+
+    config: DistilBertConfig
+    depth: int
+    segments: int
+    constrain: Callable = unchanged
+    attend: Callable = attend
+
+    def setup(self):
+        c = self.config
+        layer = partial(
+            PostNormLayer,
+            attention=partial(Attention, c.heads, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend),
+            mlp=partial(Mlp, c.mlp, act=gelu),
+            norm=partial(LayerNorm, c.epsilon),
+            dropout=partial(nn.Dropout, c.dropout),
+        )
+        self.embeddings = Embeddings(c.vocab, c.width, c.length, self.segments, c.epsilon, partial(nn.Dropout, c.dropout))
+        self.encoder = Stack(layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        self.word = WordHead(c.epsilon)
+
+    def __call__(self, tokens_BL, valid_BL, train=False):
+        x_BLD = self.embeddings(tokens_BL, jnp.zeros_like(tokens_BL), train)
+        return self.encoder(x_BLD, train, mask=padding_mask(valid_BL))
+
+    def logits(self, x_BPD):
+        return self.word(x_BPD, self.embeddings.words)
+
+
+class DistilBert(nn.Module):
+    """tokens_BL, positions_BP: int32; valid_BL: bool, False on padding.
+
+    Returns the student's float32 logits of the words at `positions_BP` [B, P, V], or everywhere without them, and a `Lesson`, or
+    None without a teacher. DistilBERT has no segments: what is given as such is not read.
+    """
+
+    config: DistilBertConfig
+    constrain: Callable = unchanged
+    attend: Callable = attend
+
+    def setup(self):
+        c = self.config
+        self.student = Reader(c, c.depth, 0, self.constrain, self.attend)
+        self.teacher = Reader(c, c.teacher_depth, c.segments, self.constrain, self.attend) if c.teacher_depth else None
+
+    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
+        x_BPD, lesson = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, train)
+        return self.logits(x_BPD), lesson
+
+    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
+        """What `logits` reads to tell the words [B, P, D], and the lesson."""
+        x_BLD = self.student(tokens_BL, valid_BL, train)
+        x_BPD = self.at(positions_BP, x_BLD)
+        if self.teacher is None:
+            return x_BPD, None
+        y_BLD = self.teacher(tokens_BL, valid_BL)
+        expected_BPV = jax.lax.stop_gradient(self.teacher.logits(self.at(positions_BP, y_BLD)))
+        words_BP = divergence(self.student.logits(x_BPD), expected_BPV)
+        return x_BPD, Lesson(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
+
+    def at(self, positions_BP, x_BLD):
+        return x_BLD if positions_BP is None else jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
+
+    def logits(self, x_BPD):
+        """The student's scores of every word, float32 [B, P, V]."""
+        return self.student.logits(x_BPD)
+
+    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+        """The student's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""
+        x_BLD = self.student(tokens_BL, valid_BL, train)
+        return x_BLD, x_BLD[:, 0]
+
+
+def divergence(logits_V, expected_V):
+    """How far softmax(logits / T) is from softmax(expected / T), in nats, times T^2; over any leading dimensions."""
+    student_V, teacher_V = (jax.nn.log_softmax(scores_V / TEMPERATURE) for scores_V in (logits_V, expected_V))
+    return TEMPERATURE**2 * (jnp.exp(teacher_V) * (teacher_V - student_V)).sum(axis=-1)
+
+
+def cosine(x_D, y_D):
+    """The cosine of the angle between two vectors, float32; over any leading dimensions."""
+    x_D, y_D = x_D.astype(jnp.float32), y_D.astype(jnp.float32)
+    lengths = jnp.sqrt(jnp.square(x_D).sum(-1) * jnp.square(y_D).sum(-1))
+    return (x_D * y_D).sum(-1) / jnp.maximum(lengths, 1e-6)
