@@ -5,10 +5,12 @@
 
 A step reads the keys and values of what was written from a cache (`models.layers.cache`), so its time does not grow with that. It
 computes attention by the core that the model was built with: XLA's, unless a trainer put a kernel in its place, which is for rows.
+A scanned stack copies each layer's weights and cache at each step: `unrolled` first, it is faster where a step is short.
 
 B batch   M prompt length   T written length   N = M + T slots   D width   V vocabulary
 """
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -16,10 +18,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.beam import Beam
+from models.layers import stack
 from models.layers.cache import CACHE, MEMORY, Step, widen
 from models.sampling import Greedy, Prompt, Rules, Sample
 
-__all__ = ["Beam", "Greedy", "Sample", "extend", "generate"]
+__all__ = ["Beam", "Greedy", "Sample", "extend", "generate", "unrolled"]
+
+
+def unrolled(model, params):
+    """(module, parameters) of the same model with its layers one behind the other: as fast a step as there is, for a longer compilation."""
+    if not model.config.scan:
+        return model, params
+    return model.clone(config=dataclasses.replace(model.config, scan=False)), stack.unrolled(params)
 
 
 def generate(model, params, inputs_BM, inputs_valid_BM, *, length, strategy=Greedy(), start=0, end=1, pad=0, **how):
@@ -75,7 +85,7 @@ def _check_ids(model, name, ids_BM):
     """An id without a vector would be read as NaN, and all that follows be id 0."""
     wrong = ids_BM[(ids_BM < 0) | (ids_BM >= model.config.vocab)]
     if wrong.size:
-        raise ValueError(f"the {name} hold the id {wrong.flat[0]}; the model has ids 0 to {model.config.vocab - 1}")
+        raise ValueError(f"{name} has the id {wrong.flat[0]}; the model has ids 0 to {model.config.vocab - 1}")
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
@@ -102,10 +112,10 @@ def _write(model, params, states, tokens_BM, length_B, key_B, rules, strategy):
 
     def advance(cache, token_B, position_B):
         x_B1D, changed = states(variables | kept | {CACHE: cache}, token_B[:, None], step=Step(position_B, slots), mutable=[CACHE])
-        return scores(x_B1D[:, 0]), changed[CACHE]
+        return scores(x_B1D[:, 0]), changed.get(CACHE, {})
 
     x_BMD, left = states(variables, tokens_BM, mutable=[CACHE, MEMORY])
     kept = {MEMORY: left.get(MEMORY, {})}
     tokens_BN = jnp.where(jnp.arange(slots) < length_B[:, None], jnp.pad(tokens_BM, ((0, 0), (0, rules.length))), rules.pad)
     logits_BV = scores(jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0])
-    return strategy.write(Prompt(tokens_BN, length_B, logits_BV, widen(left[CACHE], slots), advance), rules, key_B)
+    return strategy.write(Prompt(tokens_BN, length_B, logits_BV, widen(left.get(CACHE, {}), slots), advance), rules, key_B)
