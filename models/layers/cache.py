@@ -22,8 +22,15 @@ class Step(flax.struct.PyTreeNode):
 
 
 def at(table_PD, L, step=None):
-    """The rows of a table of positions for L words from the first on [L, D], or for a step's one word a row [B, 1, D]."""
-    return table_PD[:L] if step is None else table_PD[step.position_B][:, None]
+    """The rows of a table of positions for L words from the first on [L, D], or for a step's one word a row [B, 1, D].
+
+    Raises ValueError where the cache has more slots than the table has rows.
+    """
+    if step is None:
+        return table_PD[:L]
+    if step.slots > len(table_PD):
+        raise ValueError(f"a prompt and what is to be written behind it take {step.slots} positions; the model has {len(table_PD)} (model.length)")
+    return table_PD[step.position_B][:, None]
 
 
 def remember(module, kept, keys_and_values, step):

@@ -92,7 +92,7 @@ def test_greedy_continuation(case):
     written, lengths, end = found.outputs["written"], found.outputs["lengths"], found.outputs["end"].item()
     tokens = found.inputs["tokens"][:, : lengths.max()]
     assert end in written and len(set(lengths.tolist())) == len(lengths) and (written != end)[:, -1].any()
-    how = {"length": written.shape[1], "size": model.config.vocab, "end": end}
+    how = {"length": written.shape[1], "end": end, "pad": end}
     np.testing.assert_array_equal(extend(model, params, jnp.asarray(tokens), jnp.asarray(lengths), **how), written)
 
 
