@@ -20,6 +20,7 @@ VERBS = {
     "evaluate": ("pretrain.verbs.evaluate", "score a checkpoint on the whole held-out part"),
     "average": ("pretrain.verbs.average", "the mean of a run's last checkpoints, as a workdir of its own"),
     "predict": ("pretrain.predict", "fill masks, or generate, with a checkpoint"),
+    "distil": ("pretrain.distil", "begin a run whose smaller model learns from a trained one"),
     "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),
     "report": ("pretrain.verbs.report", "draw the curves of a run"),

@@ -102,10 +102,10 @@ def answerer(trained, top=None, length=None, batch_size=32):
     `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
     masks, `judged`, for each word {word, probability that it was replaced}.
     """
-    from models.config import AlbertConfig, BertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
+    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
     from pretrain import fill
 
-    if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig)):
+    if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
         if length is not None:
             raise ValueError("--length is for models that write; BERT fills each [MASK] with one piece")
         kind = fill.Judgements if isinstance(trained.run.model, ElectraConfig) else fill.Masks

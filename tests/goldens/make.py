@@ -56,6 +56,7 @@ BART = MARIAN | dict(
     decoder_start_token_id=2,
     forced_bos_token_id=None,
 )
+DISTILBERT = SHAPE | dict(dim=24, n_layers=2, n_heads=3, hidden_dim=40, max_position_embeddings=32)
 GPT = SHAPE | dict(n_embd=24, n_layer=2, n_head=3, n_positions=32)
 CASES = {
     "gpt": ("openai-gpt", GPT),
@@ -68,6 +69,7 @@ CASES = {
     "roberta": ("roberta", BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5)),
     "transformer": ("marian", MARIAN),
     "bart": ("bart", BART),
+    "distilbert": ("distilbert", DISTILBERT),
     "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
     # Both networks are of another width than the words in the first, the generator alone in the second.
     "electra": ("electra", BERT | dict(embedding_size=10, generator=dict(hidden_size=8, num_attention_heads=2, intermediate_size=12))),
@@ -91,6 +93,7 @@ def model(kind, settings, seed=0):
         "roberta": (transformers.RobertaConfig, transformers.RobertaForMaskedLM),
         "albert": (transformers.AlbertConfig, transformers.AlbertForPreTraining),
         "marian": (transformers.MarianConfig, transformers.MarianMTModel),
+        "distilbert": (transformers.DistilBertConfig, transformers.DistilBertForMaskedLM),
         "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
     }[kind]
     made = architecture(configuration(**settings)).eval()
@@ -297,6 +300,17 @@ def roberta_outputs(made, batch):
     return {key: output.numpy() for key, output in outputs.items() if output is not None}
 
 
+def distilbert_outputs(made, batch):
+    import torch
+
+    there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
+    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
+    with torch.no_grad():
+        found, hidden = made(**read, labels=labels), made.distilbert(**read).last_hidden_state
+    return {"words": found.logits.numpy(), "hidden": hidden.numpy(), "loss": found.loss.numpy()}
+
+
 def albert_outputs(made, batch):
     import torch
 
@@ -351,6 +365,7 @@ PARTS = {
     "albert": (albert_inputs, albert_outputs),
     "electra": (electra_inputs, electra_outputs),
     "marian": (marian_inputs, t5_outputs),
+    "distilbert": (roberta_inputs, distilbert_outputs),
     "bart": (partial(t5_inputs, length=19), t5_outputs),
     "openai-gpt": (gpt_inputs, gpt_outputs),
     "gpt2": (gpt_inputs, gpt_outputs),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BartConfig, BertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig, build
+from models import AlbertConfig, BartConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig, build
 from pretrain.convert import table
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
@@ -21,6 +21,7 @@ ELECTRA = ElectraConfig(
     vocab=50, length=32, embedding=10, width=24, depth=2, heads=3, mlp=40, generator_width=8, generator_heads=2, generator_mlp=12
 )
 BART = BartConfig(vocab=50, length=32, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
+DISTILBERT = DistilBertConfig(vocab=50, length=32, width=24, depth=2, teacher_depth=None, heads=3, mlp=40)
 TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
 
 
@@ -28,7 +29,7 @@ TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, he
 def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig), (ids, ids > 0))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0))
     read = (encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(0)
@@ -68,6 +69,7 @@ def tiny_configs():
         "electra": ELECTRA,
         "transformer": TRANSFORMER,
         "bart": BART,
+        "distilbert": DISTILBERT,
     }
 
 

@@ -25,6 +25,7 @@ OBJECTIVES = {
     "gpt2": "causal_lm",
     "marian": "seq2seq",
     "bart": "denoising",
+    "distilbert": "masked_lm",
 }
 
 
@@ -55,6 +56,15 @@ def settings(kind, seed):
             n_head=heads,
             n_positions=int(rng.integers(25, 50)),
             layer_norm_epsilon=float(rng.choice([1e-6, 1e-5])),
+        )
+    if kind == "distilbert":
+        return dict(
+            vocab_size=int(rng.integers(30, 90)),
+            dim=heads * width,
+            n_layers=int(rng.integers(1, 4)),
+            n_heads=heads,
+            hidden_dim=int(rng.integers(8, 40)),
+            max_position_embeddings=int(rng.integers(13, 40)),
         )
     if kind in ("marian", "bart"):
         inner = int(rng.integers(8, 40))
@@ -120,7 +130,7 @@ def fresh(model, loss, batch):
 SEEDS = [(kind, seed) for kind in ("bert", "roberta", "albert", "t5", "marian", "gpt2") for seed in (0, 1)]
 
 
-@pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0), ("bart", 0), ("electra", 0)])
+@pytest.mark.parametrize(("kind", "seed"), [*SEEDS, ("t5", 2), ("openai-gpt", 0), ("bart", 0), ("distilbert", 0), ("electra", 0)])
 def test_theirs_to_ours(goldens, kind, seed):
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
     ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)
@@ -137,7 +147,7 @@ OURS = {"openai-gpt": GptConfig(**GPT), "gpt2": Gpt2Config(**GPT | {"mlp": 40}),
 EITHER = [(kind, scan) for kind in ("bert", "roberta", "albert", "t5", "t5_v1_1") for scan in (True, False)]
 
 
-@pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True), ("transformer", True), ("bart", True)])
+@pytest.mark.parametrize(("kind", "scan"), [*EITHER, ("openai-gpt", True), ("gpt2", False), ("gpt3", True), ("transformer", True), ("bart", True), ("distilbert", True)])
 def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
     """A folder of ours opens with no key missing, unexpected, or of another shape, and computes the same."""
     import transformers
@@ -160,6 +170,7 @@ def test_ours_to_theirs(goldens, tmp_path, make, tiny_configs, kind, scan):
         "gpt2": transformers.GPT2LMHeadModel,
         "marian": transformers.MarianMTModel,
         "bart": transformers.BartForConditionalGeneration,
+        "distilbert": transformers.DistilBertForMaskedLM,
     }
     theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
     pooler = {key for key in info["unexpected_keys"] if "roberta.pooler." in key}  # RobertaModel has it

@@ -7,14 +7,26 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import CausalLm, Denoising, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
-from models.config import AlbertConfig, BartConfig, BertConfig, ElectraConfig, Gpt2Config, Gpt3Config, GptConfig, RobertaConfig, T5Config
+from data.objectives import CausalLm, Denoising, Distillation, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
+from models.config import (
+    AlbertConfig,
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    Gpt2Config,
+    Gpt3Config,
+    GptConfig,
+    RobertaConfig,
+    T5Config,
+)
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 T5 = T5Config(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0)
 ALBERT = AlbertConfig(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 BART = BartConfig(vocab=128, length=32, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0)
+DISTILBERT = DistilBertConfig(vocab=128, length=32, width=32, depth=2, teacher_depth=4, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 ROBERTA = RobertaConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 ELECTRA = ElectraConfig(
@@ -39,6 +51,7 @@ RUNS = {
     "bert_pairs": tiny(BERT, SentencePair(length=32, predictions=6)),
     "bert_unrolled": tiny(dataclasses.replace(BERT, scan=False, remat=True), MaskedLm(length=32, predictions=6)),
     "bart": tiny(BART, Denoising(length=32)),
+    "distilbert": tiny(DISTILBERT, Distillation(length=32, predictions=6)),
     "t5": tiny(T5, SpanCorruption(inputs=32)),
     "t5_gated": tiny(dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)),
     "albert": dataclasses.replace(tiny(ALBERT, SentenceOrder(length=32, predictions=6)), optimizer=Lamb(learning_rate=1e-2, warmup=2)),

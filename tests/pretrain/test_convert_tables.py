@@ -14,6 +14,7 @@ from models import (
     AlbertConfig,
     BartConfig,
     BertConfig,
+    DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
     Gpt3Config,
@@ -23,7 +24,7 @@ from models import (
     TransformerConfig,
     build,
 )
-from pretrain.convert import CONFIGS, FAMILIES, albert, bart, bert, electra, family_of, gpt, gpt2, name_of, roberta, t5, table, transformer
+from pretrain.convert import CONFIGS, FAMILIES, albert, bart, bert, distilbert, electra, family_of, gpt, gpt2, name_of, roberta, t5, table, transformer
 from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
@@ -35,12 +36,15 @@ ELECTRA = ElectraConfig(
 )
 BART = BartConfig(vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
 TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
+DISTILBERT = DistilBertConfig(vocab=19, length=7, width=6, depth=2, teacher_depth=None, heads=3, mlp=5)
 GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
 GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
 CASES = {
     "gpt": GPT,
     "bart": BART,
+    "distilbert": DISTILBERT,
+    "distilbert unrolled": dataclasses.replace(DISTILBERT, scan=False),
     "bart unrolled": dataclasses.replace(BART, scan=False),
     "gpt2": GPT2,
     "gpt2 unrolled": dataclasses.replace(GPT2, scan=False),
@@ -63,7 +67,7 @@ VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
 
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig), (ids, ids > 0))
+    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0))
     read = (encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
@@ -114,9 +118,9 @@ def test_a_configuration_comes_back(config):
 
 
 def test_families_are_explicit():
-    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart}
+    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart, distilbert}
     names = {BertConfig: "bert", T5Config: "t5", RobertaConfig: "roberta", AlbertConfig: "albert", GptConfig: "openai-gpt"}
-    names |= {ElectraConfig: "electra", TransformerConfig: "marian", BartConfig: "bart"}
+    names |= {ElectraConfig: "electra", TransformerConfig: "marian", BartConfig: "bart", DistilBertConfig: "distilbert"}
     assert {config: name_of(config()) for config in CONFIGS} == names | {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
     with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
         family_of(VOCABULARY)

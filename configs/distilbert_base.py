@@ -1,0 +1,24 @@
+"""DistilBERT (Sanh et al. 2019): 67 M parameters that learn from BERT-base, 4,000 rows of 512 a step, of BERT's own text.
+
+    python -m pretrain import BERT --workdir runs/bert
+    python -m pretrain prepare tfds:wikipedia/20230601.en BOOKS --vocabulary runs/bert/vocabulary --output english
+    python -m pretrain distil distilbert_base --teacher runs/bert --workdir runs/distilbert data.store=english
+    python -m pretrain train distilbert_base --workdir runs/distilbert data.store=english
+
+BERT is a Hugging Face folder of it. The paper tells the batch, up to 4,000 rows, the masks drawn anew and no next sentences; the rate, the
+three epochs (24,000 steps of about 3.3 billion words) and the weights of the losses are those of its code's instructions. Not run here.
+"""
+
+from data.config import Data
+from data.objectives.distillation import Distillation
+from models.config import DistilBertConfig
+from pretrain.config import AdamW, Run, Train
+
+
+def config():
+    return Run(
+        model=DistilBertConfig(),
+        data=Data(objective=Distillation(length=512, predictions=77), batch_size=4000),
+        optimizer=AdamW(learning_rate=5e-4, warmup=1_200, weight_decay=0.0, epsilon=1e-6, beta2=0.98, clip=5.0),
+        train=Train(steps=24_000),
+    )

@@ -1,0 +1,25 @@
+"""One layer learns from the two of bert_tiny, on the built-in corpus: the smoke test of distillation.
+
+    python -m pretrain distil distilbert_tiny --teacher runs/bert_tiny --workdir runs/distilbert_tiny
+    python -m pretrain train distilbert_tiny --workdir runs/distilbert_tiny
+
+runs/bert_tiny is what the first run leaves.
+"""
+
+from data.config import Data
+from data.objectives.distillation import Distillation
+from models.config import DistilBertConfig
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+
+
+def config():
+    return Run(
+        model=DistilBertConfig(
+            vocab=4096, length=128, width=128, depth=1, teacher_depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0
+        ),
+        data=Data(store="runs/builtin", objective=Distillation(length=16, predictions=5, rate=0.3, rows="windows"), batch_size=128),
+        optimizer=AdamW(learning_rate=1e-3, warmup=50),
+        train=Train(steps=500, compute="float32"),
+        evaluate=Evaluate(every=250),
+        checkpoint=Checkpoint(every=250),
+    )
