@@ -7,7 +7,7 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import CausalLm, Denoising, Distillation, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
+from data.objectives import CausalLm, Denoising, Distillation, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, Seq2Seq, SpanCorruption
 from models.config import (
     AlbertConfig,
     BartConfig,
@@ -19,6 +19,7 @@ from models.config import (
     GptConfig,
     RobertaConfig,
     T5Config,
+    TransformerConfig,
 )
 from pretrain.config import AdamW, Lamb, Run, Train
 
@@ -34,6 +35,7 @@ ELECTRA = ElectraConfig(
     **dict(generator_width=16, generator_heads=4, generator_mlp=32),
 )
 
+TRANSFORMER = TransformerConfig(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0)
 GPT = dict(vocab=128, length=32, width=32, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
@@ -57,6 +59,7 @@ RUNS = {
     "albert": dataclasses.replace(tiny(ALBERT, SentenceOrder(length=32, predictions=6)), optimizer=Lamb(learning_rate=1e-2, warmup=2)),
     "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
     "electra": tiny(ELECTRA, ReplacedToken(length=32, predictions=6)),
+    "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), smoothing=0.1),
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
@@ -78,6 +81,9 @@ def random_batch():
         for key, (dtype, shape) in batches.shapes(run.data.objective, run.data.batch_size).items():
             if key in ("valid", "inputs_valid", "token_weights"):
                 value = np.arange(shape[1])[None] < rng.integers(shape[1] // 2, shape[1] + 1, (shape[0], 1))
+            elif key in ("inputs_segments", "targets_segments"):  # of some six tokens each
+                value = 1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)
+                value *= batch["inputs_valid"] if key == "inputs_segments" else 1
             elif key == "weights":
                 value = rng.random(shape) < rng.random((shape[0], 1))
             elif key in ("next_weights", "order_weights"):

@@ -34,6 +34,26 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), grads, exact)
 
 
+@pytest.mark.parametrize("scores", [110, 10_000])
+def test_smoothed_targets(scores):
+    """Szegedy et al. 2016, section 7: the cross-entropy with (1 - e) of the target and e / V of every word, by NumPy, and its gradient."""
+    y, table, targets, weights = problem()
+
+    def value(y, table, smoothing=0.1):
+        return vocabulary_loss(logits_of(table), y, targets, weights, scores=scores, smoothing=smoothing)
+
+    (nats, hits), (d_y, d_table) = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(y, table)
+    logits = np.einsum("btd,vd->btv", np.asarray(y, np.float64), table)
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    q = 0.9 * np.eye(50)[np.asarray(targets)] + 0.1 / 50
+    np.testing.assert_allclose(nats, -(q * np.log(p) * weights[..., None]).sum(), rtol=1e-5)
+    d = (p - q) * weights[..., None]
+    np.testing.assert_allclose(d_y, d @ table, atol=1e-5)
+    np.testing.assert_allclose(d_table, np.einsum("btv,btd->vd", d, y), atol=1e-5)
+    np.testing.assert_array_equal(hits, value(y, table, smoothing=0.0)[1])
+    assert abs(nats - value(y, table, smoothing=0.0)[0]) > 1
+
+
 class Table:
     """A model of nothing but a table of words: `states` are what is fed, `logits` their products with it."""
 

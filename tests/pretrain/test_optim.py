@@ -45,6 +45,15 @@ def test_inverse_square_root_as_t5():
     np.testing.assert_allclose([linear(n) for n in range(6)], [0.15, 0.3, 0.3, 0.225, 0.15, 0.075], rtol=1e-6)
 
 
+def test_inverse_square_root_as_the_transformer():
+    """Vaswani et al. 2017, equation 3: D^-0.5 * min(s^-0.5, s * warmup^-1.5) at update s, the first being 1."""
+    rate = schedule(AdamW(learning_rate=(512 * 4000) ** -0.5, warmup=4000, decay="inverse_square_root"), 100)
+    steps = np.array([1, 2, 100, 3999, 4000, 4001, 16_000, 100_000])
+    np.testing.assert_allclose([rate(s - 1) for s in steps], 512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5), rtol=1e-5)
+    cold = schedule(AdamW(learning_rate=1.0, warmup=0, decay="inverse_square_root"), 100)
+    np.testing.assert_allclose([cold(0), cold(3)], [1.0, 0.5], rtol=1e-6)
+
+
 def test_neither_biases_nor_norms_nor_relative_positions_decay():
     params = {
         "a": {"kernel": jnp.ones(1), "bias": jnp.ones(1)},

@@ -1,0 +1,171 @@
+"""The Transformer is what its paper says: sizes, sinusoids, who reads whom, where it drops; and pairs that share a row share nothing else."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import TransformerConfig, build
+from models.transformer import positions, shift_right, sinusoids
+
+LENGTHS = np.array([9, 6, 3])
+VALID = np.arange(9) < LENGTHS[:, None]
+INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
+TARGETS = np.random.default_rng(1).integers(1, 50, (3, 6)).astype(np.int32)
+BASE = TransformerConfig()
+BIG = TransformerConfig(width=1024, heads=16, mlp=4096, dropout=0.3)
+
+
+def init(config):
+    ids = jnp.ones((1, 2), jnp.int32)
+    return build(config).init(jax.random.key(0), ids, ids > 0, ids)["params"]
+
+
+def formula(V, D, F, N):
+    """Parameters by the paper's equations: one table, and N layers of 4 projections, 2 maps and norms, with biases."""
+    attention, mlp, norm = 4 * (D * D + D), D * F + F + F * D + D, 2 * D
+    return V * D + N * (attention + mlp + 2 * norm) + N * (2 * attention + mlp + 3 * norm)
+
+
+@pytest.mark.parametrize(
+    ("config", "size", "published"),
+    [
+        (BASE, formula(37000, 512, 2048, 6), 65e6),
+        (BIG, formula(37000, 1024, 4096, 6), 213e6),
+        (dataclasses.replace(BASE, depth=8, decoder_depth=8), formula(37000, 512, 2048, 8), 80e6),
+    ],
+    ids=["base", "big", "(C) 8 layers"],
+)
+def test_published_sizes(config, size, published):
+    """Table 3, in millions; the vocabulary is of about 37,000 (section 5.1)."""
+    params = jax.eval_shape(lambda: init(config))
+    assert sum(leaf.size for leaf in jax.tree.leaves(params)) == size
+    assert abs(size / published - 1) < 0.04
+
+
+def test_initialisation():
+    config = TransformerConfig(vocab=400, width=64, depth=2, decoder_depth=2, heads=4, mlp=160)
+    deviations = {"words/embedding": 64**-0.5, "up/kernel": (2 / (64 + 160)) ** 0.5, "down/kernel": (2 / (64 + 160)) ** 0.5}
+    deviations |= dict.fromkeys(("query/kernel", "key/kernel", "value/kernel", "out/kernel"), 64**-0.5)
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(lambda: init(config))()):
+        path = jax.tree_util.keystr(keys, simple=True, separator="/")
+        if leaf.ndim < 3 and not path.endswith("embedding") or path.endswith("bias"):
+            assert (leaf == float(path.endswith("scale"))).all(), path
+            continue
+        (deviation,) = (deviation for end, deviation in deviations.items() if path.endswith(end))
+        assert abs(leaf.std() / deviation - 1) < 0.05, path
+
+
+# ---- positions -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [2, 6, 512])
+def test_sinusoids_are_the_papers(width):
+    """Section 3.5: sin in the even columns, cos in the odd ones, here behind each other; wavelengths from 2 pi to 10,000 times that."""
+    found, paper = sinusoids(50, width), np.zeros((50, width))
+    for position in range(50):
+        for i in range(width // 2):
+            paper[position, 2 * i] = np.sin(position / 10000 ** (2 * i / width))
+            paper[position, 2 * i + 1] = np.cos(position / 10000 ** (2 * i / width))
+    np.testing.assert_allclose(found, np.concatenate([paper[:, ::2], paper[:, 1::2]], axis=1), atol=1e-6)
+    assert found.dtype == np.float32
+
+
+def test_a_shift_is_a_rotation():
+    """Why the paper chose them: the encoding of p + k is a linear function of that of p, the same for all p."""
+    table = sinusoids(40, 8).astype(np.float64)
+    shift = np.linalg.lstsq(table[:-7], table[7:], rcond=None)[0]
+    np.testing.assert_allclose(table[:-7] @ shift, table[7:], atol=1e-6)
+
+
+def test_an_odd_width_is_refused():
+    with pytest.raises(ValueError, match=r"a width of 9: .* must be even \(model.width\)"):
+        jax.eval_shape(lambda: init(TransformerConfig(vocab=9, width=9, heads=3, mlp=4)))
+
+
+def test_places_are_counted_in_each_segment():
+    segments = np.array([[1, 1, 1, 2, 3, 3, 0, 0], [1, 2, 2, 2, 2, 2, 2, 2]])
+    np.testing.assert_array_equal(positions(segments), [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]])
+    tokens = np.arange(11, 19)[None].repeat(2, 0)
+    np.testing.assert_array_equal(shift_right(tokens, segments), [[0, 11, 12, 0, 0, 15, 0, 17], [0, 0, 12, 13, 14, 15, 16, 17]])
+    np.testing.assert_array_equal(shift_right(tokens), [[0, *range(11, 18)]] * 2)
+
+
+# ---- what reads what -------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny(make, tiny_configs):
+    model, params = make(tiny_configs["transformer"])
+    return model, params, jax.jit(partial(model.apply, {"params": params}))
+
+
+def test_padding_is_never_read(tiny):
+    *_, logits = tiny
+    noise = np.where(VALID, INPUTS, 17).astype(np.int32)
+    np.testing.assert_array_equal(logits(noise, VALID, TARGETS), logits(INPUTS, VALID, TARGETS))
+
+
+def test_a_target_is_told_from_those_before_it_and_all_of_the_source(tiny):
+    *_, logits = tiny
+    before = logits(INPUTS, VALID, TARGETS)
+    changed = TARGETS.copy()
+    changed[:, 3] = (changed[:, 3] + 1) % 50
+    after = logits(INPUTS, VALID, changed)
+    np.testing.assert_array_equal(after[:, :4], before[:, :4])
+    assert (abs(after[:, 4:] - before[:, 4:]).max(axis=-1) > 1e-4).all()
+    for place in range(9):
+        other = INPUTS.copy()
+        other[:, place] = (other[:, place] + 1) % 50
+        differs = abs(logits(other, VALID, TARGETS) - before).max(axis=(1, 2)) > 1e-4
+        np.testing.assert_array_equal(differs, VALID[:, place])
+
+
+def test_order_counts(tiny):
+    model, params, _ = tiny
+    states = model.apply({"params": params}, INPUTS[:1], VALID[:1], method="encode")
+    turned = model.apply({"params": params}, INPUTS[:1, ::-1], VALID[:1], method="encode")[:, ::-1]
+    assert not np.allclose(turned, states, atol=1e-2)
+
+
+def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
+    """Three pairs side by side, with padding behind them, and the gradient of a loss: the same as alone."""
+    model, params, _ = tiny
+    lengths, written = LENGTHS, [2, 6, 4]
+    row, of_row = np.zeros((1, 20), np.int32), np.zeros((1, 20), np.int32)
+    told, of_told = np.zeros((1, 14), np.int32), np.zeros((1, 14), np.int32)
+    alone_told, weights = np.zeros((3, 6), np.int32), np.float32(np.arange(6) < np.array(written)[:, None])
+    at, to = 0, 0
+    for i, (n, m) in enumerate(zip(lengths, written)):
+        row[0, at : at + n], of_row[0, at : at + n] = INPUTS[i, :n], i + 1
+        told[0, to : to + m], of_told[0, to : to + m] = TARGETS[i, :m], i + 1
+        alone_told[i, :m] = TARGETS[i, :m]
+        at, to = at + n, to + m
+
+    def nats(params, inputs, valid, targets, weights, *segments):
+        logits = model.apply({"params": params}, inputs, valid, targets, *segments)
+        return (weights * -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]).sum(), logits
+
+    (value, logits), grads = jax.jit(jax.value_and_grad(nats, has_aux=True))(params, row, of_row > 0, told, np.float32(of_told > 0), of_row, of_told)
+    (expected, alone), exact = jax.jit(jax.value_and_grad(nats, has_aux=True))(params, INPUTS, VALID, alone_told, weights)
+    np.testing.assert_allclose(logits[of_told > 0], alone[weights > 0], atol=2e-5)
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * max(1, abs(b).max())), grads, exact)
+
+
+def test_where_it_drops(tiny_configs, random_bits):
+    """Section 5.4: on the sums of words and places, and on what each sub-layer adds; on attention weights only where asked."""
+    config = dataclasses.replace(tiny_configs["transformer"], scan=False)
+
+    def drawn(**rates):
+        model = build(dataclasses.replace(config, **rates))
+        run = partial(model.init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, INPUTS, VALID, TARGETS)
+        return random_bits(partial(run, train=True)) - random_bits(run)
+
+    depth, decoder_depth = config.depth, config.decoder_depth
+    assert drawn(dropout=0.1) == 2 + 2 * depth + 3 * decoder_depth
+    assert drawn(dropout=0.0) == 0
+    assert drawn(dropout=0.0, attention_dropout=0.1) == depth + 2 * decoder_depth
