@@ -1,7 +1,7 @@
 """The Transformer (Vaswani et al. 2017), base model: 63 M parameters, English-German, 100,000 steps of 25,000 tokens a side.
 
-    python -m pretrain prepare tfds:wmt14_translate/de-en --document pair --field en,de \
-        --layout transformer --algorithm bpe --vocab-size 37000 --output wmt14
+    python -m pretrain prepare tfds:wmt14_translate/de-en --document pair --field en,de --output wmt14 \
+        --layout transformer --algorithm bpe --vocab-size 37000
     python -m pretrain train transformer_base --workdir runs/transformer_base data.store=wmt14
     python -m pretrain average --workdir runs/transformer_base --last 5 --output runs/transformer_base_average
 
