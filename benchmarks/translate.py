@@ -101,14 +101,15 @@ def main():
             print(table[-1], flush=True)
 
     rows = metrics.read(run / "metrics.jsonl")
+    tokens, minutes = sum(row["tokens"] for row in rows) / 1e6, sum(row["seconds"] for row in rows) / 60
+    command = " ".join(["python benchmarks/translate.py CORPUS", *args.overrides])
     size = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
     cpu = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
     text = f"""
 ## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
 
-`python benchmarks/translate.py CORPUS{"".join(f" {word}" for word in args.overrides)}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters,
-{rows[-1]["step"]:,} steps, {sum(row["tokens"] for row in rows) / 1e6:.1f} M tokens (both sides), {sum(row["seconds"] for row in rows) / 60:.0f} minutes of steps
-(median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). {TEST}, {len(sources):,} sentences; sacrebleu
+`{command}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters, {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of
+both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). {TEST}, {len(sources):,} sentences; sacrebleu
 `{signature}`. {args.note}
 
 | parameters | nats a held-out token | decoding | BLEU | sentences/s |
