@@ -60,7 +60,8 @@ def translations(stream, seen, token_id):
         batch = each.batch
         sides = [(batch[name], batch[f"{name}_segments"]) for name in ("inputs", "targets")]
         for ids_BN, segments_BN in sides:
-            padding += ((ids_BN == vocabulary.pad) != (segments_BN == 0)).sum() + ((segments_BN[:, 1:] > 0) & (segments_BN[:, :-1] == 0)).sum()
+            padding += ((ids_BN == vocabulary.pad) != (segments_BN == 0)).sum()
+            padding += ((segments_BN[:, 1:] > 0) & (segments_BN[:, :-1] == 0)).sum()
         unweighed += ((batch["weights"] > 0) != (sides[1][1] > 0)).sum() + (batch["inputs_valid"] != (sides[0][1] > 0)).sum()
         for i, row in enumerate(each.row_B.tolist()):
             first = np.searchsorted(split.document_starts, table.start_Q2[table.first_R[row], 0])

@@ -36,9 +36,9 @@ class ParallelRows:
         self.first_R = np.append(np.concatenate(first_SR), edges_S[-1])
 
     def side(self, which, row_B, width):
-        """Of one side (0 source, 1 target) of rows: (index into the store, what is its pair's end, pair in the row from 1; 0 behind the last).
+        """Of one side (0 source, 1 target) of rows: (index into the store, what is its pair's end, pair in the row), [B, N = width].
 
-        int64, bool and int32 [B, N = width]; an index is that of no token at an end and behind the last pair.
+        int64, bool and int32; pairs count from 1, 0 is padding. The index means nothing at an end and on padding.
         """
         end_Q, first_B, stop_B = self.end_Q2[:, which], self.first_R[row_B], self.first_R[row_B + 1]
         at_BN = end_Q[first_B][:, None] + np.arange(width)

@@ -3,7 +3,10 @@
 import dataclasses
 import math
 
-LAYOUTS = {"unigram": ("bert", "t5", "gpt", "transformer"), "bpe": ("bert", "t5", "gpt", "transformer"), "byte_bpe": ("roberta", "gpt2")}  # of each algorithm
+LAYOUTS = {  # of each algorithm
+    **dict.fromkeys(("unigram", "bpe"), ("bert", "t5", "gpt", "transformer")),
+    "byte_bpe": ("roberta", "gpt2"),
+}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import build
-from models.decoding import extend, generate
+from models.decoding import Greedy, extend, generate
 from pretrain.convert import name_of, tokenizer
 
 SHORTEST = 16  # rows and mask counts are padded to powers of two, rows at least to this
@@ -142,6 +142,8 @@ def _replaced(model, params, tokens_BL, valid_BL):
 class Spans:
     """Calling it with texts gives what the model writes for every sentinel, the likeliest token at each step."""
 
+    strategy = Greedy()
+
     def __init__(self, trained, length, batch_size):
         self.model, self.params, self.vocabulary = build(trained.run.model), trained.params, trained.vocabulary
         self.length, self.batch_size = length, batch_size
@@ -163,7 +165,7 @@ class Spans:
         B, M = _power(len(rows)), _padded(max(map(len, rows)))
         inputs_BM, valid_BM = _fill(rows, B, M, self.vocabulary.pad)
         ends = {"start": 0, "end": self.vocabulary.eos, "pad": self.vocabulary.pad}
-        written_BT = generate(self.model, self.params, inputs_BM, valid_BM, length=self.length, **ends)
+        written_BT = generate(self.model, self.params, inputs_BM, valid_BM, length=self.length, strategy=self.strategy, **ends)
         return jax.device_get(written_BT)[: len(rows)].tolist()
 
     def _spans(self, row, written):
@@ -186,10 +188,11 @@ class Spans:
 
 
 class Translations(Spans):
-    """Calling it with texts gives what the model writes for each, the likeliest token at each step."""
+    """Calling it with texts gives what the model writes for each: the likeliest token at each step, or by another `strategy`."""
 
-    def __init__(self, trained, length, batch_size):
+    def __init__(self, trained, length, batch_size, strategy=Greedy()):
         super().__init__(trained, length, batch_size)
+        self.strategy = strategy
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
 
     def __call__(self, texts, places):

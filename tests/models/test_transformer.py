@@ -1,4 +1,4 @@
-"""The Transformer is what its paper says: sizes, sinusoids, who reads whom, where it drops; and pairs that share a row share nothing else."""
+"""The Transformer is what its paper says: sizes, sinusoids, who reads whom, where it drops; pairs that share a row share nothing else."""
 
 import dataclasses
 from functools import partial
@@ -149,8 +149,9 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
         logits = model.apply({"params": params}, inputs, valid, targets, *segments)
         return (weights * -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]).sum(), logits
 
-    (value, logits), grads = jax.jit(jax.value_and_grad(nats, has_aux=True))(params, row, of_row > 0, told, np.float32(of_told > 0), of_row, of_told)
-    (expected, alone), exact = jax.jit(jax.value_and_grad(nats, has_aux=True))(params, INPUTS, VALID, alone_told, weights)
+    compute = jax.jit(jax.value_and_grad(nats, has_aux=True))
+    (value, logits), grads = compute(params, row, of_row > 0, told, np.float32(of_told > 0), of_row, of_told)
+    (expected, alone), exact = compute(params, INPUTS, VALID, alone_told, weights)
     np.testing.assert_allclose(logits[of_told > 0], alone[weights > 0], atol=2e-5)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * max(1, abs(b).max())), grads, exact)

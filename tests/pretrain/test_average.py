@@ -57,9 +57,8 @@ def params_of(workdir, step=None):
 def test_the_mean_of_the_last(trained, tmp_path, capsys):
     assert main(["average", "--workdir", str(trained), "--last", "3", "--output", str(tmp_path / "v")]) == 0
     assert f"{tmp_path / 'v'}: the mean of steps 4, 6, 8 of {trained}" in capsys.readouterr().out
-    leaves = zip(*(jax.tree.leaves(params_of(trained, step)) for step in (4, 6, 8)), jax.tree.leaves(params_of(tmp_path / "v")), strict=True)
-    moved = 0.0
-    for *parts, mean in leaves:
+    trees, moved = [*(params_of(trained, step) for step in (4, 6, 8)), params_of(tmp_path / "v")], 0.0
+    for *parts, mean in zip(*map(jax.tree.leaves, trees), strict=True):
         np.testing.assert_allclose(mean, np.mean(np.asarray(parts, np.float64), axis=0), rtol=1e-6, atol=1e-7)
         assert mean.dtype == np.float32
         moved = max(moved, abs(parts[0] - parts[2]).max())

@@ -1,0 +1,126 @@
+"""How well a Transformer translates: pairs prepared, trained, its last checkpoints averaged, a test set translated, and BLEU.
+
+    python benchmarks/translate.py CORPUS [--work runs/translate] [--averaged 5] [--beams 4] [--note TEXT] [path=value ...]
+
+CORPUS: a folder with train.en, train.de, test_2016_flickr.en and test_2016_flickr.de, a sentence a line: Multi30k, task 1, raw (Elliott
+et al. 2016). What is in the work folder already is not made again. BLEU is sacrebleu's (Post 2018, `pip install 'cloze[metrics]'`) on
+text as it is, with its signature. A dated section is appended to benchmarks/results/translate.md.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+import jax  # noqa: E402
+import numpy as np  # noqa: E402
+import sacrebleu  # noqa: E402
+
+from models.decoding import Beam, Greedy  # noqa: E402
+from pretrain import metrics  # noqa: E402
+from pretrain.__main__ import main as cloze  # noqa: E402
+from pretrain.fill import Translations  # noqa: E402
+from pretrain.trained import open_trained  # noqa: E402
+from pretrain.verbs.evaluate import evaluate  # noqa: E402
+
+CONFIG, TEST = "transformer_multi30k", "test_2016_flickr"
+RESULTS = ROOT / "benchmarks" / "results" / "translate.md"
+LENGTH = 64  # tokens of a translation at most
+
+
+def lines(path):
+    """A text a line; other characters that end lines elsewhere, which this corpus has, do not here."""
+    return path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def verb(*words):
+    """A verb of Cloze, as its user runs it."""
+    print("python -m pretrain", *words, flush=True)
+    if status := cloze([str(word) for word in words]):
+        sys.exit(status)
+
+
+def prepare(corpus, work, languages):
+    """The store of the training pairs."""
+    pairs = work / "train.jsonl"
+    if not pairs.exists():
+        sides = [lines(corpus / f"train.{language}") for language in languages]
+        with open(pairs, "w", encoding="utf-8") as file:
+            for source, target in zip(*sides, strict=True):
+                file.write(json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n")
+    words = ["--document", "pair", "--layout", "transformer", "--algorithm", "bpe", "--vocab-size", "6000", "--held-out", "0.01"]
+    verb("prepare", pairs, "--output", work / "store", *words)
+
+
+def score(trained, sources, references, strategy):
+    """(BLEU, its signature, seconds) of the translations of `sources`; compilation is not counted."""
+    translate = Translations(trained, LENGTH, 32, strategy)
+    places = [None] * len(sources)
+    translate(sources, places)
+    began = time.monotonic()
+    written = [answer["written"] for answer in translate(sources, places)]
+    seconds = time.monotonic() - began
+    bleu = sacrebleu.metrics.BLEU()
+    found = bleu.corpus_score(written, [references])
+    return found.score, bleu.get_signature(), seconds
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=pathlib.Path)
+    parser.add_argument("overrides", nargs="*", metavar="path=value")
+    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/translate"))
+    parser.add_argument("--averaged", type=int, default=5)
+    parser.add_argument("--beams", type=int, default=4)
+    parser.add_argument("--languages", nargs=2, default=("en", "de"), metavar=("FROM", "TO"))
+    parser.add_argument("--note", default="", help="what else ran meanwhile")
+    args = parser.parse_intermixed_args()
+    args.work.mkdir(parents=True, exist_ok=True)
+    run, mean = args.work / "run", args.work / f"mean_{args.averaged}"
+    prepare(args.corpus, args.work, args.languages)
+    verb("train", CONFIG, "--workdir", run, f"data.store={args.work / 'store'}", *args.overrides)
+    if not mean.exists():
+        verb("average", "--workdir", run, "--last", args.averaged, "--output", mean)
+
+    sources, references = (lines(args.corpus / f"{TEST}.{language}") for language in args.languages)
+    table = []
+    for name, workdir in (("the last checkpoint", run), (f"the mean of the last {args.averaged}", mean)):
+        trained, (_, _, scores) = open_trained(workdir), evaluate(workdir)
+        for how, strategy in (("greedy", Greedy()), (f"beam {args.beams}", Beam(args.beams))):
+            bleu, signature, seconds = score(trained, sources, references, strategy)
+            table.append(f"| {name} | {scores['seq2seq']:.3f} | {how} | {bleu:.2f} | {len(sources) / seconds:.0f} |")
+            print(table[-1], flush=True)
+
+    rows = metrics.read(run / "metrics.jsonl")
+    tokens, minutes = sum(row["tokens"] for row in rows) / 1e6, sum(row["seconds"] for row in rows) / 60
+    command = " ".join(["python benchmarks/translate.py CORPUS", *args.overrides])
+    size = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
+    cpu = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    text = f"""
+## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
+
+`{command}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters, {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of
+both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). {TEST}, {len(sources):,} sentences; sacrebleu
+`{signature}`. {args.note}
+
+| parameters | nats a held-out token | decoding | BLEU | sentences/s |
+|---|---|---|---|---|
+{chr(10).join(table)}
+"""
+    RESULTS.parent.mkdir(exist_ok=True)
+    with open(RESULTS, "a") as file:
+        file.write(text if RESULTS.stat().st_size else f"# How well a small Transformer translates\n{text}")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
