@@ -105,7 +105,7 @@ def test_objectives_have_the_same_names_on_both_sides():
     assert OBJECTIVES.keys() == BATCHES.keys() == LOSSES.keys()
     for name, loss in LOSSES.items():
         assert set(loss.weights.values()) | set(loss.tokens) <= BATCHES[name].keys()
-        assert set(loss.terms) <= loss.weights.keys()
+        assert set(loss.factors) <= set(loss.terms) <= loss.weights.keys()
         assert OBJECTIVES[name].name == name
 
 
