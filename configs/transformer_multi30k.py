@@ -1,4 +1,14 @@
-"""draft"""
+"""A small Transformer on Multi30k (Elliott et al. 2016), 29,000 captions of images from English into German.
+
+    python -m pretrain prepare PAIRS.jsonl --document pair --layout transformer --algorithm bpe --vocab-size 6000 --output runs/multi30k
+    python -m pretrain train transformer_multi30k --workdir runs/transformer_multi30k
+    python -m pretrain average --workdir runs/transformer_multi30k --last 5 --output runs/transformer_multi30k_mean
+
+PAIRS.jsonl has records with `source` and `target`; benchmarks/translate.py writes it, runs these verbs and translates the test set.
+
+On one core of an AMD EPYC that others kept busy, 2026-11-21: 2,400 steps (10.5 epochs) in 59 minutes, about 48 of them on the core; test_2016_flickr
+by beam 4: 37.0 BLEU, and 38.5 by the mean of the last 5 checkpoints; benchmarks/results/translate.md has the rest.
+"""
 
 from data.config import Data
 from data.objectives.seq2seq import Seq2Seq
