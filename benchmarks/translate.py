@@ -28,9 +28,9 @@ import sacrebleu  # noqa: E402
 from models.decoding import Beam, Greedy  # noqa: E402
 from pretrain import metrics  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
-from pretrain.fill import Translations  # noqa: E402
 from pretrain.trained import open_trained  # noqa: E402
 from pretrain.verbs.evaluate import evaluate  # noqa: E402
+from pretrain.write import Translations  # noqa: E402
 
 CONFIG, TEST = "transformer_multi30k", "test_2016_flickr"
 RESULTS = ROOT / "benchmarks" / "results" / "translate.md"

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models import build
-from pretrain import fill
+from pretrain import ragged
 from pretrain.convert import name_of, tokenizer
 from pretrain.losses import cast
 from pretrain.program import parts
@@ -102,7 +102,7 @@ class Scorer:
     def __call__(self, rows, batch_size):
         """[(log p, whether each of its tokens is the likeliest, number of tokens)] of rows as `row` makes them."""
         answers = [None] * len(rows)
-        for batch in fill._batches([self.shape(row) for row in rows], batch_size):
+        for batch in ragged.batches([self.shape(row) for row in rows], batch_size):
             arrays = self.arrays([rows[i] for i in batch], *self.shape(rows[batch[0]]))
             nats_B, hits_B = jax.device_get(self.score(self.params, *(self._place(array) for array in arrays)))
             for index, nats, hits in zip(batch, nats_B.tolist(), hits_B.tolist()):
@@ -158,10 +158,10 @@ class Decoder(Scorer):
 
     def shape(self, row):
         read, scored = row
-        return min(fill._padded(len(read)), self.longest), fill._power(len(scored))
+        return min(ragged.padded(len(read)), self.longest), ragged.power(len(scored))
 
     def arrays(self, rows, L, T):
-        B = fill._power(len(rows))
+        B = ragged.power(len(rows))
         tokens_BL, at_BT = np.zeros((B, L), np.int32), np.zeros((B, T), np.int32)
         targets_BT, weights_BT = _targets([scored for _, scored in rows], B, T)
         for b, (read, scored) in enumerate(rows):
@@ -186,10 +186,10 @@ class EncoderDecoder(Scorer):
 
     def shape(self, row):
         read, scored = row
-        return min(fill._padded(len(read)), self.longest or len(read) * 2 + fill.SHORTEST), fill._power(len(scored))
+        return min(ragged.padded(len(read)), self.longest or len(read) * 2 + ragged.SHORTEST), ragged.power(len(scored))
 
     def arrays(self, rows, M, T):
-        B = fill._power(len(rows))
+        B = ragged.power(len(rows))
         inputs_BM, valid_BM = np.full((B, M), self.vocabulary.pad, np.int32), np.zeros((B, M), bool)
         for b, (read, _) in enumerate(rows):
             inputs_BM[b, : len(read)] = read

@@ -35,11 +35,11 @@ def make_attend(mesh, note=lambda kernel, reason: None):
         return attend
     name, why_not, kernel = table[platform]
 
-    def chosen(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None):
-        reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
+    def chosen(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None, kept=False):
+        reason = "reads no cache" if kept else why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
         note("XLA" if reason else name, reason and f"{name} {reason}")
         if reason:
-            return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
+            return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, kept=kept)
         return kernel(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, mesh=mesh)
 
     return chosen
@@ -139,8 +139,6 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
     M = k_BMHK.shape[1]
     if drop is not None:
         return "drops by a seed that no step can change"
-    if isinstance(mask, Mask) and mask.step is not None:
-        return "reads rows from their first position on, not a step of decoding"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
     if mask is not None and not isinstance(mask, Mask) or mask is not None and mask.segments is not None:

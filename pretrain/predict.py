@@ -13,6 +13,7 @@ import sys
 
 from pretrain.lines import read_lines, read_objects, sink
 
+DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
 CHUNK = 4096  # lines of an input file that are held at once
 
 
@@ -24,6 +25,13 @@ def add_arguments(parser):
     parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
     parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT or the Transformer writes (64)")
+    parser.add_argument("--beams", type=int, metavar="W", help="search for the likeliest text with W beams, instead of the likeliest word at each step")
+    parser.add_argument("--length-penalty", type=float, metavar="A", help="of --beams: above 0 for longer texts, below for shorter ones (1)")
+    parser.add_argument("--temperature", type=float, metavar="T", help="draw the words, below 1 mostly the likely ones, above 1 others too (1)")
+    parser.add_argument("--top-k", type=int, metavar="K", help="draw the words, of the K likeliest")
+    parser.add_argument("--top-p", type=float, metavar="P", help="draw the words, of the fewest that have a share of P")
+    parser.add_argument("--no-repeat-ngram", type=int, metavar="N", help="write no N tokens that stood there in that order before")
+    parser.add_argument("--seed", type=int, help="of what is drawn (0)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
@@ -31,18 +39,19 @@ def add_arguments(parser):
 def run(args):
     if bool(args.texts) == bool(args.input):
         raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
-    for name in ("top", "length", "batch_size"):
+    for name in ("top", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
         if (value := getattr(args, name)) is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: at least 1")
+            raise ValueError(f"{_option(name)} {value}: at least 1")
+    how = decoding(args)
     records = [(None, {"text": text}) for text in args.texts] if args.texts else read_records(args.input)
     from pretrain.trained import open_trained
 
     trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
-    answer = answerer(trained, top=args.top, length=args.length, batch_size=args.batch_size)
+    answer = answerer(trained, top=args.top, length=args.length, batch_size=args.batch_size, **how)
     done = 0
     with sink(args.output) as write:
         for chunk in _chunks(records, CHUNK):
-            results = answer([record["text"] for _, record in chunk], [place for place, _ in chunk])
+            results = answer([record["text"] for _, record in chunk], [place for place, _ in chunk], done)
             for (_, record), result in zip(chunk, results, strict=True):
                 as_json = args.json or args.output
                 write(json.dumps(record | result, ensure_ascii=False) if as_json else spell(record["text"], result))
@@ -50,6 +59,28 @@ def run(args):
     if args.output:
         print(f"{args.output}: {done:,} texts, step {trained.step:,} of {args.workdir}")
     return 0
+
+
+def decoding(args):
+    """How to write, as keywords of `answerer`: what the command line says, and nothing where it does not."""
+    drawn = {name: value for name in ("temperature", "top_k", "top_p") if (value := getattr(args, name)) is not None}
+    if drawn and args.beams is not None:
+        raise ValueError(f"--beams searches for the likeliest text, {_option(*drawn)} draws one: give one or the other")
+    if args.length_penalty is not None and args.beams is None:
+        raise ValueError("--length-penalty is for --beams")
+    if args.seed is not None and not drawn:
+        raise ValueError("--seed is for words that are drawn: give --temperature, --top-k or --top-p as well")
+    how = {name: value for name in ("no_repeat_ngram", "seed") if (value := getattr(args, name)) is not None}
+    if drawn or args.beams is not None:
+        from models.decoding import Beam, Sample
+
+        penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
+        how["strategy"] = Sample(**drawn) if drawn else Beam(args.beams, **penalty)
+    return how
+
+
+def _option(name, *_):
+    return f"--{name.replace('_', '-')}"
 
 
 # ---- what goes in and out ----------------------------------------------------
@@ -94,8 +125,11 @@ def spell(text, result):
 # ---- the families ------------------------------------------------------------
 
 
-def answerer(trained, top=None, length=None, batch_size=32):
-    """A function (texts, places) -> [result]; `places` name the texts in errors (None: by their number).
+def answerer(trained, top=None, length=None, batch_size=32, **how):
+    """A function (texts, places, first) -> [result]; `places` name the texts in errors (None: by their number).
+
+    how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.decoding.generate`. first: how many texts
+    came before these; each draws by its own number.
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for GPT
@@ -103,15 +137,16 @@ def answerer(trained, top=None, length=None, batch_size=32):
     masks, `judged`, for each word {word, probability that it was replaced}.
     """
     from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
-    from pretrain import fill
+    from pretrain import fill, write
 
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
-        if length is not None:
-            raise ValueError("--length is for models that write; BERT fills each [MASK] with one piece")
+        if length is not None or how:
+            raise ValueError(f"{'--length' if length is not None else DECODING} is for models that write; BERT fills each [MASK] with one piece")
         kind = fill.Judgements if isinstance(trained.run.model, ElectraConfig) else fill.Masks
-        return kind(trained, 5 if top is None else top, batch_size)
+        answer = kind(trained, 5 if top is None else top, batch_size)
+        return lambda texts, places, first=0: answer(texts, places)
     if top is not None:
-        raise ValueError("--top is for BERT; the others write the one likeliest continuation")
-    writers = {T5Config: fill.Spans, TransformerConfig: fill.Translations}
-    write = writers.get(type(trained.run.model), fill.Continuations)
-    return write(trained, 64 if length is None else length, batch_size)
+        raise ValueError("--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of")
+    writers = {T5Config: write.Spans, TransformerConfig: write.Translations}
+    writer = writers.get(type(trained.run.model), write.Continuations)
+    return writer(trained, 64 if length is None else length, batch_size, **how)

@@ -1,6 +1,6 @@
 """Multi-head attention (Vaswani et al. 2017, section 3.2): each position reads a weighted mean of the others.
 
-B batch   L length   M length of what is read   D width   H heads   K head width
+B batch   L length   M length of what is read   D width   H heads   K head width   X = B H
 """
 
 from collections.abc import Callable
@@ -10,19 +10,25 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers.cache import CACHE, MEMORY, remember
+from models.layers.cache import CACHE, MEMORY, keep, recall
 from models.layers.linear import TRUNCATED, Dense, Init, Part
 from models.layers.masks import Mask
 
 
-def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None):
+def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None, kept=False):
     """softmax(scale * q k' + bias) v, where mask is True; the softmax in float32, the result in the type of v.
 
     mask: a `Mask`, or bool; bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: done to the weights.
+    kept: k and v are [B, H, M, K], as a cache keeps them.
     A position that may read nothing gets the mean of all v, which is finite and so harmless to weigh with 0 later.
     """
-    scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
-    scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32) * scale
+    B, L, H, K = q_BLHK.shape
+    scale = K**-0.5 if scale is None else scale
+    if kept:  # every head as a row of its own: with any more dimensions XLA's CPU compiler transposes the cache
+        q_XLK, k_XMK, v_XMK = q_BLHK.swapaxes(1, 2).reshape(-1, L, K), *(x.reshape(-1, *x.shape[2:]) for x in (k_BMHK, v_BMHK))
+        scores_BHLM = jnp.einsum("xlk,xmk->xlm", q_XLK, k_XMK, preferred_element_type=jnp.float32).reshape(B, H, L, -1) * scale
+    else:
+        scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32) * scale
     if bias is not None:
         scores_BHLM += bias.astype(jnp.float32)
     if isinstance(mask, Mask):
@@ -32,6 +38,8 @@ def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=Non
     weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
     if drop is not None:
         weights_BHLM = drop(weights_BHLM)
+    if kept:
+        return jnp.einsum("xlm,xmk->xlk", weights_BHLM.reshape(B * H, L, -1), v_XMK).reshape(B, H, L, K).swapaxes(1, 2)
     return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
 
 
@@ -64,10 +72,13 @@ class Attention(nn.Module):
             read_BMD = x_BLD if memory_BMD is None else memory_BMD
             return project(shape_HK, name="key")(read_BMD), project(shape_HK, name="value")(read_BMD)
 
-        step = getattr(kw.get("mask"), "step", None)
-        k_BMHK, v_BMHK = remember(self, CACHE if memory_BMD is None else MEMORY, keys_and_values, step)
-        if len(q_BLHK) != len(k_BMHK):
+        name = CACHE if memory_BMD is None else MEMORY
+        if kept := recall(self, name, getattr(kw.get("mask"), "step", None), keys_and_values):
+            k_BMHK, v_BMHK, kw["kept"] = *kept, True
             q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *shape_HK)
+        else:
+            k_BMHK, v_BMHK = keys_and_values()
+            keep(self, name, k_BMHK, v_BMHK)
         drop = self.dropout(deterministic=not train)
         # A kernel that cannot drop must see None when there is nothing to drop.
         o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=drop if train and drop.rate else None, **kw)

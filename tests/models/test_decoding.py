@@ -12,6 +12,7 @@ import pytest
 
 from models import Gpt2Config, Gpt3Config, GptConfig
 from models.decoding import Beam, Greedy, Sample, extend, generate, unrolled
+from models.layers.attention import attend
 from models.layers.cache import Step, widen
 
 VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
@@ -114,6 +115,14 @@ def test_steps_compute_what_a_row_does(make, t5_config):
     for t in range(N - 4):
         found, cache = step(cache, kept, tokens[row, start + t], start + t)
         np.testing.assert_allclose(found, expected[row, start + t], atol=2e-5)
+
+
+def test_what_is_kept_is_attended_to_as_a_row_is():
+    """[B, H, M, K] as [B, M, H, K], with a mask, a bias and several readers."""
+    q, k, v, bias = (np.random.default_rng(i).standard_normal(shape).astype(np.float32) for i, shape in enumerate([(2, 3, 4, 5)] * 3 + [(1, 4, 3, 3)]))
+    how = {"mask": VALID[1:, None, None, :3], "bias": bias, "scale": 0.7}
+    found = attend(q, k.swapaxes(1, 2), v.swapaxes(1, 2), **how, kept=True)
+    np.testing.assert_allclose(found, attend(q, k, v, **how), atol=1e-6)
 
 
 def test_a_step_without_a_prompt_is_refused(make):

@@ -19,7 +19,7 @@ transformers = pytest.importorskip("transformers", reason="the extra `peers` is 
 GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 T5 = T5Config(vocab=50, width=16, depth=2, decoder_depth=2, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20)
 # Factors that make the tiny models write many words, and ends that some rows of each case come to.
-MODELS = {"gpt2": (GPT2, 2, 7), "t5": (T5, 3, 7), "t5_v1_1": (dataclasses.replace(T5, gated=True, tied=False, scan=False), 3, 7)}
+MODELS = {"gpt2": (GPT2, 2, 31), "t5": (T5, 3, 12), "t5_v1_1": (dataclasses.replace(T5, gated=True, tied=False, scan=False), 3, 7)}
 CASES = {
     "greedy": (Greedy(), None, {}),
     "4 beams": (Beam(4), None, {"num_beams": 4}),
@@ -70,5 +70,4 @@ def test_every_word_is_theirs(pair, name, case):
             written = theirs.generate(ids, attention_mask=torch.ones_like(ids), **how)[0].numpy()
         written = written[length if decoder else 1 :]
         assert row.tolist() == [*written, *[0] * (T - len(written))]
-    ended = (np.asarray(found) == end).any(1)
-    assert not ended.all() and (ended.any() or strategy == Beam(4))
+    assert 0 < (np.asarray(found) == end).any(1).sum() < 20

@@ -350,7 +350,7 @@ def test_generate(vocabularies, transformers, tmp_path):
 
 def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, tmp_path):
     """By `predict`, in rows of different lengths: the tokenizer of the folder ends each text."""
-    from pretrain import fill
+    from pretrain import write
     from pretrain.trained import Trained
 
     config, vocabulary = dataclasses.replace(CONFIGS["transformer"], vocab=74), vocabularies["marian"]
@@ -358,18 +358,18 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
     write_model(tmp_path / "x", config, params, vocabulary)
     model, tokenizer = load(transformers.MarianMTModel, tmp_path / "x"), transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
     texts = ["The quick", "a reader of the text", "words"]
-    answers = fill.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(texts, [None] * 3)
+    answers = write.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(texts, [None] * 3)
     for text, answer in zip(texts, answers):
         written = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=8, do_sample=False, num_beams=1, forced_eos_token_id=None)
         assert answer["written"].replace(" ⁇ ", "") == tokenizer.decode(written[0], skip_special_tokens=True)
     assert len({answer["written"] for answer in answers}) > 1
     with pytest.raises(ValueError, match="text 2: there is nothing to translate in ' '"):
-        fill.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(["a", " "], [None] * 2)
+        write.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(["a", " "], [None] * 2)
 
 
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
     """By GPT and GPT-2, with the tokenizer of the folder and by `predict`; ids without a piece are left out by both."""
-    from pretrain import fill
+    from pretrain import write
     from pretrain.trained import Trained
 
     for name in ("gpt", "gpt2_unrolled"):
@@ -377,7 +377,7 @@ def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tm
         vocabulary, params = vocabularies["gpt2"], shaken(config, seed=5)
         write_model(tmp_path / name, config, params, vocabulary)
         model, tokenizer = load(transformers.AutoModelForCausalLM, tmp_path / name), transformers.AutoTokenizer.from_pretrained(tmp_path / name)
-        ours = fill.Continuations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)
+        ours = write.Continuations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)
         texts = ["The quick", "a reader of the text", "words"]
         for text, answer in zip(texts, ours(texts, [None] * 3)):
             batch = tokenizer(text, return_tensors="pt")

@@ -8,7 +8,8 @@ import pytest
 
 from data.tokenizers import read_vocabulary, train_vocabulary
 from models import BertConfig, Gpt2Config, RobertaConfig, T5Config, build
-from pretrain import fill, predict
+from models.decoding import Sample
+from pretrain import fill, predict, write
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
 from pretrain.convert.huggingface import write_model
@@ -212,7 +213,6 @@ def test_wrong_words(bert, t5, gpt2, say, tmp_path):
         (["--workdir", t5, "a <extra_id_0>", "a [MASK]"], "text 2: there is no <extra_id_0> in 'a [MASK]'"),
         (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for BERT"),
         (["--workdir", gpt2, "--top", 3, "a"], "--top is for BERT"),
-        (["--workdir", gpt2, "--length", 4, "a", " "], "text 2: there is nothing to continue in ' '"),
         (["--workdir", gpt2, "--length", 38, "The quick brown fox"], "and 38 more (--length), the model reads at most 40: 'The quick"),
     ):
         status, _, error = say(*words)
@@ -224,13 +224,13 @@ def test_wrong_words(bert, t5, gpt2, say, tmp_path):
 
 def test_spans_are_told_apart(t5):
     trained = open_trained(t5)
-    spans, vocabulary = fill.Spans(trained, 8, 4), trained.vocabulary
+    spans, vocabulary = write.Spans(trained, 8, 4), trained.vocabulary
     s, word = vocabulary.sentinels, vocabulary.encode
     row = word("the") + [s[0]] + word("fox") + [s[1], s[2], 1]
     written = [*word("lost"), s[0], *word("quick brown"), s[2], *word("dog"), 255, s[7], *word("no"), 1, *word("late")]
-    assert spans._spans(row, written) == {"<extra_id_0>": "quick brown", "<extra_id_1>": None, "<extra_id_2>": "dog ⁇"}
+    assert spans.spans(row, write.until(1, written)) == {"<extra_id_0>": "quick brown", "<extra_id_1>": None, "<extra_id_2>": "dog ⁇"}
     assert (
-        fill._close("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
+        write.close("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
         == "a b c <extra_id_1>"
     )
 
@@ -249,12 +249,12 @@ def test_rows_written_together_are_written_as_alone(t5):
     trained = open_trained(t5)
     rows = [
         ids.ids
-        for ids in fill.Spans(trained, 6, 8).tokenizer.encode_batch(
+        for ids in write.Spans(trained, 6, 8).tokenizer.encode_batch(
             ["a <extra_id_0>", "the words " * 4, "fox", "x " * 17]
         )
     ]
-    for row, together in zip(rows, fill.Spans(trained, 6, 8)._write(rows)):
-        assert fill.Spans(trained, 6, 1)._write([row]) == [together]
+    for row, together in zip(rows, write.Spans(trained, 6, 8).written(rows, 0)):
+        assert write.Spans(trained, 6, 1).written([row], 0) == [together]
 
 
 # ---- live --------------------------------------------------------------------
@@ -303,13 +303,75 @@ def test_a_text_is_continued_by_its_likeliest_pieces(gpt2, say):
 def test_rows_are_continued_together_as_alone(gpt2):
     trained = open_trained(gpt2)
     texts = ["the words", "The quick brown fox jumps over", "a", "gap"]
-    together = fill.Continuations(trained, 6, 8)(texts, [None] * 4)
-    assert together == [fill.Continuations(trained, 6, 1)([text], [None])[0] for text in texts]
+    together = write.Continuations(trained, 6, 8)(texts, [None] * 4)
+    assert together == [write.Continuations(trained, 6, 1)([text], [None])[0] for text in texts]
     assert len({result["written"] for result in together}) > 1
 
 
 def test_a_continuation_ends_with_its_text(gpt2):
     trained = open_trained(gpt2)
-    ours, word = fill.Continuations(trained, 6, 8), trained.vocabulary.encode
-    assert ours._text(word("the"), word("fox") + [trained.vocabulary.eos] + word("dog")) == " fox"
-    assert ours._text(word("the"), [trained.vocabulary.eos]) == ""
+    ours, word, end = write.Continuations(trained, 6, 8), trained.vocabulary.encode, trained.vocabulary.eos
+    assert ours.behind(word("the"), write.until(end, word("fox") + [end] + word("dog"))) == " fox"
+    assert ours.behind(word("the"), write.until(end, [end])) == ""
+
+
+def test_an_empty_text_begins_with_the_end_of_one(gpt2, say, monkeypatch):
+    """As GPT-2's texts do; where the vocabulary has no such token, as GPT's has not, there is nothing to begin with."""
+    status, out, _ = say("--workdir", gpt2, "", "--length", 6, "--json")
+    trained = open_trained(gpt2)
+    vocabulary = trained.vocabulary
+    (expected,) = write.Continuations(trained, 6, 1).written([[vocabulary.eos]], 0)
+    assert status == 0 and json.loads(out)["filled"].strip() == vocabulary.decode(expected) != ""
+    monkeypatch.setattr(vocabulary, "eos", None)
+    with pytest.raises(ValueError, match="text 1: there is nothing to continue in '', and the vocabulary has no token that begins a text"):
+        write.Continuations(trained, 6, 1)([""], [None])
+
+
+# ---- how a text is written ---------------------------------------------------
+
+
+def test_a_text_is_searched_for_or_drawn(gpt2, say):
+    """Each option reaches the words: what is written differs from the greedy text, or does not repeat itself."""
+    text = "the words"
+
+    def written(*options):
+        status, out, error = say("--workdir", gpt2, text, "--length", 12, "--json", *options)
+        assert status == 0, error
+        return json.loads(out)["written"]
+
+    greedy = written()
+    assert written("--top-k", 1) == written("--beams", 1) == greedy
+    drawn = {written("--temperature", 3), written("--temperature", 3, "--seed", 1), written("--temperature", 3, "--top-p", 0.5)}
+    searched = {written("--beams", 3), written("--beams", 3, "--no-repeat-ngram", 1), written("--no-repeat-ngram", 1)}
+    assert len(drawn) == 3 and len(searched) == 3 and not drawn & (searched | {greedy})
+    assert written("--temperature", 3, "--seed", 1) in drawn
+
+
+def test_a_text_draws_by_its_number(gpt2):
+    """So a file is written alike whatever the batch, and the same text twice differently."""
+    trained = open_trained(gpt2)
+    how = {"strategy": Sample(temperature=2.0), "seed": 3}
+    texts = ["the words", "a", "the words", "The quick brown fox jumps over"]
+    together = write.Continuations(trained, 8, 8, **how)(texts, [None] * 4)
+    alone = write.Continuations(trained, 8, 1, **how)
+    assert together == [alone([text], [None], number)[0] for number, text in enumerate(texts)]
+    assert together[0] != together[2]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("bert", ("--beams", 2), "--beams, --temperature, --top-k, --top-p and --no-repeat-ngram is for models that write"),
+        ("gpt2", ("--beams", 0), "--beams 0: at least 1"),
+        ("gpt2", ("--top-k", 0), "--top-k 0: at least 1"),
+        ("gpt2", ("--top-p", 0), "top_p is 0.0; it must be above 0 and at most 1"),
+        ("gpt2", ("--temperature", 0), "temperature is 0.0; it must be positive"),
+        ("gpt2", ("--beams", 2, "--top-k", 3), "--beams searches for the likeliest text, --top-k draws one"),
+        ("gpt2", ("--length-penalty", 2), "--length-penalty is for --beams"),
+        ("gpt2", ("--seed", 2), "--seed is for words that are drawn"),
+        ("gpt2", ("--top", 2), "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what"),
+    ],
+)
+def test_options_that_do_not_apply_are_refused(request, say, model, options, message):
+    status, _, error = say("--workdir", request.getfixturevalue(model), "the [MASK] words", *options)
+    assert status == 2 and message in error
