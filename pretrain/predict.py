@@ -1,7 +1,7 @@
 """predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
 
-BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
-translates it; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how likely each word is not the one that
+BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; BART writes a damaged text whole; GPT continues
+a text; the Transformer translates it; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how likely each word is not the one that
 stood there. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
@@ -132,11 +132,11 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
     came before these; each draws by its own number.
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
-    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for GPT
+    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
     `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
     masks, `judged`, for each word {word, probability that it was replaced}.
     """
-    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
+    from models.config import AlbertConfig, BartConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
     from pretrain import fill, write
 
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
@@ -147,6 +147,6 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
         return lambda texts, places, first=0: answer(texts, places)
     if top is not None:
         raise ValueError("--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of")
-    writers = {T5Config: write.Spans, TransformerConfig: write.Translations}
+    writers = {T5Config: write.Spans, TransformerConfig: write.Translations, BartConfig: write.Repairs}
     writer = writers.get(type(trained.run.model), write.Continuations)
     return writer(trained, 64 if length is None else length, batch_size, **how)

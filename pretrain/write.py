@@ -1,4 +1,4 @@
-"""Texts that a trained model writes: a span for each <extra_id_i>, a translation, or what follows a text.
+"""Texts that a trained model writes: a span for each <extra_id_i>, a translation, a damaged text whole, or what follows a text.
 
 B batch   M prompt length   T written length
 """
@@ -41,8 +41,9 @@ class Writer:
 
     def decode(self, rows, **how):
         """An encoder-decoder's: int32 [B, T]."""
-        inputs_BM, valid_BM = fill(rows, len(rows), padded(max(map(len, rows))), self.vocabulary.pad)
-        return generate(self.model, self.params, inputs_BM, valid_BM, start=0, pad=self.vocabulary.pad, **how)
+        config, M = self.model.config, padded(max(map(len, rows)))
+        inputs_BM, valid_BM = fill(rows, len(rows), min(M, getattr(config, "length", M)), self.vocabulary.pad)
+        return generate(self.model, self.params, inputs_BM, valid_BM, start=getattr(config, "start", 0), pad=self.vocabulary.pad, **how)
 
     def text(self, ids):
         """The ids as text; an id beyond the vocabulary, which a little-trained model may write, is shown as unknown."""
@@ -97,6 +98,20 @@ class Translations(Writer):
             if len(row) < 2:
                 raise ValueError(f"{place}: there is nothing to translate in {cut(text)}")
         return [{"written": self.text(ids)} for ids in self.written(rows, first)]
+
+
+class Repairs(Writer):
+    """Calling it with texts gives each as the model takes it to have been: what <mask> stands for is written, and so is all else."""
+
+    def __call__(self, texts, places, first=0):
+        rows, longest = self.rows(texts), self.model.config.length
+        for text, place, row in zip(texts, named(places), rows):
+            if len(row) < 3:
+                raise ValueError(f"{place}: there is nothing to mend in {cut(text)}")
+            if max(len(row), self.length) > longest:
+                raise ValueError(f"{place}: {len(row)} tokens, up to {self.length} to write (--length), the model's rows are {longest}: {cut(text)}")
+        special = self.vocabulary.special
+        return [{"filled": self.text([i for i in ids if i >= len(special) or not special[i]])} for ids in self.written(rows, first)]
 
 
 class Continuations(Writer):

@@ -3,11 +3,12 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data.tokenizers import read_vocabulary, train_vocabulary
-from models import BertConfig, Gpt2Config, RobertaConfig, T5Config, build
+from models import BartConfig, BertConfig, Gpt2Config, RobertaConfig, T5Config, build
 from models.decoding import Sample
 from pretrain import fill, predict, write
 from pretrain.__main__ import main
@@ -322,9 +323,44 @@ def test_an_empty_text_begins_with_the_end_of_one(gpt2, say, monkeypatch):
     vocabulary = trained.vocabulary
     (expected,) = write.Continuations(trained, 6, 1).written([[vocabulary.eos]], 0)
     assert status == 0 and json.loads(out)["filled"].strip() == vocabulary.decode(expected) != ""
+    ours = write.Continuations(trained, 6, 1)
     monkeypatch.setattr(vocabulary, "eos", None)
     with pytest.raises(ValueError, match="text 1: there is nothing to continue in '', and the vocabulary has no token that begins a text"):
-        write.Continuations(trained, 6, 1)([""], [None])
+        ours([""], [None])
+
+
+# ---- damaged texts -----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory):
+    config = BartConfig(vocab=330, length=40, width=16, depth=1, decoder_depth=1, heads=2, mlp=24)
+    path = tmp_path_factory.mktemp("bart") / "w"
+    start_workdir(path, starting_run(config), shaken(config, 4), train_vocabulary(TEXT, 320, layout="roberta", algorithm="byte_bpe"))
+    return path
+
+
+def test_a_damaged_text_is_written_whole(bart, say):
+    """Greedily from </s>, by the model itself step by step; special pieces are not text."""
+    text = "The quick <mask> fox."
+    status, out, error = say("--workdir", bart, text, "--length", 6, "--json")
+    assert status == 0, error
+    trained = open_trained(bart)
+    vocabulary, model = trained.vocabulary, build(trained.run.model)
+    before, after = vocabulary.encode("The quick"), vocabulary.encode(" fox.")
+    row = jnp.array([[vocabulary.bos, *before, vocabulary.mask, *after, vocabulary.eos]])
+    apply = jax.jit(lambda row, written: model.apply({"params": trained.params}, row, row >= 0, written))
+    written = []
+    for i in range(6):
+        logits = apply(row, jnp.array([[*written, *[0] * (6 - i)]]))  # of which none behind the i-th is read
+        written.append(int(logits[0, i].argmax()))
+        if written[-1] == vocabulary.eos:
+            break
+    words = [i if i < vocabulary.size else vocabulary.unk for i in written if i >= vocabulary.size or not vocabulary.special[i]]
+    assert json.loads(out) == {"text": text, "filled": vocabulary.decode(words).strip()}
+    for length, message in ("41", "up to 41 to write"), ("6", "nothing to mend"):
+        assert say("--workdir", bart, "" if length == "6" else text, "--length", length)[0] == 2
+        assert message in say("--workdir", bart, "" if length == "6" else text, "--length", length)[2]
 
 
 # ---- how a text is written ---------------------------------------------------
