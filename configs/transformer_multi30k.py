@@ -6,8 +6,8 @@
 
 PAIRS.jsonl has records with `source` and `target`; benchmarks/translate.py writes it, runs these verbs and translates the test set.
 
-On one core of an AMD EPYC that others kept busy, 2026-11-21: 2,400 steps (10.5 epochs) in 59 minutes, about 48 of them on the core; test_2016_flickr
-by beam 4: 37.0 BLEU, and 38.5 by the mean of the last 5 checkpoints; benchmarks/results/translate.md has the rest.
+On one core of an AMD EPYC that others kept busy, 2026-11-21: 2,400 steps (10.5 epochs) in 59 minutes, about 48 of them on the core;
+test_2016_flickr by beam 4: 37.0 BLEU, and 38.5 by the mean of the last 5 checkpoints; benchmarks/results/translate.md has the rest.
 """
 
 from data.config import Data

@@ -358,13 +358,16 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
     write_model(tmp_path / "x", config, params, vocabulary)
     model, tokenizer = load(transformers.MarianMTModel, tmp_path / "x"), transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
     texts = ["The quick", "a reader of the text", "words"]
-    answers = write.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(texts, [None] * 3)
+    translate = write.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)
+    answers = translate(texts, [None] * 3)
     for text, answer in zip(texts, answers):
         written = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=8, do_sample=False, num_beams=1, forced_eos_token_id=None)
         assert answer["written"].replace(" ⁇ ", "") == tokenizer.decode(written[0], skip_special_tokens=True)
     assert len({answer["written"] for answer in answers}) > 1
     with pytest.raises(ValueError, match="text 2: there is nothing to translate in ' '"):
-        write.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(["a", " "], [None] * 2)
+        translate(["a", " "], [None] * 2)
+    rows = translate.rows(texts)
+    assert rows == tokenizer(texts)["input_ids"] and all(row[-1] == vocabulary.eos for row in rows)
 
 
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
