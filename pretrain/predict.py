@@ -1,8 +1,9 @@
 """predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
 
 BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
-translates it; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how likely each word is not the one that
-stood there. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the exported model.
+translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
+likely each word is not the one that stood there. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of
+the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -18,13 +19,18 @@ CHUNK = 4096  # lines of an input file that are held at once
 
 
 def add_arguments(parser):
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), or translated (Transformer)")
+    parser.add_argument(
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), translated (Transformer) or mended (BART)",
+    )
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
     parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl records with the field `text`")
     parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
-    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT or the Transformer writes (64)")
+    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT, BART or the Transformer writes (64)")
     parser.add_argument("--beams", type=int, metavar="W", help="search for the likeliest text with W beams, instead of the likeliest word at each step")
     parser.add_argument("--length-penalty", type=float, metavar="A", help="of --beams: above 0 for longer texts, below for shorter ones (1)")
     parser.add_argument("--temperature", type=float, metavar="T", help="draw the words, below 1 mostly the likely ones, above 1 others too (1)")
@@ -133,20 +139,21 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for GPT
-    `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
-    masks, `judged`, for each word {word, probability that it was replaced}.
+    `written`, what it continues the text with; for the Transformer and BART only `written`, the target of the text; for
+    ELECTRA, of a text without masks, `judged`, for each word {word, probability that it was replaced}.
     """
-    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
+    from models.config import AlbertConfig, BartConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
     from pretrain import fill, write
 
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
         if length is not None or how:
-            raise ValueError(f"{'--length' if length is not None else DECODING} is for models that write; BERT fills each [MASK] with one piece")
+            option = "--length" if length is not None else DECODING
+            raise ValueError(f"{option} is for models that write; BERT fills each [MASK] with one piece")
         kind = fill.Judgements if isinstance(trained.run.model, ElectraConfig) else fill.Masks
         answer = kind(trained, 5 if top is None else top, batch_size)
         return lambda texts, places, first=0: answer(texts, places)
     if top is not None:
         raise ValueError("--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of")
-    writers = {T5Config: write.Spans, TransformerConfig: write.Translations}
+    writers = {T5Config: write.Spans, TransformerConfig: write.Translations, BartConfig: write.Translations}
     writer = writers.get(type(trained.run.model), write.Continuations)
     return writer(trained, 64 if length is None else length, batch_size, **how)

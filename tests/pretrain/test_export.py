@@ -363,7 +363,7 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
         written = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=8, do_sample=False, num_beams=1, forced_eos_token_id=None)
         assert answer["written"].replace(" ⁇ ", "") == tokenizer.decode(written[0], skip_special_tokens=True)
     assert len({answer["written"] for answer in answers}) > 1
-    with pytest.raises(ValueError, match="text 2: there is nothing to translate in ' '"):
+    with pytest.raises(ValueError, match="text 2: there is nothing to read in ' '"):
         write.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)(["a", " "], [None] * 2)
 
 

@@ -322,9 +322,10 @@ def test_an_empty_text_begins_with_the_end_of_one(gpt2, say, monkeypatch):
     vocabulary = trained.vocabulary
     (expected,) = write.Continuations(trained, 6, 1).written([[vocabulary.eos]], 0)
     assert status == 0 and json.loads(out)["filled"].strip() == vocabulary.decode(expected) != ""
+    writer = write.Continuations(trained, 6, 1)
     monkeypatch.setattr(vocabulary, "eos", None)
     with pytest.raises(ValueError, match="text 1: there is nothing to continue in '', and the vocabulary has no token that begins a text"):
-        write.Continuations(trained, 6, 1)([""], [None])
+        writer([""], [None])
 
 
 # ---- how a text is written ---------------------------------------------------
