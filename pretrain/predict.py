@@ -1,8 +1,9 @@
 """predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
 
-BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; BART writes a damaged text whole; GPT continues
-a text; the Transformer translates it; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how likely each word is not the one that
-stood there. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the exported model.
+BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
+translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
+likely each word is not the one that stood there. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of
+the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -18,13 +19,18 @@ CHUNK = 4096  # lines of an input file that are held at once
 
 
 def add_arguments(parser):
-    parser.add_argument("texts", nargs="*", metavar="TEXT", help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), or translated (Transformer)")
+    parser.add_argument(
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), translated (Transformer) or mended (BART)",
+    )
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
     parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl records with the field `text`")
     parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
-    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT or the Transformer writes (64)")
+    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT, BART or the Transformer writes (64)")
     parser.add_argument("--beams", type=int, metavar="W", help="search for the likeliest text with W beams, instead of the likeliest word at each step")
     parser.add_argument("--length-penalty", type=float, metavar="A", help="of --beams: above 0 for longer texts, below for shorter ones (1)")
     parser.add_argument("--temperature", type=float, metavar="T", help="draw the words, below 1 mostly the likely ones, above 1 others too (1)")
@@ -141,7 +147,8 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
 
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
         if length is not None or how:
-            raise ValueError(f"{'--length' if length is not None else DECODING} is for models that write; BERT fills each [MASK] with one piece")
+            option = "--length" if length is not None else DECODING
+            raise ValueError(f"{option} is for models that write; BERT fills each [MASK] with one piece")
         kind = fill.Judgements if isinstance(trained.run.model, ElectraConfig) else fill.Masks
         answer = kind(trained, 5 if top is None else top, batch_size)
         return lambda texts, places, first=0: answer(texts, places)

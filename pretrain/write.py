@@ -22,6 +22,7 @@ class Writer:
         self.model, self.params = unrolled(build(trained.run.model), trained.params)
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+        self.start = getattr(trained.run.model, "start", 0)  # what an encoder-decoder reads first
         self.how = {"length": length, "strategy": strategy, "no_repeat_ngram": no_repeat_ngram, "seed": seed, "end": self.vocabulary.eos}
 
     def rows(self, texts):
@@ -43,7 +44,7 @@ class Writer:
         """An encoder-decoder's: int32 [B, T]."""
         config, M = self.model.config, padded(max(map(len, rows)))
         inputs_BM, valid_BM = fill(rows, len(rows), min(M, getattr(config, "length", M)), self.vocabulary.pad)
-        return generate(self.model, self.params, inputs_BM, valid_BM, start=getattr(config, "start", 0), pad=self.vocabulary.pad, **how)
+        return generate(self.model, self.params, inputs_BM, valid_BM, start=self.start, pad=self.vocabulary.pad, **how)
 
     def text(self, ids):
         """The ids as text; an id beyond the vocabulary, which a little-trained model may write, is shown as unknown."""
@@ -90,7 +91,7 @@ def close(text, spans):
 
 
 class Translations(Writer):
-    """Calling it with texts gives what the model writes for each."""
+    """Calling it with texts gives what the model writes for each: the other language's, or, of a damaged text, the whole one."""
 
     def __call__(self, texts, places, first=0):
         rows = self.rows(texts)

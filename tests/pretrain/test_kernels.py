@@ -154,3 +154,5 @@ def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
     np.testing.assert_array_equal(chosen(q, q, q, drop=lambda x: x), attend(q, q, q))
     ((kernel, reason),) = heard
     assert kernel == "XLA" and reason.startswith({"tpu": "Splash cannot drop", "gpu": "cuDNN drops"}[platform])
+    chosen(q, *[x.swapaxes(1, 2) for x in (q, q)], kept=True)
+    assert heard[1] == ("XLA", {"tpu": "Splash reads no cache", "gpu": "cuDNN reads no cache"}[platform])
