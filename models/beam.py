@@ -4,7 +4,7 @@ Scores and stopping are those of `generate` of the library `transformers` with `
 log-likelihood over its length to the power of `length_penalty`, and the search ends where the best open row, at its present length,
 is no better than the worst of as many ended ones as there are beams.
 
-B batch   W beams   C = 2 W candidates   T written length   N slots   V vocabulary
+B batch   W beams   R = B W rows   C = 2 W candidates   T written length   N slots   V vocabulary
 """
 
 import dataclasses
@@ -74,7 +74,7 @@ class Beam:
         return behind(search.ended_BWN[:, 0], prompt.length_B, rules.length)
 
     def grow(self, search, logits_RV, length_B, rules):
-        """The search one word later. R = B W."""
+        """The search one word later."""
         (B, W, N), V, count_B = search.tokens_BWN.shape, logits_RV.shape[-1], length_B + search.t
         score_RV = jax.nn.log_softmax(rules.known(logits_RV))
         score_RV = rules.new(score_RV, search.tokens_BWN.reshape(B * W, N), jnp.repeat(count_B, W))
@@ -84,7 +84,7 @@ class Beam:
         parent_BC, id_BC = choice_BC // V, (choice_BC % V).astype(jnp.int32)
         tokens_BCN = jnp.take_along_axis(search.tokens_BWN, parent_BC[..., None], axis=1)
         tokens_BCN = jnp.where(jnp.arange(N) == count_B[:, None, None], id_BC[..., None], tokens_BCN)
-        ends_BC = (id_BC == rules.end) | (search.t + 1 == rules.length)
+        ends_BC = rules.ends(id_BC) | (search.t + 1 == rules.length)
         power = (search.t + 1).astype(jnp.float32) ** self.length_penalty
 
         final_BC = ends_BC & (jnp.arange(2 * W) < W) & search.improves_B[:, None]

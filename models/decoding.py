@@ -3,8 +3,8 @@
     generate(model, params, inputs_BM, valid_BM, length=64, strategy=Beam(4))              an encoder-decoder
     extend(model, params, tokens_BM, length_B, length=64, strategy=Sample(top_p=0.9))      a decoder, behind its prompts
 
-A step reads the keys and values of what was written from a cache (`models.layers.cache`), so its time does not grow with that. It
-computes attention by the core that the model was built with: XLA's, unless a trainer put a kernel in its place, which is for rows.
+A step reads the keys and values of what was written from a cache (`models.layers.cache`), so its time does not grow with that. Its
+attention is XLA's always: the kernels that a trainer puts in the place of `attend` step aside.
 A scanned stack copies each layer's weights and cache at each step: `unrolled` first, it is faster where a step is short.
 
 B batch   M prompt length   T written length   N = M + T slots   D width   V vocabulary

@@ -39,6 +39,10 @@ class Rules:
         """-inf for the ids from `size` on, which belong to no word."""
         return jnp.where(jnp.arange(logits_BV.shape[-1]) < self.size, logits_BV, -jnp.inf)
 
+    def ends(self, ids):
+        """Whether each is the end: bool."""
+        return jnp.zeros_like(ids, bool) if self.end is None else ids == self.end
+
     def new(self, scores_BV, tokens_BN, count_B):
         """-inf for the ids that would repeat an n-gram of a row's first `count` tokens (Paulus et al. 2017, section 2.5)."""
         n, N = self.no_repeat_ngram, tokens_BN.shape[1]
@@ -72,7 +76,7 @@ class Greedy:
             scores_BV = rules.new(rules.known(logits_BV), tokens_BN, prompt.length_B + t)
             next_B = self.choose(scores_BV, jax.vmap(jax.random.fold_in, (0, None))(key_B, t)).astype(jnp.int32)
             next_B = jnp.where(ended_B, rules.pad, next_B)
-            return tokens_BN.at[row, prompt.length_B + t].set(next_B), ended_B | (next_B == rules.end), next_B
+            return tokens_BN.at[row, prompt.length_B + t].set(next_B), ended_B | rules.ends(next_B), next_B
 
         def unfinished(state):
             t, _, ended_B, _, _ = state
