@@ -1,0 +1,43 @@
+"""Row 16: ids mean nothing without their vocabulary, so another one is refused by its fingerprint wherever a checkpoint is opened."""
+
+import shutil
+
+import pytest
+
+from data.store import Store
+
+# The same number of ids for other pieces; fewer ids; the same text with other special ids.
+OTHERS = {"another tokenizer": ("bert", 40, "bpe"), "another size": ("bert", 38, "unigram"), "other special ids": ("gpt", 40, "unigram")}
+
+
+@pytest.fixture(scope="module", params=OTHERS)
+def other(request, tiny_store, tmp_path_factory):
+    """The path of a sound token store of another vocabulary."""
+    layout, size, algorithm = OTHERS[request.param]
+    return tiny_store(tmp_path_factory.mktemp("other") / "store", layout, size, algorithm).path
+
+
+def put_into(workdir, store):
+    """Exchange the workdir's vocabulary for the store's."""
+    shutil.rmtree(workdir / "vocabulary")
+    shutil.copytree(store / "vocabulary", workdir / "vocabulary")
+
+
+def test_another_vocabulary_is_refused_by_every_verb(other, copied, configured, refused, tmp_path, record_property):
+    path, _, store = configured("bert")
+    _, workdir = copied
+    assert Store.open(other).vocabulary.fingerprint != store.vocabulary.fingerprint
+    verbs = {
+        "train": ("train", path, "--workdir", workdir, f"data.store={other}", "train.steps=13", "--allow-changes"),
+        "evaluate": ("evaluate", "--workdir", workdir),
+        "export": ("export", "--workdir", workdir, "--output", tmp_path / "export"),
+        "predict": ("predict", "--workdir", workdir, "the fox"),
+    }
+    assert "another vocabulary" in refused(*verbs["train"])
+    assert "another vocabulary" in refused(*verbs["evaluate"], "--store", other)
+    put_into(workdir, other)
+    assert "another vocabulary" in refused(*verbs["evaluate"])
+    for words in (verbs["export"], verbs["predict"], (*verbs["evaluate"], "--store", other)):
+        assert "is not the vocabulary that checkpoint 12 was trained with (fingerprint" in refused(*words)
+    assert not (tmp_path / "export").exists()
+    record_property("refused", 6)
