@@ -37,6 +37,7 @@ def train(run, workdir, allow_changes=False):
     check_workdir(run, workdir, allow_changes)
     preflight(run, workdir)
     store = Store.open(run.data.store)
+    store.verify_once()
     check_vocabulary(run, store.vocabulary)
     preflight_store(run, store)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)

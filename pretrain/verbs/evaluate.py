@@ -67,6 +67,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
 
     run = read_run(workdir)
     opened = Store.open(store or run.data.store)
+    opened.verify_once()
     trained = load_vocabulary(f"{workdir}/vocabulary")
     if opened.vocabulary.fingerprint != trained.fingerprint:
         raise ConfigError(

@@ -4,17 +4,20 @@ import shutil
 
 import pytest
 
+from data import sentencepiece_vocabulary
 from data.store import Store
 
-# The same number of ids for other pieces; fewer ids; the same text with other special ids.
-OTHERS = {"another tokenizer": ("bert", 40, "bpe"), "another size": ("bert", 38, "unigram"), "other special ids": ("gpt", 40, "unigram")}
+# Other pieces under as many ids; fewer ids; the same pieces with two special ids exchanged.
+OTHERS = {"another tokenizer": (40, "bpe", {}), "another size": (38, "unigram", {}), "other special ids": (40, "unigram", {"pad_id": 1, "unk_id": 0})}
 
 
 @pytest.fixture(scope="module", params=OTHERS)
 def other(request, tiny_store, tmp_path_factory):
     """The path of a sound token store of another vocabulary."""
-    layout, size, algorithm = OTHERS[request.param]
-    return tiny_store(tmp_path_factory.mktemp("other") / "store", layout, size, algorithm).path
+    size, algorithm, ids = OTHERS[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sentencepiece_vocabulary.LAYOUTS, "bert", sentencepiece_vocabulary.LAYOUTS["bert"] | ids)
+        return tiny_store(tmp_path_factory.mktemp("other") / "store", "bert", size, algorithm).path
 
 
 def put_into(workdir, store):
