@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 from etils import epath
 
-from pretrain.config import from_json, to_json
+from pretrain.config import from_json, read_json, to_json
 from pretrain.damage import DamagedCheckpoint, damage
 from pretrain.sharding import path_of
 from pretrain.typed import ConfigError
@@ -235,7 +235,7 @@ def read_run(workdir):
     path = epath.Path(workdir) / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{workdir}: not a workdir (it has no config.json); `train --workdir` and `import --workdir` make one")
-    return from_json(path.read_text(), where=str(path))
+    return read_json(path)
 
 
 def restore_params(workdir, step=None, place=None, report=print):

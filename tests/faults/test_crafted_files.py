@@ -15,7 +15,7 @@ import pytest
 # What would run or write what a file says. A configuration in Python is code by design, and the user's own.
 MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml", "torch", "zipfile"}
 NAMES = {"eval", "exec", "compile", "__import__"}
-ATTRIBUTES = {"extractall", "extract", "unpack_archive", "system", "popen", "exec_module"}
+ATTRIBUTES = {"extractall", "extract", "unpack_archive", "exec_module"}
 MODULE_CALLS = {("np", "load"), ("numpy", "load"), ("os", "system"), ("os", "popen"), ("torch", "load"), ("pickle", "loads")}
 KEYWORDS = {"shell", "allow_pickle", "trust_remote_code"}
 ALLOWED = {("pretrain/config.py", "exec_module")}
@@ -89,7 +89,7 @@ def test_as_a_source_a_configuration_or_a_store(trap, refused, tmp_path, record_
     (bait / "config.json").write_bytes(file.read_bytes())
     assert "config.json" in refused("train", bait / "config.json", "--workdir", tmp_path / "run")
     (bait / "manifest.json").write_bytes(file.read_bytes())
-    assert "manifest.json is broken" in refused("inspect", bait)
+    assert "manifest.json is broken" in refused("inspect", "bert_tiny", f"data.store={bait}")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bait"]
     record_property("files refused", 5)
 
