@@ -10,6 +10,7 @@ All numbers are little-endian. D documents, S sentences, T tokens. A store is wr
 by `write_store`, both through data/store_writer.py.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -111,7 +112,23 @@ class Store:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""
         for name, entry in self.manifest["files"].items():
             if (seen := file_checksum(self.path / name)) != entry["crc32c"]:
-                raise ValueError(f"{self.path / name}: crc32c {seen}, the manifest says {entry['crc32c']}")
+                raise ValueError(
+                    f"{self.path / name}: crc32c {seen}, the manifest says {entry['crc32c']}: its bytes have changed since it was "
+                    "written; copy it again, or prepare it again (--overwrite)"
+                )
+
+    def verify_once(self) -> None:
+        """`verify`, unless these very files (by path, size, inode and time of change) were found sound on this machine before."""
+        stats = [(self.path / name).stat() for name in sorted(self.manifest["files"])]
+        seen = [str(self.path.resolve()), self.manifest["files"]]
+        seen += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
+        mark = _cache("verified") / hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:32]
+        if mark.exists():
+            return
+        self.verify()
+        with contextlib.suppress(OSError):  # where nothing can be noted, everything is read each time
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
 
 
 def write_store(path, vocabulary: Vocabulary, documents, *, heldout=(), rates=None) -> Store:
@@ -177,9 +194,13 @@ def _read_manifest(folder) -> dict:
     return manifest
 
 
+def _cache(name: str) -> pathlib.Path:
+    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cloze" / name
+
+
 def _local_copy(remote, manifest: dict) -> pathlib.Path:
     """Copy a remote store into the cache, unless it is there."""
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cloze" / "stores"
+    cache = _cache("stores")
     key = hashlib.sha256(f"{remote}\n{json.dumps(manifest, sort_keys=True)}".encode()).hexdigest()[:24]
     if (cache / key / MANIFEST).exists():
         return cache / key

@@ -7,7 +7,6 @@ fingerprint, and nothing is handed out that does not agree with it. A damaged ch
     checkpoints/<step>/{params,optimizer}  arrays      checkpoints/<step>/record  JSON
 """
 
-import contextlib
 import json
 import os
 from functools import partial
@@ -20,15 +19,12 @@ import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 from etils import epath
 
-from pretrain.config import from_json, to_json
+from pretrain.config import from_json, read_json, to_json
+from pretrain.damage import DamagedCheckpoint, damage
 from pretrain.sharding import path_of
 from pretrain.typed import ConfigError
 
 VERSION = 1
-
-
-class DamagedCheckpoint(OSError):
-    """What was read is not what was written."""
 
 
 # ---- fingerprints ------------------------------------------------------------
@@ -156,7 +152,7 @@ class Checkpoints:
 
     def record(self, step):
         """The record of a step. Raises DamagedCheckpoint where there is none that can be read."""
-        with _damage():
+        with damage():
             sealed = self.manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
         return _unseal(sealed)
 
@@ -185,7 +181,7 @@ class Checkpoints:
         _agree(record["params"], abstract.params, "parameters")
         _agree(record["optimizer"], abstract.optimizer, "optimizer's values")
         target = jax.tree.map(_target, abstract, placed)
-        with _damage():
+        with damage():
             items = self.manager.restore(
                 step,
                 args=ocp.args.Composite(
@@ -207,7 +203,7 @@ class Checkpoints:
             for parent in parents:
                 node = node.setdefault(parent, {})
             node[name] = jax.ShapeDtypeStruct(tuple(shape), jnp.dtype(dtype), sharding=place(path, tuple(shape)))
-        with _damage():
+        with damage():
             params = self.manager.restore(step, args=ocp.args.Composite(params=ocp.args.StandardRestore(target)))["params"]
         _compare(params, record["params"])
         return record, params
@@ -231,15 +227,6 @@ def _compare(tree, recorded):
             raise DamagedCheckpoint(f"{path} is not what was saved (fingerprint {row[2]}, recorded {recorded[path][2]})")
 
 
-@contextlib.contextmanager
-def _damage():
-    """Whatever Orbax and TensorStore raise on damaged files (bare Exception, KeyError, JSONDecodeError ...) under one name."""
-    try:
-        yield
-    except Exception as error:
-        raise DamagedCheckpoint(f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else 'no details'}") from error
-
-
 # ---- for the other verbs -----------------------------------------------------
 
 
@@ -248,7 +235,7 @@ def read_run(workdir):
     path = epath.Path(workdir) / "config.json"
     if not path.exists():
         raise FileNotFoundError(f"{workdir}: not a workdir (it has no config.json); `train --workdir` and `import --workdir` make one")
-    return from_json(path.read_text(), where=str(path))
+    return read_json(path)
 
 
 def restore_params(workdir, step=None, place=None, report=print):

@@ -241,7 +241,7 @@ def load(name, overrides=()):
     Raises ConfigError, which names the file or the key and the nearest one that exists.
     """
     path = _find(name)
-    run = from_json(path.read_text(), where=str(path)) if path.suffix == ".json" else _execute(path)
+    run = read_json(path) if path.suffix == ".json" else _execute(path)
     return override(run, overrides)
 
 
@@ -294,6 +294,14 @@ def _execute(path):
 def to_json(run):
     """The resolved configuration as text; `from_json` reads it back equal."""
     return json.dumps(plain(run), indent=2) + "\n"
+
+
+def read_json(path):
+    """The run in a saved configuration (pathlib or epath). Raises ConfigError, which names the file, where it is damaged or another."""
+    try:
+        return from_json(path.read_text(), where=str(path))
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not JSON ({error})") from error
 
 
 def from_json(text, where="configuration"):

@@ -11,7 +11,7 @@ from etils import epath
 from data.pipeline import Stream
 from data.store import Store
 from pretrain.checkpoint import Checkpoints
-from pretrain.config import from_json, to_json
+from pretrain.config import read_json, to_json
 from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed, local_rows
 from pretrain.log import Log
@@ -37,6 +37,7 @@ def train(run, workdir, allow_changes=False):
     check_workdir(run, workdir, allow_changes)
     preflight(run, workdir)
     store = Store.open(run.data.store)
+    store.verify_once()
     check_vocabulary(run, store.vocabulary)
     preflight_store(run, store)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
@@ -111,7 +112,7 @@ def check_workdir(run, workdir, allow_changes):
     path = workdir / "config.json"
     if not path.exists():
         return
-    rows = difference(from_json(path.read_text(), where=str(path)), run)
+    rows = difference(read_json(path), run)
     changed = [f"{key}: {old} -> {new}" for key, old, new in rows if not key.startswith(FREE)]
     if changed and not allow_changes:
         raise ConfigError(

@@ -57,15 +57,17 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from data.store import Store
     from data.tokenizers import load_vocabulary
     from models import build
-    from pretrain.checkpoint import read_run, restore_params
+    from pretrain.checkpoint import read_run
     from pretrain.evaluate import make_evaluator
     from pretrain.losses import LOSSES
     from pretrain.program import parts
     from pretrain.sharding import make_mesh, parameter_sharding
+    from pretrain.trained import open_trained
     from pretrain.typed import ConfigError
 
     run = read_run(workdir)
     opened = Store.open(store or run.data.store)
+    opened.verify_once()
     trained = load_vocabulary(f"{workdir}/vocabulary")
     if opened.vocabulary.fingerprint != trained.fingerprint:
         raise ConfigError(
@@ -73,15 +75,16 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
             f"prepare it with --vocabulary {workdir}/vocabulary"
         )
     mesh = make_mesh(run.mesh)
-    run, step, params = restore_params(
-        workdir, step, lambda path, shape: parameter_sharding(path, shape, mesh), report=lambda text: print(text, file=sys.stderr)
+    found = open_trained(
+        workdir, step, lambda text: print(text, file=sys.stderr), lambda path, shape: parameter_sharding(path, shape, mesh)
     )
+    run, step = found.run, found.step
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = Stream(opened, data, split=split, seed=run.train.seed)
     model = build(run.model, **parts(mesh, []))
     evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute)
     with jax.set_mesh(mesh):
-        return step, opened.path, evaluator(params, stream)
+        return step, opened.path, evaluator(found.params, stream)
 
 
 def run_task(args):

@@ -2,6 +2,7 @@
 
 from pretrain import cluster
 from pretrain.config import load
+from pretrain.workdir import check_place
 
 
 def add_arguments(parser):
@@ -14,6 +15,7 @@ def add_arguments(parser):
 
 def run(args):
     config = load(args.config, args.overrides)  # a misspelt word ends here, before JAX is imported
+    check_place(args.workdir)
     from pretrain.train import train
 
     cluster.start(args)

@@ -1,0 +1,161 @@
+"""What the injected faults share: tiny runs, a finished workdir, a command with a fault in it, and how often each fault is tried.
+
+The suite tries a few of each; `python -m benchmarks.reliability` sets CLOZE_BOARD=whole and tries them all. Figures go to the board by
+`record_property(name, value)`.
+"""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from data.config import Data
+from data.objectives import CausalLm, MaskedLm, SpanCorruption
+from models.config import BertConfig, GptConfig, T5Config
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
+
+WHOLE = os.environ.get("CLOZE_BOARD") == "whole"
+SMALL = dict(width=32, depth=2, heads=8, mlp=64, dropout=0.1)
+MODELS = {
+    "bert": (BertConfig(vocab=128, length=32, **SMALL), MaskedLm(length=32, predictions=6)),
+    "t5": (T5Config(vocab=256, decoder_depth=2, head_width=4, **SMALL), SpanCorruption(inputs=32)),
+    "gpt": (GptConfig(vocab=128, length=32, **SMALL), CausalLm(length=32, end_of_text=False)),
+}
+LAYOUTS = {"bert": ("bert", 40), "t5": ("t5", 138), "gpt": ("gpt", 38)}
+WORDS = "the a of and old grey fox dog river stone walks runs sees finds under over near with quick slow house".split()
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+@pytest.fixture(scope="session")
+def often():
+    """often(some, all): how many cases of a kind to try, in the suite and on the whole board."""
+    return lambda some, all: all if WHOLE else some
+
+
+@pytest.fixture(scope="session")
+def whole():
+    """Skips in the suite: the row is only for the board."""
+    if not WHOLE:
+        pytest.skip("for the whole board: python -m benchmarks.reliability")
+
+
+def texts(count):
+    """Deterministic sentences, different from each other in places."""
+    return [" ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "." for i in range(count)]
+
+
+def write_tiny_store(folder, layout, size, algorithm="unigram"):
+    """A token store of 100 documents in a vocabulary of its own."""
+    from data.store import write_store
+    from data.tokenizers import train_vocabulary
+
+    vocabulary = train_vocabulary(texts(600), size, layout, algorithm)
+    encoded = iter(vocabulary.encode_batch(texts(600)))
+    documents = [[next(encoded) for _ in range(1 + i % 9)] for i in range(100)]
+    return write_store(folder, vocabulary, documents[:90], heldout=documents[90:])
+
+
+@pytest.fixture(scope="session")
+def tiny_store():
+    """`write_tiny_store` above."""
+    return write_tiny_store
+
+
+@pytest.fixture(scope="session")
+def configured(tmp_path_factory):
+    """configured(name): (path of the saved configuration of a run of 12 steps with dropout, its Run, its Store)."""
+    root, made = tmp_path_factory.mktemp("faults"), {}
+
+    def make(name):
+        if name not in made:
+            store = write_tiny_store(root / f"{name}.store", *LAYOUTS[name])
+            model, objective = MODELS[name]
+            run = Run(
+                model=model,
+                data=Data(objective=objective, store=str(store.path), batch_size=8),
+                optimizer=AdamW(learning_rate=1e-2, warmup=2),
+                train=Train(steps=12, compute="float32"),
+                evaluate=Evaluate(every=6),
+                checkpoint=Checkpoint(every=4, keep=10),
+            )
+            path = root / f"{name}.json"
+            path.write_text(to_json(run))
+            made[name] = path, run, store
+        return made[name]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished(configured, tmp_path_factory):
+    """(run, workdir) of a small BERT with checkpoints 4, 8 and 12; for reading only."""
+    from pretrain.train import train
+
+    _, run, _ = configured("bert")
+    workdir = tmp_path_factory.mktemp("finished") / "run"
+    train(run, workdir)
+    return run, workdir
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """(run, a copy of the finished workdir that may be damaged)."""
+    shutil.copytree(finished[1], tmp_path / "run")
+    return finished[0], tmp_path / "run"
+
+
+FAULTY = pathlib.Path(__file__).parent / "faulty.py"
+
+
+def pretrain(*words, fault=None, timeout=240, **options):
+    """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one is named, such as "kill:step:5"."""
+    program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
+    return subprocess.run(
+        [sys.executable, *program, *map(str, words)], cwd=FAULTY.parents[2], capture_output=True, text=True, timeout=timeout, **options
+    )
+
+
+@pytest.fixture(scope="session")
+def command():
+    """`pretrain` above."""
+    return pretrain
+
+
+@pytest.fixture
+def refused(capsys):
+    """refused(*words): the one line that a command, run in this process, refuses its words with; its exit status must be 2."""
+    from pretrain.__main__ import main
+
+    def call(*words):
+        capsys.readouterr()
+        status = main([str(word) for word in words])
+        said = capsys.readouterr()
+        assert status == 2, f"{words} gave {status}: {said.out}{said.err}"
+        (line,) = [line for line in said.err.splitlines() if line.startswith("error: ")]
+        return line
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def restorable():
+    """restorable(run): (shapes, shardings) of its state on one device, as `Checkpoints.restore` wants them."""
+    import jax
+
+    from pretrain.config import Mesh
+    from pretrain.program import make_program
+    from pretrain.sharding import make_mesh
+
+    def make(run):
+        program = make_program(dataclasses.replace(run, mesh=Mesh(1)), make_mesh(Mesh(1), jax.devices()[:1]))
+        return program.abstract, program.placed
+
+    return make

@@ -1,0 +1,66 @@
+"""Row 11: a sound checkpoint is restored as what it is, or not at all: another type, shape, key or family of models is refused."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from data.objectives import CausalLm, SpanCorruption
+from models.config import AlbertConfig, GptConfig, RobertaConfig, T5Config
+from pretrain.checkpoint import Checkpoints
+from pretrain.config import Adafactor
+from pretrain.typed import ConfigError
+
+
+def model(**changes):
+    return lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, **changes))
+
+
+def family(kind, objective=None, **fields):
+    def change(run):
+        data = dataclasses.replace(run.data, objective=objective or run.data.objective)
+        return dataclasses.replace(run, model=kind(width=32, depth=2, heads=8, mlp=64, **fields), data=data)
+
+    return change
+
+
+def cast(part, dtype):
+    """The state's shapes with the first leaf of a part in another type."""
+
+    def change(state):
+        leaves, tree = jax.tree.flatten(getattr(state, part))
+        at = next(i for i, leaf in enumerate(leaves) if leaf.dtype == jnp.float32)
+        leaves[at] = jax.ShapeDtypeStruct(leaves[at].shape, dtype)
+        return state.replace(**{part: jax.tree.unflatten(tree, leaves)})
+
+    return change
+
+
+CASES = {
+    "parameters in bfloat16": (None, cast("params", jnp.bfloat16)),
+    "moments in bfloat16": (None, cast("optimizer", jnp.bfloat16)),
+    "parameters as integers": (None, cast("params", jnp.int32)),
+    "wider mlp": (model(mlp=128), None),
+    "larger vocabulary": (model(vocab=256), None),
+    "longer rows": (model(length=64), None),
+    "layers apart": (model(scan=False), None),
+    "another optimizer": (lambda run: dataclasses.replace(run, optimizer=Adafactor()), None),
+    "GPT": (family(GptConfig, CausalLm(length=32, end_of_text=False), vocab=128, length=32), None),
+    "T5": (family(T5Config, SpanCorruption(inputs=32), vocab=128, decoder_depth=2, head_width=4), None),
+    "ALBERT": (family(AlbertConfig, vocab=128, length=32, embedding=16), None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_another_tree_is_refused(finished, restorable, record_property, case):
+    run, workdir = finished
+    change, recast = CASES[case]
+    shapes, placed = restorable(change(run) if change else run)
+    shapes = recast(shapes) if recast else shapes
+    with Checkpoints(workdir, read_only=True) as checkpoints, pytest.raises(ConfigError, match="do not fit this configuration: .* was saved as"):
+        checkpoints.restore(shapes, placed)
+    assert not (workdir / "damaged").exists()
+    record_property("refused", 1)
+
+

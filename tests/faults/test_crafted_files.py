@@ -1,0 +1,156 @@
+"""Row 14: files that were made to do harm are refused, and nothing in them is executed or written; and the source has no way to do it."""
+
+import ast
+import io
+import json
+import os
+import pickle
+import struct
+import tarfile
+import zipfile
+
+import numpy as np
+import pytest
+
+# What would run or write what a file says. A configuration in Python is code by design, and the user's own.
+MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml", "torch", "zipfile"}
+NAMES = {"eval", "exec", "compile", "__import__"}
+ATTRIBUTES = {"extractall", "extract", "unpack_archive", "exec_module"}
+MODULE_CALLS = {("np", "load"), ("numpy", "load"), ("os", "system"), ("os", "popen"), ("torch", "load"), ("pickle", "loads")}
+KEYWORDS = {"shell", "allow_pickle", "trust_remote_code"}
+ALLOWED = {("pretrain/config.py", "exec_module")}
+
+
+class Trap:
+    """Unpickling it makes a folder."""
+
+    def __reduce__(self):
+        return os.mkdir, (os.environ["TRAP"],)
+
+
+def pickled(trap):
+    return pickle.dumps(Trap())
+
+
+def array(trap):
+    out = io.BytesIO()
+    np.save(out, np.array([Trap()], object), allow_pickle=True)
+    return out.getvalue()
+
+
+def tar(trap):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as file:
+        file.addfile(tarfile.TarInfo(f"../../../../../..{trap}"))
+    return out.getvalue()
+
+
+def zipped(trap):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as file:
+        file.writestr(f"../../../../../..{trap}", "")
+    return out.getvalue()
+
+
+def yaml(trap):
+    return f"!!python/object/apply:os.mkdir ['{trap}']\n".encode()
+
+
+def huge_header(trap):
+    return struct.pack("<Q", 1 << 62) + b"{"
+
+
+def header_beyond_the_file(trap):
+    return struct.pack("<Q", 1000) + b'{"x":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,18446744073709551615]}}'
+
+
+CRAFTED = {"pkl": pickled, "npy": array, "tar.gz": tar, "zip": zipped, "yaml": yaml, "safetensors": huge_header}
+HARMFUL = (pickled, array, tar, zipped, yaml, huge_header, header_beyond_the_file)
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    """A path that must not exist afterwards."""
+    path = tmp_path / "trapped"
+    monkeypatch.setenv("TRAP", str(path))
+    yield path
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("suffix", CRAFTED)
+def test_as_a_source_a_configuration_or_a_store(trap, refused, tmp_path, record_property, suffix):
+    bait = tmp_path / "bait"
+    bait.mkdir()
+    file = bait / f"bait.{suffix}"
+    file.write_bytes(CRAFTED[suffix](trap))
+    assert "bait" in refused("prepare", file, "--output", tmp_path / "store")
+    assert "bait" in refused("prepare", bait, "--output", tmp_path / "store")
+    assert "no configuration" in refused("train", file, "--workdir", tmp_path / "run")
+    (bait / "config.json").write_bytes(file.read_bytes())
+    assert "config.json" in refused("train", bait / "config.json", "--workdir", tmp_path / "run")
+    (bait / "manifest.json").write_bytes(file.read_bytes())
+    assert "manifest.json is broken" in refused("inspect", "bert_tiny", f"data.store={bait}")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bait"]
+    record_property("files refused", 5)
+
+
+@pytest.mark.parametrize("make", HARMFUL, ids=lambda make: make.__name__)
+def test_as_weights_to_import(trap, refused, tmp_path, root, record_property, make):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "config.json").write_bytes((root / "tests" / "goldens" / "hf_bert" / "config.json").read_bytes())
+    (folder / "model.safetensors").write_bytes(make(trap))
+    assert "model.safetensors" in refused("import", folder, "--workdir", tmp_path / "run")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    assert "pytorch_model.bin" in refused("import", folder, "--workdir", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    record_property("files refused", 2)
+
+
+def test_a_folder_that_asks_for_remote_code(trap, tmp_path, root, record_property):
+    from pretrain.convert.folder import read_config
+
+    asked = json.loads((root / "tests" / "goldens" / "hf_bert" / "config.json").read_text())
+    asked |= {"auto_map": {"AutoModel": "modeling.Harm"}, "trust_remote_code": True}
+    (tmp_path / "config.json").write_text(json.dumps(asked))
+    (tmp_path / "modeling.py").write_text(f"import os\nos.mkdir({str(trap)!r})\n")
+    said = []
+    read_config(tmp_path, said.append)
+    assert "auto_map names code of its own (AutoModel), which Cloze never runs" in said[0]
+    record_property("files refused", 1)
+
+
+def harm(path, tree):
+    """(line, what) of everything in a file that could execute or unpack what another file says."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+            yield from ((node.lineno, name) for name in names if name.split(".")[0] in MODULES)
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name) and called.id in NAMES:
+                yield node.lineno, called.id
+            if isinstance(called, ast.Attribute):
+                owner = called.value.id if isinstance(called.value, ast.Name) else None
+                if called.attr in ATTRIBUTES or (owner, called.attr) in MODULE_CALLS:
+                    yield node.lineno, called.attr
+            for keyword in node.keywords:
+                if keyword.arg in KEYWORDS and getattr(keyword.value, "value", True) is not False:
+                    yield node.lineno, keyword.arg
+
+
+def test_the_source_has_nothing_that_executes_or_unpacks(root, record_property):
+    files = [path for room in ("data", "models", "pretrain", "configs") for path in sorted((root / room).rglob("*.py"))]
+    found = []
+    for path in files:
+        name = str(path.relative_to(root))
+        found += [f"{name}:{line}: {what}" for line, what in harm(path, ast.parse(path.read_text())) if (name, what) not in ALLOWED]
+    assert not found
+    record_property("source files read", len(files))
+
+
+@pytest.mark.parametrize(
+    "code", ["import pickle", "from torch import load", "eval('1')", "a.extractall('.')", "run('ls', shell=True)", "np.load('x')", "os.system('ls')"]
+)
+def test_the_reader_of_the_source_sees(code):
+    assert list(harm("x.py", ast.parse(code)))

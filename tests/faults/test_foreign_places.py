@@ -1,0 +1,67 @@
+"""Row 18: a workdir that cannot be one is refused before JAX is imported, with what to do; and nothing is left there."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def a_file(folder):
+    (folder / "file").write_text("notes")
+    return folder / "file", "is a file"
+
+
+def below_a_file(folder):
+    return a_file(folder)[0] / "run", "is a file"
+
+
+def somebody_elses_folder(folder):
+    (folder / "photos").mkdir()
+    (folder / "photos" / "one.jpg").write_text("cat")
+    return folder / "photos", "holds one.jpg"
+
+
+def unwritable(folder):
+    return "/proc/run", "cannot be written"
+
+
+def unwritable_though_it_is_there(folder):
+    return "/proc/sys", "cannot be written"
+
+
+PLACES = (a_file, below_a_file, somebody_elses_folder, unwritable, unwritable_though_it_is_there)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_a_place_that_cannot_be_a_workdir_is_refused(configured, refused, tmp_path, record_property, place):
+    workdir, message = place(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    said = refused("train", configured("bert")[0], "--workdir", workdir)
+    assert message in said and "name another --workdir" in said
+    assert sorted(tmp_path.rglob("*")) == before
+    record_property("refused", 1)
+
+
+@pytest.mark.parametrize("leftover", ["checkpoints", "config.json.part", "lost+found", ".preflight-0-1-2", "run.log"])
+def test_what_a_killed_start_or_a_shell_leaves_does_not_stand_in_the_way(tmp_path, leftover):
+    from pretrain.workdir import check_place
+
+    (tmp_path / leftover).touch()
+    check_place(tmp_path)
+    check_place(tmp_path / "not" / "there" / "yet")
+    assert not (tmp_path / "not").exists()
+
+
+def test_a_refusal_comes_before_jax(configured, tmp_path, root, record_property):
+    workdir, _ = a_file(tmp_path)
+    code = (
+        "import resource, sys, pretrain.__main__ as program\n"
+        f"status = program.main(['train', {str(configured('bert')[0])!r}, '--workdir', {str(workdir)!r}])\n"
+        "used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "print(status, 'jax' in sys.modules, used.ru_utime + used.ru_stime)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, env=os.environ, check=True)
+    status, imported, seconds = done.stdout.split()
+    assert (status, imported) == ("2", "False") and float(seconds) < 5
+    record_property("seconds of CPU", round(float(seconds), 2))

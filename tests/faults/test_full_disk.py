@@ -1,0 +1,64 @@
+"""Row 12: a disk that fills or a folder that goes ends the run, non-zero, naming it; "saved" is never said of what is not; the step before stays."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from pretrain import metrics
+from pretrain.checkpoint import Checkpoints
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder that holds so many bytes: small_disk(size). Needs the right to mount."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = []
+
+    def make(size):
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"a disk cannot be mounted here: {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield make
+    for one in mounted:
+        subprocess.run(["umount", "-l", one], check=True)
+
+
+def assert_sound(workdir, restorable, run):
+    """Each committed step can be restored, bit by bit as it was recorded; returns them."""
+    shapes, placed = restorable(run)
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        for step in checkpoints.steps():
+            checkpoints._restore_step(step, shapes, placed, None)
+        return checkpoints.steps()
+
+
+def fill(disk, leave):
+    """Leave so many bytes of a disk free."""
+    free = os.statvfs(disk)
+    (disk / "ballast").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
+
+
+def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(finished, configured, restorable, small_disk, command, record_property):
+    run, workdir = finished
+    disk = small_disk("6m")
+    shutil.copytree(workdir, disk / "run")
+    for step in ("8", "12"):
+        shutil.rmtree(disk / "run" / "checkpoints" / step)
+    fill(disk, leave=100_000)
+    done = command("train", configured("bert")[0], "--workdir", disk / "run")
+    assert done.returncode not in (0, None), done.stdout
+    assert "saved step" not in done.stdout + done.stderr
+    assert "No space left" in done.stderr or "ENOSPC" in done.stderr or "RESOURCE_EXHAUSTED" in done.stderr
+    assert max(row["step"] for row in metrics.read(disk / "run" / "metrics.jsonl")) <= 12
+    assert assert_sound(disk / "run", restorable, run) == [4]
+    (disk / "ballast").unlink()
+    again = command("train", configured("bert")[0], "--workdir", disk / "run")
+    assert again.returncode == 0 and "saved step 12" in again.stderr, again.stderr
+    record_property("full disks told, exit status", done.returncode)
+    record_property("lines of error", len(done.stderr.splitlines()))

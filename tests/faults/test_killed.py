@@ -1,0 +1,49 @@
+"""Row 1, for the board only (the suite kills BERT and T5 twice each, tests/pretrain/test_train.py): a killed run ends with the same bits."""
+
+import random
+import signal
+
+import pytest
+
+from pretrain import metrics
+from pretrain.checkpoint import Checkpoints
+
+TIMED = ("seconds", "tokens_per_second", "wait", "device")
+
+
+def losses(workdir):
+    """Each row's step and everything in it that is no time."""
+    return [{key: value for key, value in row.items() if not any(word in key for word in TIMED)} for row in metrics.read(workdir / "metrics.jsonl")]
+
+
+def leaves(workdir):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        record = checkpoints.record(12)
+    return record["params"], record["optimizer"]
+
+
+@pytest.fixture(scope="module", params=["bert", "t5", "gpt"])
+def undisturbed(whole, request, configured, command, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = command("train", configured(request.param)[0], "--workdir", workdir)
+    assert done.returncode == 0, done.stderr
+    return request.param, workdir
+
+
+def moments(name):
+    """Five faults, at steps that depend on the model's name only."""
+    rng = random.Random(f"killed {name}")
+    return {"compile": "compile", "step": f"step:{rng.randint(2, 11)}", "evaluate": "evaluate:6", "saved": f"saved:{rng.choice((4, 8))}", "last": "last:12"}
+
+
+@pytest.mark.parametrize("moment", ["compile", "step", "evaluate", "saved", "last"])
+def test_a_killed_run_ends_with_the_same_bits(undisturbed, configured, command, tmp_path, record_property, moment):
+    name, expected = undisturbed
+    words = ("train", configured(name)[0], "--workdir", tmp_path / "run")
+    assert command(*words, fault=f"kill:{moments(name)[moment]}").returncode == -signal.SIGKILL
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    assert losses(tmp_path / "run") == losses(expected)
+    assert [row["step"] for row in losses(tmp_path / "run")] == list(range(1, 13))
+    assert leaves(tmp_path / "run") == leaves(expected)
+    record_property("killed and ended with the same bits", 1)

@@ -1,0 +1,73 @@
+"""Row 10: no misspelt word and no changed configuration passes in silence."""
+
+import dataclasses
+import random
+import time
+
+import pytest
+
+from pretrain.config import load
+from pretrain.typed import ConfigError
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz_"
+CHANGES = (
+    "model.depth=3",
+    "model.dropout=0.2",
+    "model.mlp=128",
+    "data.batch_size=16",
+    "data.objective.predictions=5",
+    "optimizer.learning_rate=0.02",
+    "optimizer=Adafactor",
+    "train.seed=7",
+    "train.smoothing=0.1",
+    "train.compute=bfloat16",
+)
+
+
+def leaves(node, path=""):
+    """The paths of all values of a configuration."""
+    for field in dataclasses.fields(node):
+        value, key = getattr(node, field.name), f"{path}.{field.name}".lstrip(".")
+        yield from leaves(value, key) if dataclasses.is_dataclass(value) else [key]
+
+
+def misspell(name, rng):
+    """One letter left out, doubled, exchanged with its neighbour or with another letter, as fingers do."""
+    at = rng.randrange(len(name))
+    how = rng.randrange(4)
+    if how == 0 and len(name) > 3:
+        return name[:at] + name[at + 1 :]
+    if how == 1 and at + 1 < len(name):
+        return name[:at] + name[at + 1] + name[at] + name[at + 2 :]
+    return name[:at] + (name[at] * 2 if how == 2 else rng.choice(LETTERS)) + name[at + 1 :]
+
+
+def test_every_misspelt_word_names_the_nearest(configured, record_property):
+    path, run, _ = configured("bert")
+    keys, rng, slowest, tried = list(leaves(run)), random.Random(10), 0.0, 0
+    while tried < 50:
+        *parents, name = rng.choice(keys).split(".")
+        word = misspell(name, rng)
+        if any(word == key.split(".")[-1] for key in keys):
+            continue
+        began = time.process_time()
+        with pytest.raises(ConfigError) as caught:
+            load(path, [".".join([*parents, word]) + "=1"])
+        slowest = max(slowest, time.process_time() - began)
+        assert repr(word) in str(caught.value) and f"did you mean {name!r}?" in str(caught.value)
+        tried += 1
+    assert slowest < 1
+    record_property("words", tried)
+    record_property("accepted in silence", 0)
+
+
+@pytest.mark.parametrize("word", CHANGES)
+def test_a_changed_configuration_is_told_and_refused(finished, configured, refused, record_property, word):
+    path, run, _ = configured("bert")
+    before = {name: name.stat().st_mtime_ns for name in finished[1].rglob("*")}
+    said = refused("train", path, "--workdir", finished[1], word)
+    assert "holds a run of another configuration: " in said and said.endswith("Name a new --workdir, or add --allow-changes")
+    key, value = word.split("=")
+    assert f"{key}: " in said and " -> " in said
+    assert {name: name.stat().st_mtime_ns for name in finished[1].rglob("*")} == before
+    record_property("refused", 1)
