@@ -182,10 +182,12 @@ def test_a_window_is_counted_and_left_behind_once():
             break
     assert seen == list(range(13)) and not guard.tripped
     assert guard.returned and guard.record() == {"skipped": 0, "returned": False}  # good steps since
+    for step in (14, 15, 16):
+        guard.see(step, True)
     guard.went_back()
-    assert guard.record()["returned"]  # of a stop before the first good step
-    guard.see(14, True), guard.see(15, True)
-    with pytest.raises(Diverged, match="steps 14 to 15 were skipped.* as were those for which"):
+    assert guard.record() == {"skipped": 0, "returned": True}  # of a stop before the first good step
+    guard.see(17, True)
+    with pytest.raises(Diverged, match="steps 17 to 17 were skipped.* as were those for which"):
         guard.ended()
     again = Guard(2, {"skipped": 1, "returned": True})
     again.see(15, True)
@@ -275,10 +277,9 @@ def test_without_end_the_run_ends(configs, tmp_path, poisoned, capsys):
 
     poisoned(set(range(6, 99)))
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "guard.patience=3", "evaluate.every=0"]
-    for _ in range(2):  # and the same command again comes to the same end
-        assert main(words) == 1
-        said = capsys.readouterr().err
-        assert "on from step 4, with the data behind step 8" in said
-        assert "error: steps 9 to 11 were skipped, for their loss or gradients are not finite or too large, as were those for which" in said
-        assert skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "on from step 4, with the data behind step 8" in said
+    assert "error: steps 9 to 11 were skipped, for their loss or gradients are not finite or too large, as were those for which" in said
+    assert skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]
     assert not json.loads((tmp_path / "run" / "goodput.json").read_text())["ended"]
