@@ -118,8 +118,8 @@ class Checkpoints:
         """The committed steps, newest first."""
         return sorted(self.manager.all_steps(), reverse=True)
 
-    def save(self, state, run, vocabulary, origin=None):
-        """Start saving a state; returns while it is being written, once the arrays may be donated."""
+    def save(self, state, run, vocabulary, origin=None, guard=None):
+        """Start saving a state; returns while it is being written, once the arrays may be donated. guard: its record, JSON-like."""
         step = int(state.step)
         record = {
             "version": VERSION,
@@ -127,6 +127,7 @@ class Checkpoints:
             "run": to_json(run),
             "vocabulary": vocabulary,
             "origin": origin,
+            "guard": guard or {},
             "params": leaves_of(state.params),
             "optimizer": leaves_of(state.optimizer),
         }
@@ -156,14 +157,17 @@ class Checkpoints:
             sealed = self.manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
         return _unseal(sealed)
 
-    def restore(self, abstract, placed, vocabulary=None, report=print):
+    def restore(self, abstract, placed, vocabulary=None, report=print, before=None):
         """The newest good state, placed as `placed` says, or None where there is no checkpoint at all.
 
-        abstract, placed: a State of shapes and one of shardings. Damaged steps are moved to <workdir>/damaged and reported.
+        abstract, placed: a State of shapes and one of shardings. before: of the steps before this one, or the oldest where there is none.
+        Damaged steps are moved to <workdir>/damaged and reported.
         Raises ConfigError where the checkpoint is sound but of another model, optimizer or vocabulary, and DamagedCheckpoint where
         there are checkpoints and none is sound.
         """
         steps = self.steps()
+        if before is not None:
+            steps = [step for step in steps if step < before] or steps[-1:]
         for step in steps:
             try:
                 return self._restore_step(step, abstract, placed, vocabulary)

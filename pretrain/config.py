@@ -134,6 +134,27 @@ class Train:
 
 
 @dataclasses.dataclass(frozen=True)
+class Guard:
+    """What is done about steps that would do harm. A step whose loss or gradients are not finite is always skipped: it changes nothing.
+
+    After `patience` skipped steps in a row the run goes back to the last checkpoint before them, and on with the data behind them, as
+    PaLM's did (Chowdhery et al. 2022, section 5.1); where the next `patience` are skipped as well, with no sound step saved in between, it ends.
+    With `spike`, steps are skipped too whose gradient norm is above `spike` times the mean of those taken: of about the last `memory`, and
+    once there are so many. It is off unless asked for, since `clip` tames a single spike; OLMo 2 skips beyond 6 standard deviations of 128.
+    """
+
+    patience: int = 10
+    spike: float = 0.0  # e.g. 6; 0: no norm is too large. Its mean is kept with the optimizer's state, so a run keeps what it began with
+    memory: int = 100
+
+    def __post_init__(self):
+        at_least(self, 1, "patience", "memory")
+        at_least(self, 0, "spike")
+        if 0 < self.spike <= 1:
+            raise ConfigError(f"Guard.spike is {self.spike:g}, but a norm may well be the mean of them; it must be 0 or above 1")
+
+
+@dataclasses.dataclass(frozen=True)
 class Mesh:
     """Devices along each axis; one -1 takes what is left. Rows over data and fsdp, parameters over fsdp and model.
 
@@ -198,6 +219,7 @@ class Run:
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
     train: Train = Train()
+    guard: Guard = Guard()
     mesh: Mesh = Mesh()
     evaluate: Evaluate = Evaluate()
     checkpoint: Checkpoint = Checkpoint()
@@ -207,7 +229,7 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Lamb, Train, Mesh, Evaluate, Checkpoint, Data),
+        *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Data),
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
         *(BartConfig, DistilBertConfig),

@@ -12,9 +12,11 @@ from pretrain.waits import Waits
 class Log:
     """Metrics and progress of the first process, one step late, so that the devices never wait for the host."""
 
-    def __init__(self, run, workdir, mesh, start):
+    def __init__(self, run, workdir, mesh, start, guard, ledger):
+        """guard: a `guard.Guard`, which sees each step's metrics; ledger: a `goodput.Ledger`, whose clock runs for `step` but where it waits."""
         self.first = jax.process_index() == 0
         self.pending = self.row = None
+        self.guard, self.ledger, self.noted = guard, ledger, {}
         self.others, self.waited, self.devices = Waits(), 0.0, 0.0
         if self.first:
             device = mesh.devices.flat[0]
@@ -46,7 +48,9 @@ class Log:
         source = iter(source)
         while True:
             began = time.perf_counter()
+            self.ledger.to("data")
             item = next(source, None)
+            self.ledger.to("step")
             self.given = time.perf_counter()
             self.waited = self.given - began
             if item is None:
@@ -62,7 +66,8 @@ class Log:
     def scores(self, evaluate, *args):
         """Evaluate, in the row of the step just started but not in its time."""
         self.measure()
-        scores = evaluate(*args)
+        with self.ledger.during("evaluate"):
+            scores = evaluate(*args)
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
         self.say(f"step {self.row['step']:,}, held out: " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
         self.finish()
@@ -77,8 +82,11 @@ class Log:
             now = time.perf_counter()
             seconds, self.clock, self.pending = now - self.clock, now, None
             self.row = {"step": step, **values, "seconds": seconds, "input_seconds": waited, "tokens_per_second": values["tokens"] / seconds}
-            self.row |= self.others.step(waited, self.devices + now - began)
-            self.devices = 0.0
+            self.row |= self.others.step(waited, self.devices + now - began) | self.noted
+            self.devices, self.noted = 0.0, {}
+            self.guard.see(step, bool(values["skipped"]))
+            if values["skipped"]:
+                self.say(f"step {step:,} skipped: loss {values['loss']:.4g}, gradient norm {values['gradient_norm']:.4g}")
 
     def finish(self):
         """Write the row that is not written yet."""
@@ -87,6 +95,10 @@ class Log:
             self.file.write(self.row)
             self.progress.show(self.row)
         self.row = None
+
+    def forget(self, **note):
+        """A step of which no row is written yet is thrown away; note: goes into the row of the next one."""
+        self.pending, self.noted = None, note
 
     def sync(self):
         """Make every row up to the step just started durable."""

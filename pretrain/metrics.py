@@ -32,13 +32,14 @@ class MetricsLog:
             self._event(start, session_log=True)
 
     def write(self, row):
-        """Append one row: a dict with `step`; numbers become TensorBoard scalars of the same names."""
+        """Append one row: a dict with `step`; numbers become TensorBoard scalars of the same names. What is not finite is null in JSON."""
+        row = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
         if self.rows is not None:
             self.rows.append(row)
         else:
             self.file.write(json.dumps(row) + "\n")
             self.file.flush()
-        self._event(row["step"], {key: value for key, value in row.items() if key not in ("step", "time")})
+        self._event(row["step"], {key: value for key, value in row.items() if key not in ("step", "time") and value is not None})
 
     def sync(self):
         """Make what was written durable; called where a checkpoint is saved."""

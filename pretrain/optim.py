@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import optax
 
 from pretrain.config import AdamW, Lamb
+from pretrain.guard import watch
 from pretrain.sharding import path_of
 
 
@@ -39,8 +40,15 @@ def schedule(config, steps):
 
 
 def optimizer_of(run):
-    """The optimizer of a `config.Run`. A teacher stays as it is: no update, no weight decay, and nothing is kept for it."""
-    optimizer = make_optimizer(run.optimizer, run.train.steps)
+    """The optimizer of a `config.Run`. A teacher stays as it is: no update, no weight decay, and nothing is kept for it.
+
+    Where spikes are skipped, the mean of the norms is a part of its state: it is saved, and stays as it was when a step is skipped.
+    """
+    optimizer = _without_teacher(run, make_optimizer(run.optimizer, run.train.steps))
+    return optax.chain(watch(run.guard.memory), optimizer) if run.guard.spike else optimizer
+
+
+def _without_teacher(run, optimizer):
     if getattr(run.model, "teacher_depth", None) is None:
         return optimizer
 

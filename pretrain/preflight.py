@@ -20,7 +20,7 @@ from pretrain.config import to_json
 from pretrain.typed import ConfigError
 
 WAIT = 25  # seconds for the slowest process to speak; they have just come together
-COPY = 3600  # the same where each host copies the token store from a bucket first; one that died meanwhile is JAX's to notice
+COPY = 3600  # the same where each host first copies the token store from a bucket, or reads it whole; one that died meanwhile is JAX's to notice
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -44,9 +44,22 @@ def preflight(run, workdir):
 
 
 def preflight_store(run, store):
-    """The same for the opened token store: its vocabulary and its manifest."""
-    if jax.process_count() > 1:
-        _refuse(differences(_exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)))
+    """The same for the opened token store: its vocabulary and its manifest, and then each byte of it, which is read once on a machine.
+
+    Raises ConfigError where hosts differ or a copy is damaged, or ValueError where the only one is.
+    """
+    if jax.process_count() == 1:
+        store.verify_once()
+        return
+    _refuse(differences(_exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)))
+    damage = None
+    try:
+        store.verify_once()
+    except (ValueError, OSError) as error:
+        damage = str(error)
+    said = _exchange("sound", {"host": _host(), "damage": damage}, COPY)
+    if damaged := [f"{one['host']}: {one['damage']}" for one in said if one["damage"]]:
+        raise ConfigError("; ".join(damaged))
 
 
 def _refuse(complaints):

@@ -63,6 +63,8 @@ def make_program(run, mesh, **how):
         rate,
         seed=run.train.seed,
         microbatches=run.train.microbatches,
+        spike=run.guard.spike,
+        memory=run.guard.memory,
         compute=run.train.compute,
         gather=gathered(mesh),
         smoothing=run.train.smoothing,

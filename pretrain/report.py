@@ -60,7 +60,7 @@ def series(rows, key):
         prefix = key.removesuffix("accuracy")
         names = [name for row in rows for name in row if name.startswith(prefix) and name.endswith("_accuracy")]
         key = next((name for name in names if prefix or not name.startswith("heldout_")), key)
-    rows = [row for row in rows if key in row]
+    rows = [row for row in rows if row.get(key) is not None]  # null: a skipped step's
     return [row["step"] for row in rows], [row[key] for row in rows]
 
 

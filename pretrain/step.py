@@ -4,14 +4,17 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from pretrain.guard import chosen, updates, verdict
 
-def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, **how):
+
+def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, memory=0, **how):
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
-    model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics; how:
-    what `Loss.sums` takes (compute, gather, scores).
+    model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
+    spike, memory: of `config.Guard`; how: what `Loss.sums` takes (compute, gather, scores).
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
+    A step that `guard.verdict` does not take changes the step's number alone, and has 1 as its metric `skipped`.
     """
 
     def part(params, batch, totals, key):
@@ -30,15 +33,19 @@ def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, **how):
             grads, sums = part(state.params, batch, totals, key)
         else:
             grads, sums = accumulate(part, state.params, batch, totals, key, microbatches)
-        updates, moments = optimizer.update(grads, state.optimizer, state.params)
+        moves, moments = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
+        value, norm = loss.value(means), optax.tree.norm(grads)
+        taken = verdict(value, norm, state.optimizer, spike, memory)
         metrics = means | {
-            "loss": loss.value(means),
-            "gradient_norm": optax.tree.norm(grads),
-            "learning_rate": jnp.asarray(rate(state.step), jnp.float32),
+            "loss": value,
+            "gradient_norm": norm,
+            "skipped": 1.0 - taken.astype(jnp.float32),
+            "learning_rate": jnp.asarray(rate(updates(state.optimizer, state.step)), jnp.float32),
             "tokens": sum(batch[key].sum(dtype=jnp.float32) for key in loss.tokens),
         }
-        params = optax.apply_updates(state.params, updates)
+        new = optax.apply_updates(state.params, moves), moments
+        params, moments = chosen(taken, new, (state.params, state.optimizer))
         return state.replace(step=state.step + 1, params=params, optimizer=moments), metrics
 
     return step

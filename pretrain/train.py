@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import time
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -11,12 +13,14 @@ from etils import epath
 from data.pipeline import Stream
 from data.store import Store
 from pretrain.checkpoint import Checkpoints
-from pretrain.config import read_json, to_json
+from pretrain.config import Run, read_json, to_json
 from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed, local_rows
+from pretrain.goodput import Ledger
+from pretrain.guard import Guard
 from pretrain.log import Log
 from pretrain.preflight import preflight, preflight_store
-from pretrain.program import check_batch, make_program
+from pretrain.program import Program, check_batch, make_program
 from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
 
@@ -24,20 +28,21 @@ from pretrain.typed import ConfigError, difference
 FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until")
 
 
-def train(run, workdir, allow_changes=False):
-    """Train `run` to its last step in `workdir`, from the newest checkpoint there if there is one.
+def train(run, workdir, allow_changes=False, began=None):
+    """Train `run` to its last step in `workdir`, from the newest checkpoint there if there is one. began: `time.time()` of the command.
 
     Returns None when the last step is done, or the number of the signal that ended it early (after saving). The result is a function
     of the configuration and the token store: a run that was killed and started again ends with the same bits, on the same devices.
-    Raises ConfigError where configuration, store, mesh and workdir do not fit each other, before anything is computed.
+    Raises ConfigError where configuration, store, mesh and workdir do not fit each other, before anything is computed; and
+    `guard.Diverged` where every step is skipped.
     """
+    began = began or time.time()
     workdir = epath.Path(workdir)
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
     check_workdir(run, workdir, allow_changes)
     preflight(run, workdir)
     store = Store.open(run.data.store)
-    store.verify_once()
     check_vocabulary(run, store.vocabulary)
     preflight_store(run, store)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
@@ -50,40 +55,88 @@ def train(run, workdir, allow_changes=False):
         stack.enter_context(jax.set_mesh(mesh))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint.keep))
         stop = stack.enter_context(Stop())
-        state = checkpoints.restore(program.abstract, program.placed, store.vocabulary.fingerprint)
-        if state is None:
-            state = program.init()
+        state, kept = begin(program, checkpoints, store)
         start = int(state.step)
         write_workdir(run, store, workdir)
         if start >= run.train.end:
             print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
-        log = stack.enter_context(Log(run, workdir, mesh, start))
+        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start, run.checkpoint.keep))
+        guard = Guard(run.guard.patience, kept)
+        log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start))
-
-        for step, batch in log.waits(feed(stream, mesh, start, run.train.end)):
-            with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
-                state, metrics = program.update(state, batch)
-            if step == start:
-                log.say(f"attention by {'; '.join(program.attention['update'])}")
-            done = step + 1
-            finished = done == run.train.end
-            stopping = stop.requested(done)
-            log.step(done, metrics)
-            checkpoints.check()
-            if heldout and (done % run.evaluate.every == 0 or finished):
-                log.scores(evaluate, state.params, heldout)
-            if finished or stopping or done % run.checkpoint.every == 0:
-                log.sync()
-                checkpoints.save(state, run, store.vocabulary.fingerprint)
-            if stopping:
-                break
-        checkpoints.wait()
-        log.say(f"saved step {done:,} in {workdir}/checkpoints")
+        job = Job(run, store, program, checkpoints, stop, guard, ledger, log)
+        done = steps(
+            job,
+            state,
+            lambda start: feed(stream, mesh, start, run.train.end),
+            lambda params: heldout and log.scores(evaluate, params, heldout),
+        )
+        log.say(f"saved step {done:,} in {workdir}/checkpoints\n{ledger.line()}")
         return stop.signal if done < run.train.end else None
 
 
+class Job(NamedTuple):
+    """What a run has open while it trains."""
+
+    run: Run
+    store: Store
+    program: Program
+    checkpoints: Checkpoints
+    stop: "Stop"
+    guard: Guard
+    ledger: Ledger
+    log: Log
+
+
+def steps(job, state, source, score):
+    """Train from `state` on, to the last step or until a signal, and save; returns the number of the step that is saved.
+
+    source(step): the (step, batch) from there on; score(params): of the held-out part, into the log.
+    """
+    run, program, guard, ledger, log = job.run, job.program, job.guard, job.ledger, job.log
+    start, due = int(state.step), False
+    for step, batch in log.waits(guard.feed(source, start)):
+        with ledger.during("compile" if step == start else "step"):
+            with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
+                state, metrics = program.update(state, batch)
+        if step == start:
+            log.say(f"attention by {'; '.join(program.attention['update'])}")
+        done = step + 1
+        stopping = job.stop.requested(done)
+        due = due or done % run.checkpoint.every == 0
+        log.step(done, metrics)
+        job.checkpoints.check()
+        if not guard.tripped:
+            if run.evaluate.every and done % run.evaluate.every == 0 or done == run.train.end:
+                score(state.params)
+            if due or stopping or done == run.train.end:
+                log.sync()
+        if guard.tripped and guard.step < run.train.end:
+            state, done = go_back(job), guard.step
+        finished = done == run.train.end
+        if finished:
+            guard.ended()
+        if finished or stopping or due and guard.good:
+            with ledger.during("save"):
+                job.checkpoints.save(state, run, job.store.vocabulary.fingerprint, guard=guard.record())
+            ledger.mark(done)
+            due = False
+        if stopping:
+            break
+    with ledger.during("save"):
+        job.checkpoints.wait()
+    ledger.mark(done)
+    return done
+
+
 # ---- before the first step ---------------------------------------------------
+
+
+def begin(program, checkpoints, store):
+    """(the newest good state, or a fresh one; what its checkpoint tells of the guard)."""
+    state = checkpoints.restore(program.abstract, program.placed, store.vocabulary.fingerprint)
+    return (program.init(), {}) if state is None else (state, checkpoints.record(int(state.step)).get("guard", {}))
 
 
 def check_vocabulary(run, vocabulary):
@@ -157,6 +210,22 @@ def opening(run, store, stream, params, mesh, start):
 
 
 # ---- while it runs -----------------------------------------------------------
+
+
+def go_back(job):
+    """The state of the last checkpoint before the steps that were skipped, with the number of the last of them: see `guard`."""
+    guard, placed = job.guard, job.program.placed
+    first = guard.first()
+    with job.ledger.during("start"):
+        job.checkpoints.wait()
+        state = job.checkpoints.restore(job.program.abstract, placed, job.store.vocabulary.fingerprint, job.log.say, before=first)
+        state = job.program.init() if state is None else state
+        saved = int(state.step)
+        job.ledger.back(saved)
+    job.log.say(f"steps {first:,} to {guard.step:,} were skipped: on from step {saved:,}, with the data behind step {guard.step:,}")
+    job.log.forget(went_back_to=saved)
+    guard.went_back()
+    return state.replace(step=jax.device_put(np.int32(guard.step), placed.step))
 
 
 class Stop:

@@ -1,4 +1,6 @@
-"""report --workdir W: the curves of a run as pictures, and a page that shows them."""
+"""report --workdir W: the curves of a run as pictures, and where its time went."""
+
+from etils import epath
 
 
 def add_arguments(parser):
@@ -7,8 +9,12 @@ def add_arguments(parser):
 
 
 def run(args):
+    from pretrain import goodput
     from pretrain.report import report
 
     for path in report(args.workdir, args.output):
         print(f"wrote {path}")
+    for workdir in args.workdir:
+        if known := goodput.read(epath.Path(workdir) / goodput.NAME):
+            print(f"{workdir}: {goodput.line(known['seconds'], known['starts'])}")
     return 0

@@ -1,5 +1,8 @@
 """train CONFIG --workdir W [path=value ...]: read the words, then `pretrain.train`."""
 
+import sys
+import time
+
 from pretrain import cluster
 from pretrain.config import load
 from pretrain.workdir import check_place
@@ -14,10 +17,16 @@ def add_arguments(parser):
 
 
 def run(args):
+    began = time.time()
     config = load(args.config, args.overrides)  # a misspelt word ends here, before JAX is imported
     check_place(args.workdir)
+    from pretrain.guard import Diverged
     from pretrain.train import train
 
     cluster.start(args)
-    signal = train(config, args.workdir, args.allow_changes)
+    try:
+        signal = train(config, args.workdir, args.allow_changes, began)
+    except Diverged as error:
+        print(f"error: {error}", file=sys.stderr)
+        return cluster.leave(1)
     return 128 + signal if signal else 0

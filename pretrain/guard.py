@@ -1,0 +1,128 @@
+"""Steps that would do harm: skipped on the devices, counted on the host, and left behind where there are many in a row.
+
+Skipped is one step at a time, in the step itself: `verdict` looks at the loss and the norm of the gradients, and `chosen` keeps every
+bit of the parameters and of the optimizer's state, its count of updates included. So moments, bias correction and learning rate are
+those of the updates that were made; the step's number alone goes on, and with it the data.
+
+Left behind is a window of them by `Guard`: parameters and moments come from the checkpoint before the window, the number stays that of
+its last step. Thus the data remain a function of the step and of nothing else, as does the order of a run that is resumed later; no
+step's number is ever used twice, in checkpoints, metrics or dropout; and the learning rate goes on with the updates that remain.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+
+class Diverged(ArithmeticError):
+    """Every step is skipped, and going back has not helped."""
+
+
+# ---- in the step -------------------------------------------------------------
+
+
+class Norms(NamedTuple):
+    """The mean of the gradient norms of the steps taken, and how many there were, both scalars."""
+
+    mean: jax.Array
+    taken: jax.Array
+
+
+def watch(memory):
+    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `memory` of them on an exponential one."""
+
+    def update(grads, norms, params=None):
+        taken = norms.taken + 1
+        share = 1.0 / jnp.minimum(taken, memory).astype(jnp.float32)
+        return grads, Norms(norms.mean + (optax.tree.norm(grads) - norms.mean) * share, taken)
+
+    return optax.GradientTransformation(lambda params: Norms(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)), update)
+
+
+def verdict(loss, norm, optimizer, spike, memory):
+    """Whether a step is taken: a bool scalar, of the loss, the norm of its gradients and the optimizer's state."""
+    sound = jnp.isfinite(loss) & jnp.isfinite(norm)
+    if not spike:
+        return sound
+    norms = optax.tree.get(optimizer, Norms.__name__)
+    return sound & ((norms.taken < memory) | (norm <= spike * norms.mean))
+
+
+def chosen(taken, new, old):
+    """The tree `new` where `taken`, else `old`, to the bit."""
+    return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, old)
+
+
+def updates(optimizer, step):
+    """How many updates were made, which is where the learning rate stands; `step` for an optimizer that does not count them."""
+    counts = optax.tree_utils.tree_get_all_with_path(optimizer, "count")
+    return counts[0][1] if counts else step
+
+
+# ---- in the loop -------------------------------------------------------------
+
+
+class Guard:
+    """Counts skipped steps, and says when to go back. All processes of a run see the same metrics, so they agree.
+
+    patience: of `config.Guard`; kept: what `record` gave when the checkpoint was saved that the run goes on from.
+    """
+
+    def __init__(self, patience, kept):
+        self.patience = patience
+        self.skipped = kept.get("skipped", 0)  # in a row, up to `step`, the last step whose metrics are known
+        self.returned = kept.get("returned", False)  # went back, and has saved no good step since
+        self.step, self.good = None, False
+        self.rewound = False
+
+    def see(self, step, skipped):
+        """Note the metrics of a step."""
+        self.step, self.good = step, not skipped
+        self.skipped = self.skipped + 1 if skipped else 0
+
+    @property
+    def tripped(self):
+        return self.skipped >= self.patience
+
+    def first(self):
+        """The first step of the window. Raises Diverged where it is of no use to go back once more."""
+        if self.returned:
+            self._give_up()
+        return self.step - self.skipped + 1
+
+    def went_back(self):
+        """The state is that of a checkpoint before the window."""
+        self.skipped, self.returned, self.rewound = 0, True, True
+
+    def ended(self):
+        """The last step is done. Raises Diverged where the run ends in a whole window, or in one for the like of which it had gone back."""
+        if self.tripped or self.skipped and self.returned:
+            self._give_up()
+
+    def _give_up(self):
+        before = ", as were those for which the run went back before" if self.returned else ""
+        raise Diverged(
+            f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped, for their loss or gradients are not finite or too "
+            f"large{before}. The checkpoints are of the steps before. Look at the data (`inspect`), or try a lower "
+            f"optimizer.learning_rate, a longer warmup, optimizer.clip or guard.spike, in a new workdir or with --allow-changes"
+        )
+
+    def record(self):
+        """What a checkpoint must tell of a run that goes on from it."""
+        self.returned = self.returned and not self.good
+        return {"skipped": self.skipped, "returned": self.returned}
+
+    def feed(self, source, start):
+        """The items of `source(start)`, and whenever the run went back, of `source(step)`, from behind the window on."""
+        while True:
+            items, self.rewound = source(start), False
+            for item in items:
+                yield item
+                if self.rewound:
+                    items.close()
+                    start = self.step
+                    break
+            else:
+                return
