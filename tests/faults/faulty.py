@@ -3,11 +3,14 @@
 kill:compile        while the first step is being compiled         kill:step:N      in step N, after it was started, before it is told
 kill:evaluate:N     after the first batch of the evaluation at N   kill:saved:N     as soon as checkpoint N is committed
 kill:last:N         as kill:step, at the last step
+
+Other kinds befall the disk or folder that $FAULTY_PLACE names: `full`, `readonly` (both a mount of its own), `replaced` by a file.
 """
 
 import os
 import pathlib
 import signal
+import subprocess
 import sys
 import threading
 
@@ -18,7 +21,26 @@ def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def during_compile(_):
+def fill():
+    place = os.environ["FAULTY_PLACE"]
+    free = os.statvfs(place)
+    pathlib.Path(place, "ballast").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - 50_000)))
+
+
+def remount():
+    subprocess.run(["mount", "-o", "remount,ro", os.environ["FAULTY_PLACE"]], check=True)
+
+
+def replace():
+    place = pathlib.Path(os.environ["FAULTY_PLACE"])
+    place.rename(place.with_name(place.name + ".gone"))
+    place.write_text("a file")
+
+
+KINDS = {"kill": die, "full": fill, "readonly": remount, "replaced": replace}
+
+
+def during_compile(_, befall):
     os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # what is only read from the cache is not compiled
     from jax._src import compiler
 
@@ -26,26 +48,26 @@ def during_compile(_):
 
     def compile(backend, module, *args, **options):
         if str(module.operation.attributes["sym_name"]).strip('"') == "jit_step":
-            threading.Timer(0.2, die).start()
+            threading.Timer(0.2, befall).start()
         return usual(backend, module, *args, **options)
 
     compiler.compile_or_get_cached = compile
 
 
-def in_step(number):
+def in_step(number, befall):
     from pretrain.log import Log
 
     usual = Log.step
 
     def step(self, done, metrics):
         if done == number:
-            die()
+            befall()
         usual(self, done, metrics)
 
     Log.step = step
 
 
-def in_evaluation(number):
+def in_evaluation(number, befall):
     import pretrain.evaluate as module
     from pretrain.log import Log
 
@@ -58,13 +80,13 @@ def in_evaluation(number):
     def stopping(*args):
         for i, batch in enumerate(feed(*args)):
             if i == 1 and steps[-1] == number:
-                die()
+                befall()
             yield batch
 
     Log.scores, module.feed_evaluation = noted, stopping
 
 
-def after_save(number):
+def after_save(number, befall):
     from pretrain.checkpoint import Checkpoints
 
     usual = Checkpoints.save
@@ -73,7 +95,7 @@ def after_save(number):
         usual(self, state, *args)
         if int(state.step) == number:
             self.wait()
-            die()
+            befall()
 
     Checkpoints.save = save
 
@@ -82,8 +104,8 @@ MOMENTS = {"compile": during_compile, "step": in_step, "last": in_step, "evaluat
 
 
 if __name__ == "__main__":
-    _, moment, *step = sys.argv[1].split(":")
+    kind, moment, *step = sys.argv[1].split(":")
     from pretrain.__main__ import main
 
-    MOMENTS[moment](int(step[0]) if step else None)
+    MOMENTS[moment](int(step[0]) if step else None, KINDS[kind])
     sys.exit(main(sys.argv[2:]))
