@@ -10,6 +10,7 @@ B rows of the batch   L row length   P masked positions of a row   T target leng
 import numpy as np
 
 ROWS = {"tokens": ("int32", "BL"), "valid": ("bool", "BL")}
+IDS = ("tokens", "inputs", "targets")  # keys of ids, each of which the vocabulary must have
 MASKED = {"positions": ("int32", "BP"), "targets": ("int32", "BP"), "weights": ("float32", "BP")}
 
 BATCHES = {
@@ -79,8 +80,11 @@ def shapes(objective, batch_size):
     }
 
 
-def check(batch, objective, batch_size):
-    """Raise a ValueError that names the key unless `batch` is what the treaty says."""
+def check(batch, objective, batch_size, vocabulary=None):
+    """Raise a ValueError that names the key unless `batch` is what the treaty says, and each id is one of a vocabulary, where it is given.
+
+    A model gives NaN for an id that it does not have, on padding too: as weights of 0 do not undo it, it is refused here, on the host.
+    """
     expected = shapes(objective, batch_size)
     if batch.keys() != expected.keys():
         missing, extra = sorted(expected.keys() - batch.keys()), sorted(batch.keys() - expected.keys())
@@ -89,3 +93,6 @@ def check(batch, objective, batch_size):
         if batch[key].dtype != dtype or batch[key].shape != shape:
             seen = f"{batch[key].dtype}{list(batch[key].shape)}"
             raise ValueError(f"{objective.name} batch: {key} is {seen}, the treaty says {dtype}{list(shape)}")
+        if vocabulary is not None and key in IDS and not (0 <= batch[key].min() and batch[key].max() < vocabulary.size):
+            bad = batch[key][(batch[key] < 0) | (batch[key] >= vocabulary.size)]
+            raise ValueError(f"{objective.name} batch: {key} holds the id {bad[0]}, but the vocabulary has the ids 0 to {vocabulary.size - 1}")

@@ -138,7 +138,7 @@ class Stream:
         def build(index):
             try:
                 batch = function(int(index), lo, hi)
-                batches.check(batch, self.objective, hi - lo)
+                batches.check(batch, self.objective, hi - lo, self.vocabulary)
             except Exception as error:
                 errors.append(error)
                 raise

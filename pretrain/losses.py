@@ -72,7 +72,7 @@ def cross_entropy(logits_V, targets, weights, smoothing=0.0):
     smoothing: this share of a target's weight is spread over all V words alike (Szegedy et al. 2016, section 7).
     """
     logits_V = logits_V.astype(jnp.float32)
-    # A target that is no word, such as -100 on padding, would give NaN, which a weight of 0 does not undo.
+    # A target that is no word, such as -100 on padding, would give NaN, and a weight of 0 does not undo it.
     correct = jnp.take_along_axis(logits_V, targets[..., None], axis=-1, mode="clip")[..., 0]
     if smoothing:
         correct = (1 - smoothing) * correct + smoothing * logits_V.mean(axis=-1)

@@ -1,0 +1,70 @@
+"""An id that the vocabulary does not have is refused on the host, whichever objective reads it: on a device it would be NaN, or another word."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from data import batches, objectives
+from data.config import Data
+from data.pipeline import Stream
+
+OBJECTIVES = {
+    "masked_lm": objectives.MaskedLm(length=22, predictions=4),
+    "distillation": objectives.Distillation(length=22, predictions=4),
+    "sentence_pair": objectives.SentencePair(length=30, predictions=5),
+    "sentence_order": objectives.SentenceOrder(length=30, predictions=5),
+    "replaced_token": objectives.ReplacedToken(length=22, predictions=4),
+    "causal_lm": objectives.CausalLm(length=16, end_of_text=False),
+    "span_corruption": objectives.SpanCorruption(inputs=40),
+    "prefix_lm": objectives.PrefixLm(length=16),
+    "denoising": objectives.Denoising(length=24),
+    "seq2seq": objectives.Seq2Seq(length=24, target_length=24),
+}
+STORES = {"span_corruption": "t5_store", "prefix_lm": "t5_store", "denoising": "bytes_store", "seq2seq": "pair_store"}
+
+
+@pytest.fixture(params=OBJECTIVES)
+def make(request):
+    """make(bad): a stream of each objective, in whose store every id is `bad`, or as it was without."""
+    store = request.getfixturevalue(STORES.get(request.param, "store"))
+
+    def split(name, bad):
+        good = store.split(name)
+        return good if bad is None else dataclasses.replace(good, tokens=np.full_like(good.tokens, bad))
+
+    def build(bad=None):
+        damaged = SimpleNamespace(vocabulary=store.vocabulary, path=store.path, split=lambda name: split(name, bad))
+        return Stream(damaged, Data(objective=OBJECTIVES[request.param], batch_size=4))
+
+    return build
+
+
+def test_every_objective_is_here():
+    assert OBJECTIVES.keys() == objectives.OBJECTIVES.keys()
+
+
+def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
+    good = make()
+    size = good.vocabulary.size
+    next(good.batches())
+    with pytest.raises(ValueError, match=f"holds the id {size}, but its vocabulary has {size} ids"):
+        next(make(size).batches())
+
+
+@pytest.mark.parametrize("bad", (-100, "size"))
+def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, monkeypatch, bad):
+    stream = make()
+    bad = stream.vocabulary.size if bad == "size" else bad
+    for key in set(batches.IDS) & batches.BATCHES[stream.objective.name].keys():
+        build = type(stream).batch
+
+        def spoilt(self, *args, key=key, build=build):
+            batch = build(self, *args)
+            batch[key][-1, -1] = bad  # where a row ends, which may be padding
+            return batch
+
+        with monkeypatch.context() as patch, pytest.raises(ValueError, match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to"):
+            patch.setattr(Stream, "batch", spoilt)
+            next(stream.batches())
