@@ -204,10 +204,28 @@ def test_hosts_with_different_stores_are_named(monkeypatch, stores):
     mine, other = stores["bert"], stores["t5"]
     run = SimpleNamespace(data=SimpleNamespace(store=mine.path))
     told = preflight.store_facts(mine)
-    talk(monkeypatch, 2, {"cloze/preflight/store/1": told | {"host": "node1 (process 1)"}})
+    sound = {"host": "node1 (process 1)", "damage": None}
+    talk(monkeypatch, 2, {"cloze/preflight/store/1": told | {"host": "node1 (process 1)"}, "cloze/preflight/sound/1": sound})
     preflight.preflight_store(run, mine)
     with pytest.raises(ConfigError, match="do not agree: .* has token store .*; .* has vocabulary"):
         preflight.preflight_store(run, other)
+
+
+def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
+    mine = stores["bert"]
+    run, told = SimpleNamespace(data=SimpleNamespace(store=mine.path)), preflight.store_facts(mine)
+    damaged = {"host": "node1 (process 1)", "damage": "books/tokens.bin: crc32c 1"}
+    talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": damaged})
+    with pytest.raises(ConfigError, match=r"^node1 \(process 1\): books/tokens.bin: crc32c 1$"):
+        preflight.preflight_store(run, mine)
+    talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": damaged | {"damage": None}})
+
+    def verify_once(store):
+        raise ValueError("here it is damaged")
+
+    monkeypatch.setattr(type(mine), "verify_once", verify_once)
+    with pytest.raises(ConfigError, match=r"\(process 0\): here it is damaged$"):
+        preflight.preflight_store(run, mine)
 
 
 def test_a_workdir_that_cannot_be_written_is_told_of_its_host(tmp_path):
