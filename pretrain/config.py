@@ -138,7 +138,7 @@ class Guard:
     """What is done about steps that would do harm. A step whose loss or gradients are not finite is always skipped: it changes nothing.
 
     After `patience` skipped steps in a row the run goes back to the last checkpoint before them, and on with the data behind them, as
-    PaLM's did (Chowdhery et al. 2022, section 5.1); where the next `patience` are skipped as well, with no sound step saved in between, it ends.
+    PaLM's did (Chowdhery et al. 2022, section 5.1); where as many are skipped again, with no sound step saved in between, it ends.
     With `spike`, steps are skipped too whose gradient norm is above `spike` times the mean of those taken: of about the last `memory`, and
     once there are so many. It is off unless asked for, since `clip` tames a single spike; OLMo 2 skips beyond 6 standard deviations of 128.
     """

@@ -13,7 +13,7 @@ class Log:
     """Metrics and progress of the first process, one step late, so that the devices never wait for the host."""
 
     def __init__(self, run, workdir, mesh, start, guard, ledger):
-        """guard: a `guard.Guard`, which sees each step's metrics; ledger: a `goodput.Ledger`, whose clock runs for `step` but where it waits."""
+        """guard: a `guard.Guard`, which is shown each step; ledger: a `goodput.Ledger`, which is told what the loop does."""
         self.first = jax.process_index() == 0
         self.pending = self.row = None
         self.guard, self.ledger, self.noted = guard, ledger, {}

@@ -113,6 +113,7 @@ def steps(job, state, source, score):
             if due or stopping or done == run.train.end:
                 log.sync()
         if guard.tripped and guard.step < run.train.end:
+            state = None  # or both lie on the devices at once
             state, done = go_back(job), guard.step
         finished = done == run.train.end
         if finished:

@@ -1,5 +1,6 @@
 """An id that the vocabulary does not have is refused on the host, whichever objective reads it: on a device it would be NaN, or another word."""
 
+import contextlib
 import dataclasses
 from types import SimpleNamespace
 
@@ -48,23 +49,27 @@ def test_every_objective_is_here():
 def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
     good = make()
     size = good.vocabulary.size
-    next(good.batches())
+    good.batch(0)
     with pytest.raises(ValueError, match=f"holds the id {size}, but its vocabulary has {size} ids"):
-        next(make(size).batches())
+        make(size).batch(0)
 
 
 @pytest.mark.parametrize("bad", (-100, "size"))
-def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, monkeypatch, bad):
+def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     stream = make()
+    batch, treaty = stream.batch(0), (stream.objective, 4, stream.vocabulary)
+    batches.check(batch, *treaty)
     bad = stream.vocabulary.size if bad == "size" else bad
-    for key in set(batches.IDS) & batches.BATCHES[stream.objective.name].keys():
-        build = type(stream).batch
+    for key in set(batches.IDS) & batch.keys():
+        spoilt = {**batch, key: batch[key].copy()}
+        spoilt[key][-1, -1] = bad  # where a row ends, which may be padding
+        with pytest.raises(ValueError, match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to {stream.vocabulary.size - 1}"):
+            batches.check(spoilt, *treaty)
 
-        def spoilt(self, *args, key=key, build=build):
-            batch = build(self, *args)
-            batch[key][-1, -1] = bad  # where a row ends, which may be padding
-            return batch
 
-        with monkeypatch.context() as patch, pytest.raises(ValueError, match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to"):
-            patch.setattr(Stream, "batch", spoilt)
-            next(stream.batches())
+def test_the_pipeline_looks(store, monkeypatch):
+    stream = Stream(store, Data(objective=OBJECTIVES["masked_lm"], batch_size=4))
+    good = stream.batch(0)
+    monkeypatch.setattr(stream, "batch", lambda *args: {**good, "targets": good["targets"] - 200})
+    with contextlib.closing(stream.batches()) as source, pytest.raises(ValueError, match="targets holds the id -"):
+        next(source)

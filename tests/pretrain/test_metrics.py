@@ -20,6 +20,15 @@ def test_rows_read_back(tmp_path):
     assert read(tmp_path / "metrics.jsonl") == [row(1), row(2), row(3)]
 
 
+def test_what_is_not_finite_is_null_since_nan_is_no_json(tmp_path):
+    log = MetricsLog(tmp_path, 0)
+    log.write(row(1, gradient_norm=float("nan"), loss_scale=float("inf"), skipped=1.0))
+    log.close()
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    assert read(tmp_path / "metrics.jsonl") == [row(1, gradient_norm=None, loss_scale=None, skipped=1.0)]
+
+
 def test_a_restart_drops_what_is_done_again_and_a_line_cut_by_a_crash(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(row(step)) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo')

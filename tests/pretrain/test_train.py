@@ -65,7 +65,7 @@ def undisturbed(request, root, configs, tmp_path_factory):
 
 def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, configs, tmp_path):
     name, expected = undisturbed
-    workdir = tmp_path / "run"
+    workdir, began = tmp_path / "run", time.time()
     for step in (3, 9):  # before the first checkpoint, and between the second and the third
         process = subprocess.Popen(
             **command(root, "train", configs[name], "--workdir", workdir), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
@@ -78,6 +78,10 @@ def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, 
     assert [row["step"] for row in rows(workdir)] == list(range(1, 13))
     for key in ("params", "optimizer"):
         assert record(workdir, 12)[key] == record(expected, 12)[key]
+    ledger = json.loads((workdir / "goodput.json").read_text())
+    assert ledger["starts"] == 3 and all(ledger["seconds"].values())  # something of each, lost and down included
+    assert ledger["until"] - began > sum(ledger["seconds"].values()) > 0.8 * (ledger["until"] - began)  # but for the first imports
+    assert "goodput " in done.stderr and " s in 3 starts: start " in done.stderr
 
 
 def test_a_run_leaves_what_the_other_verbs_need(undisturbed):

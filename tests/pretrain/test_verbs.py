@@ -8,6 +8,7 @@ import time
 import pytest
 
 from pretrain.__main__ import VERBS, main
+from pretrain.goodput import PARTS
 from pretrain.report import series, smooth
 
 
@@ -51,10 +52,18 @@ def rows(workdir, count=30):
     return lines
 
 
+def test_a_skipped_step_has_no_loss_to_draw():
+    assert series([{"step": 1, "loss": 2.0}, {"step": 2, "loss": None}, {"step": 3, "loss": 1.0}], "loss") == ([1, 3], [2.0, 1.0])
+
+
 def test_report_draws_the_curves(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     rows(tmp_path / "one")
+    seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0, "down": 5.0}
+    ledger = {"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}
+    (tmp_path / "one" / "goodput.json").write_text(json.dumps(ledger))
     assert main(["report", "--workdir", str(tmp_path / "one")]) == 0
+    assert "one: goodput 75.0% of 40.0 s in 2 starts: start 10.0, step 30.0, down 5.0" in capsys.readouterr().out
     drawn = sorted(path.name for path in (tmp_path / "one" / "report").iterdir())
     assert drawn == ["accuracy.png", "gradient_norm.png", "learning_rate.png", "loss.png", "tokens_per_second.png"]
     assert all((tmp_path / "one" / "report" / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
