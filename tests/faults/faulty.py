@@ -80,8 +80,8 @@ def after_save(number, befall):
 
     usual = Checkpoints.save
 
-    def save(self, state, *args):
-        usual(self, state, *args)
+    def save(self, state, *args, **options):
+        usual(self, state, *args, **options)
         if int(state.step) == number:
             self.wait()
             befall()
