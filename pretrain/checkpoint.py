@@ -16,11 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from absl import logging as absl_logging
 from etils import epath
 
 from pretrain.config import from_json, read_json, to_json
-from pretrain.damage import DamagedCheckpoint, damage
+from pretrain.damage import DamagedCheckpoint, NotSaved, damage, hush, writing
 from pretrain.sharding import path_of
 from pretrain.typed import ConfigError
 
@@ -94,7 +93,7 @@ class Checkpoints:
     """The checkpoints of a workdir. A context manager: leaving it waits until what was being written is committed."""
 
     def __init__(self, workdir, keep=None, read_only=False):
-        absl_logging.set_verbosity(absl_logging.ERROR)  # Orbax reports each of its threads as a warning
+        hush()
         self.workdir = epath.Path(workdir)
         if "://" not in str(workdir):
             self.workdir = epath.Path(os.path.abspath(workdir))  # Orbax saves under absolute paths only
@@ -112,7 +111,12 @@ class Checkpoints:
         return self
 
     def __exit__(self, kind, error, trace):
-        self.manager.close()
+        try:
+            with writing(self.manager.directory):
+                self.manager.close()
+        except NotSaved:
+            if error is None:  # else it is told already, or follows from what is
+                raise
 
     def steps(self):
         """The committed steps, newest first."""
@@ -131,24 +135,27 @@ class Checkpoints:
             "params": leaves_of(state.params),
             "optimizer": leaves_of(state.optimizer),
         }
-        saved = self.manager.save(
-            step,
-            args=ocp.args.Composite(
-                params=ocp.args.StandardSave(state.params),
-                optimizer=ocp.args.StandardSave(state.optimizer),
-                record=ocp.args.JsonSave(_seal(record)),
-            ),
-        )
+        with writing(self.manager.directory):
+            saved = self.manager.save(
+                step,
+                args=ocp.args.Composite(
+                    params=ocp.args.StandardSave(state.params),
+                    optimizer=ocp.args.StandardSave(state.optimizer),
+                    record=ocp.args.JsonSave(_seal(record)),
+                ),
+            )
         if not saved:
             raise OSError(f"{self.workdir}/checkpoints/{step}: not saved; the newest step there is {self.manager.latest_step()}")
 
     def check(self):
         """Raise what went wrong in the background, such as a full disk; costs nothing."""
-        self.manager.check_for_errors()
+        with writing(self.manager.directory):
+            self.manager.check_for_errors()
 
     def wait(self):
         """Until everything is committed; raises what went wrong in the background."""
-        self.manager.wait_until_finished()
+        with writing(self.manager.directory):
+            self.manager.wait_until_finished()
         self.check()
 
     def record(self, step):

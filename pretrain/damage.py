@@ -1,49 +1,76 @@
-"""What reading a damaged checkpoint raises, and how little of it a person has to see."""
+"""What reading and writing checkpoints raises, and how little of it a person has to see."""
 
 import contextlib
-import gc
 import inspect
+import logging
 import sys
+
+from absl import logging as absl_logging
 
 
 class DamagedCheckpoint(OSError):
     """What was read is not what was written."""
 
 
+class NotSaved(OSError):
+    """A checkpoint could not be written."""
+
+
 @contextlib.contextmanager
 def damage():
     """Whatever Orbax and TensorStore raise on damaged files (bare Exception, KeyError, JSONDecodeError ...) under one name."""
-    reason = None
-    with _quiet():
-        try:
-            yield
-        except Exception as error:
-            reason = _reason(error)
-        if reason:  # `error` and its frames are let go of by here, and with them the reads that it left behind
-            gc.collect()
-            raise DamagedCheckpoint(reason)
+    try:
+        yield
+    except Exception as error:
+        raise DamagedCheckpoint(_reason(error)) from error
+
+
+@contextlib.contextmanager
+def writing(folder):
+    """Whatever Orbax and TensorStore raise while they write, under one name that says which folder and what to do."""
+    try:
+        yield
+    except Exception as error:
+        raise NotSaved(
+            f"{folder}: a checkpoint was not saved ({_reason(error)}); those before it are as they were. Mend it, and give the same words again"
+        ) from error
+
+
+def hush():
+    """Keep Orbax from telling each failed read and write of its own, sixty lines each: what is raised is enough.
+
+    It logs them from its threads and tasks; and where one read or write fails it abandons the others, whose coroutines complain when they
+    are collected, and whose threads call back into an event loop that is closed by then.
+    """
+    absl_logging.set_verbosity(absl_logging.ERROR)  # it reports each of its threads as a warning
+    absl_logging.get_absl_logger().addFilter(_not_of_orbax)  # the same filter is added only once
+    logging.getLogger("asyncio").addFilter(_not_of_orbax)
+    usual = sys.unraisablehook
+    if not getattr(usual, "hushed", False):
+
+        def hook(unraisable):
+            if not _abandoned(unraisable):
+                usual(unraisable)
+
+        hook.hushed = True
+        sys.unraisablehook = hook
+
+
+def _not_of_orbax(entry):
+    return "orbax" not in entry.pathname and "orbax/checkpoint" not in entry.getMessage()
+
+
+def _abandoned(unraisable):
+    if inspect.iscoroutine(unraisable.object):
+        return "orbax" in unraisable.object.cr_code.co_filename
+    return unraisable.object is None and str(unraisable.exc_value) == "Event loop is closed"
 
 
 def _reason(error):
     """One line: what happened at the bottom, such as the file that is not there, not what was said about it on the way up."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = str(error)
-    return f"{type(error).__name__}: {text.splitlines()[0][:300]}" if text else type(error).__name__
-
-
-@contextlib.contextmanager
-def _quiet():
-    """Where one read fails, Orbax abandons the others, in coroutines and threads: each would print sixty lines of its own."""
-    usual = sys.unraisablehook
-
-    def hook(unraisable):
-        late = unraisable.object is None and str(unraisable.exc_value) == "Event loop is closed"
-        if not (inspect.iscoroutine(unraisable.object) or late):
-            usual(unraisable)
-
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        sys.unraisablehook = usual
+    text = next(iter(str(error).splitlines()), "no details").split(" [tensorstore_spec")[0].split(" [source locations")[0]
+    if len(text) > 300:  # the cause stands at the end, such as "No space left on device"
+        text = f"{text[:140]} ... {text[-150:]}"
+    return f"{type(error).__name__}: {text}"

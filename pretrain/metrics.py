@@ -1,5 +1,6 @@
 """What a run says of itself: one JSON row a step, TensorBoard events, and a line for the person who watches."""
 
+import contextlib
 import json
 import math
 import os
@@ -37,8 +38,9 @@ class MetricsLog:
         if self.rows is not None:
             self.rows.append(row)
         else:
-            self.file.write(json.dumps(row) + "\n")
-            self.file.flush()
+            with _named(self.path):
+                self.file.write(json.dumps(row) + "\n")
+                self.file.flush()
         self._event(row["step"], {key: value for key, value in row.items() if key not in ("step", "time") and value is not None})
 
     def sync(self):
@@ -46,8 +48,9 @@ class MetricsLog:
         if self.rows is not None:
             self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         else:
-            self.file.flush()
-            os.fsync(self.file.fileno())
+            with _named(self.path):
+                self.file.flush()
+                os.fsync(self.file.fileno())
         self.events.flush()
 
     def close(self):
@@ -67,6 +70,15 @@ class MetricsLog:
             values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
             event.summary.CopyFrom(Summary(value=values))
         self.events.add_event(event)
+
+
+@contextlib.contextmanager
+def _named(path):
+    """What goes wrong in writing, such as a full disk, with the file's name, which the system leaves out."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def read(path):

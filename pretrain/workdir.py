@@ -8,7 +8,10 @@ from data.paths import is_remote
 from pretrain.typed import ConfigError
 
 # What a start that was killed leaves behind, and what others may put into an empty folder.
-LEFTOVERS = {"checkpoints", "config.json.part", "vocabulary", "vocabulary.part", "metrics.jsonl", "metrics.jsonl.part", "tensorboard", "damaged"}
+LEFTOVERS = {
+    *("checkpoints", "damaged", "vocabulary", "vocabulary.part", "tensorboard", "config.json.part"),
+    *("metrics.jsonl", "metrics.jsonl.part", "goodput.json", "goodput.json.part"),
+}
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
 

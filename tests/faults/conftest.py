@@ -25,7 +25,7 @@ MODELS = {
     "t5": (T5Config(vocab=256, decoder_depth=2, head_width=4, **SMALL), SpanCorruption(inputs=32)),
     "gpt": (GptConfig(vocab=128, length=32, **SMALL), CausalLm(length=32, end_of_text=False)),
 }
-LAYOUTS = {"bert": ("bert", 40), "t5": ("t5", 138), "gpt": ("gpt", 38)}
+LAYOUTS = {"bert": ("bert", 40), "t5": ("t5", 138), "gpt": ("gpt", 37)}
 WORDS = "the a of and old grey fox dog river stone walks runs sees finds under over near with quick slow house".split()
 
 

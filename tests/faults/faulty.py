@@ -4,13 +4,12 @@ kill:compile        while the first step is being compiled         kill:step:N  
 kill:evaluate:N     after the first batch of the evaluation at N   kill:saved:N     as soon as checkpoint N is committed
 kill:last:N         as kill:step, at the last step
 
-Other kinds befall the disk or folder that $FAULTY_PLACE names: `full`, `readonly` (both a mount of its own), `replaced` by a file.
+full:MOMENT:N       then fills the disk that $FAULTY_PLACE names, and the run goes on
 """
 
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import threading
 
@@ -27,17 +26,7 @@ def fill():
     pathlib.Path(place, "ballast").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - 50_000)))
 
 
-def remount():
-    subprocess.run(["mount", "-o", "remount,ro", os.environ["FAULTY_PLACE"]], check=True)
-
-
-def replace():
-    place = pathlib.Path(os.environ["FAULTY_PLACE"])
-    place.rename(place.with_name(place.name + ".gone"))
-    place.write_text("a file")
-
-
-KINDS = {"kill": die, "full": fill, "readonly": remount, "replaced": replace}
+KINDS = {"kill": die, "full": fill}
 
 
 def during_compile(_, befall):
@@ -91,8 +80,8 @@ def after_save(number, befall):
 
     usual = Checkpoints.save
 
-    def save(self, state, *args):
-        usual(self, state, *args)
+    def save(self, state, *args, **options):
+        usual(self, state, *args, **options)
         if int(state.step) == number:
             self.wait()
             befall()

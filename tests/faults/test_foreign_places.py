@@ -43,7 +43,7 @@ def test_a_place_that_cannot_be_a_workdir_is_refused(configured, refused, tmp_pa
     record_property("refused", 1)
 
 
-@pytest.mark.parametrize("leftover", ["checkpoints", "config.json.part", "lost+found", ".preflight-0-1-2", "run.log"])
+@pytest.mark.parametrize("leftover", ["checkpoints", "config.json.part", "goodput.json", "lost+found", ".preflight-0-1-2", "run.log"])
 def test_what_a_killed_start_or_a_shell_leaves_does_not_stand_in_the_way(tmp_path, leftover):
     from pretrain.workdir import check_place
 
