@@ -13,7 +13,9 @@ axis of 4. When its last step is done, each process tells (two numbers are the l
 - map: what the kernel holds of the store's files for this process (Rss in /proc/self/smaps). It maps up to 16 pages around each fault;
 - anonymous: RssAnon in /proc/self/status, all that is the process's own: Python, TensorFlow, JAX, the model, and the tables of rows.
 
-`input`. BERT-base, as configured but for 8 rows a step, is trained for `--steps` steps and two more, and its metrics tell the wait for input.
+`input`. BERT-base, as configured but for 8 rows a step, is trained for `--steps` steps and two more, by launch.sh, and its metrics tell the
+wait for input. Without launch.sh's settings of glibc the kernel takes a step's memory back at its end: every thread that needs a page then
+waits, and the one that fetches the input for 175 ms (LOG.md).
 
 A dated section is appended to benchmarks/results/hosts.md.
 """
@@ -140,7 +142,7 @@ def input_wait(store, steps, folder):
     workdir = folder / "base"
     words = ["train", "bert_base", f"data.store={store.path}", "data.batch_size=8", "evaluate.every=0", "train.steps=1000000"]
     words += [f"train.until={steps + 2}", "checkpoint.every=1000000", "--workdir", str(workdir)]
-    subprocess.run([sys.executable, "-m", "pretrain", *words], cwd=ROOT, check=True)
+    subprocess.run([ROOT / "launch.sh", *words], cwd=ROOT, check=True)
     rows = metrics.read(workdir / "metrics.jsonl")[2:]  # the first compiles, the second waits for it
     seconds, waited = (np.array([row[name] for row in rows]) for name in ("seconds", "input_seconds"))
     return (
