@@ -1,4 +1,4 @@
-"""What reading and writing checkpoints raises, and how little of it a person has to see."""
+"""What reading and writing a workdir raises, and how little of it a person has to see."""
 
 import contextlib
 import inspect
@@ -36,6 +36,15 @@ def writing(folder):
         ) from error
 
 
+@contextlib.contextmanager
+def named(path):
+    """What goes wrong in writing a file, such as a full disk, with the file's name, which the system leaves out."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
+
+
 def hush():
     """Keep Orbax from telling each failed read and write of its own, sixty lines each: what is raised is enough.
 
@@ -57,7 +66,9 @@ def hush():
 
 
 def _not_of_orbax(entry):
-    return "orbax" not in entry.pathname and "orbax/checkpoint" not in entry.getMessage()
+    """Also of futures that TensorStore was given and nobody waits for any more: the error itself says so."""
+    said = f"{entry.getMessage()} {entry.exc_info[1] if entry.exc_info else ''}"
+    return not ("orbax" in entry.pathname or "orbax/checkpoint" in said or "tensorstore" in said)
 
 
 def _abandoned(unraisable):

@@ -22,6 +22,8 @@ import time
 
 from etils import epath
 
+from pretrain.damage import named
+
 PARTS = ("start", "compile", "data", "step", "save", "evaluate", "lost", "down")
 WORK = ("data", "step", "save", "evaluate")  # what has to be done again where it is not in a checkpoint
 NAME = "goodput.json"
@@ -124,8 +126,9 @@ class Ledger:
             self._settle()
             told = {"starts": self.starts, "until": time.time(), "ended": ended, "seconds": dict(self.seconds), "marks": dict(self.marks)}
         part = self.path.with_name(NAME + ".part")
-        part.write_text(json.dumps(told) + "\n")
-        part.replace(self.path)
+        with named(self.path):
+            part.write_text(json.dumps(told) + "\n")
+            part.replace(self.path)
 
 
 def read(path):

@@ -1,6 +1,5 @@
 """What a run says of itself: one JSON row a step, TensorBoard events, and a line for the person who watches."""
 
-import contextlib
 import json
 import math
 import os
@@ -8,6 +7,8 @@ import sys
 import time
 
 from etils import epath
+
+from pretrain.damage import named
 
 
 class MetricsLog:
@@ -38,7 +39,7 @@ class MetricsLog:
         if self.rows is not None:
             self.rows.append(row)
         else:
-            with _named(self.path):
+            with named(self.path):
                 self.file.write(json.dumps(row) + "\n")
                 self.file.flush()
         self._event(row["step"], {key: value for key, value in row.items() if key not in ("step", "time") and value is not None})
@@ -48,7 +49,7 @@ class MetricsLog:
         if self.rows is not None:
             self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         else:
-            with _named(self.path):
+            with named(self.path):
                 self.file.flush()
                 os.fsync(self.file.fileno())
         self.events.flush()
@@ -70,15 +71,6 @@ class MetricsLog:
             values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
             event.summary.CopyFrom(Summary(value=values))
         self.events.add_event(event)
-
-
-@contextlib.contextmanager
-def _named(path):
-    """What goes wrong in writing, such as a full disk, with the file's name, which the system leaves out."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def read(path):

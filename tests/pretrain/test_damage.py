@@ -44,12 +44,13 @@ def test_abandoned_reads_are_not_told_and_others_are(heard):
 
 @pytest.mark.parametrize("logger", ["absl", "asyncio"])
 def test_logs_of_orbax_are_dropped(heard, caplog, logger):
-    def passes(path, text):
-        return logging.getLogger(logger).filter(logging.LogRecord(logger, logging.ERROR, path, 1, text, (), None))
+    def passes(path, text, error=None):
+        return logging.getLogger(logger).filter(logging.LogRecord(logger, logging.ERROR, path, 1, text, (), error and (ValueError, error, None)))
 
     assert not passes("/site-packages/orbax/checkpoint/_src/futures/future.py", "raised an exception")
     assert not passes("/lib/asyncio/base_events.py", "Task exception was never retrieved: defined at /x/orbax/checkpoint/a.py:188")
-    assert passes("/lib/asyncio/base_events.py", "Task exception was never retrieved")
+    assert not passes("/lib/asyncio/base_events.py", "Future exception was never retrieved", ValueError("no space [tensorstore_spec='...']"))
+    assert passes("/lib/asyncio/base_events.py", "Task exception was never retrieved", ValueError("another"))
 
 
 def test_the_cause_is_told_in_one_line():

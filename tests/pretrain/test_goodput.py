@@ -1,5 +1,7 @@
 """The parts of the ledger are the wall clock, however often and however hard a run was stopped."""
 
+import time
+
 import pytest
 
 from pretrain import goodput
@@ -116,3 +118,11 @@ def test_one_that_lives_tells_so_each_second(tmp_path):
         else:
             raise AssertionError("the ledger was not written by itself")
     assert not ledger.thread.is_alive()
+
+
+def test_a_ledger_that_cannot_be_written_names_its_file(tmp_path):
+    """The system's own error of a full disk names none; here the folder is gone."""
+    (tmp_path / "run").mkdir()
+    with pytest.raises(OSError, match="run/goodput.json"), Ledger(tmp_path / "run", time.time(), 0, 3):
+        (tmp_path / "run" / "goodput.json").unlink()
+        (tmp_path / "run").rmdir()

@@ -270,7 +270,7 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(configs, t
     assert record(other, 7)["guard"] == {"skipped": 2, "returned": False}
     assert train(run, other) is None
     ledgers = [json.loads((place / "goodput.json").read_text()) for place in (workdir, other)]
-    assert sum(ledgers[0]["seconds"].values()) == pytest.approx(passed, rel=0.02)
+    assert sum(ledgers[0]["seconds"].values()) == pytest.approx(passed, rel=0.02, abs=0.3)
     assert [ledger["starts"] for ledger in ledgers] == [1, 2] and all(ledger["seconds"]["lost"] > 0 for ledger in ledgers)
     for key in ("params", "optimizer"):
         assert record(other, 12)[key] == final[key]
