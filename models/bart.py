@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from models.config import BartConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
+from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import causal_mask, padding_mask
 from models.layers.mlp import Mlp
@@ -36,7 +37,7 @@ class Places(nn.Module):
             raise ValueError(f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)")
         positions = Embed(c.first_position + c.length, c.width, NORMAL, name="positions").embedding
         x_BLD = LayerNorm(c.epsilon, name="norm")(x_BLD + at(positions[c.first_position :], L, step))
-        return nn.Dropout(c.dropout)(x_BLD, deterministic=not train)
+        return Dropout(c.dropout)(x_BLD, deterministic=not train)
 
 
 class Bart(nn.Module):
@@ -48,13 +49,13 @@ class Bart(nn.Module):
 
     def setup(self):
         c = self.config
-        attention = partial(Attention, c.heads, kernel_init=NORMAL, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend)
+        attention = partial(Attention, c.heads, kernel_init=NORMAL, dropout=partial(Dropout, c.attention_dropout), core=self.attend)
         layer = partial(
             PostNormLayer,
             attention=attention,
             mlp=partial(Mlp, c.mlp, kernel_init=NORMAL),
             norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(nn.Dropout, c.dropout),
+            dropout=partial(Dropout, c.dropout),
         )
         stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
 

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from models.config import BertConfig
 from models.layers.attention import Attention, attend
+from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings
 from models.layers.heads import WordHead
 from models.layers.linear import Dense
@@ -34,12 +35,12 @@ class Bert(nn.Module):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, c.heads, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend),
+            attention=partial(Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend),
             mlp=partial(Mlp, c.mlp, act=gelu),
             norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(nn.Dropout, c.dropout),
+            dropout=partial(Dropout, c.dropout),
         )
-        self.embeddings = Embeddings(c.vocab, c.width, c.length, c.segments, c.epsilon, partial(nn.Dropout, c.dropout))
+        self.embeddings = Embeddings(c.vocab, c.width, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout))
         self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
         self.pooler = Dense(c.width)
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from models.config import DistilBertConfig
 from models.layers.attention import Attention, attend
+from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings
 from models.layers.heads import WordHead
 from models.layers.masks import padding_mask
@@ -47,12 +48,12 @@ class Reader(nn.Module):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, c.heads, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend),
+            attention=partial(Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend),
             mlp=partial(Mlp, c.mlp, act=gelu),
             norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(nn.Dropout, c.dropout),
+            dropout=partial(Dropout, c.dropout),
         )
-        self.embeddings = Embeddings(c.vocab, c.width, c.length, self.segments, c.epsilon, partial(nn.Dropout, c.dropout))
+        self.embeddings = Embeddings(c.vocab, c.width, c.length, self.segments, c.epsilon, partial(Dropout, c.dropout))
         self.encoder = Stack(layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
         self.word = WordHead(c.epsilon)
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from models.config import ElectraConfig
 from models.layers.attention import Attention, attend
+from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings
 from models.layers.heads import WordHead
 from models.layers.linear import Dense
@@ -55,10 +56,10 @@ class Encoder(nn.Module):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, self.heads, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend),
+            attention=partial(Attention, self.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend),
             mlp=partial(Mlp, self.mlp, act=gelu),
             norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(nn.Dropout, c.dropout),
+            dropout=partial(Dropout, c.dropout),
         )
         x_BLD = x_BLE if self.width == c.embedding else Dense(self.width, name="widen")(x_BLE)
         stack = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain, name="encoder")
@@ -89,7 +90,7 @@ class Electra(nn.Module):
     def setup(self):
         c = self.config
         encoder = partial(Encoder, c, constrain=self.constrain, attend=self.attend)
-        self.embeddings = Embeddings(c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(nn.Dropout, c.dropout))
+        self.embeddings = Embeddings(c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout))
         self.generator = encoder(c.generator_width, c.generator_heads, c.generator_mlp)
         self.word = WordHead(c.epsilon)
         self.discriminator = encoder(c.width, c.heads, c.mlp)

@@ -11,6 +11,7 @@ import flax.linen as nn
 from models.config import GptConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
+from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import causal_mask
 from models.layers.mlp import Mlp, gelu_tanh
@@ -31,12 +32,12 @@ def layer_of(config, wiring, attend, residual_init=NORMAL):
             c.heads,
             kernel_init=NORMAL,
             out_init=residual_init,
-            dropout=partial(nn.Dropout, c.attention_dropout),
+            dropout=partial(Dropout, c.attention_dropout),
             core=attend,
         ),
         mlp=partial(Mlp, c.mlp, act=gelu_tanh, kernel_init=NORMAL, down_init=residual_init),
         norm=partial(LayerNorm, c.epsilon),
-        dropout=partial(nn.Dropout, c.dropout),
+        dropout=partial(Dropout, c.dropout),
     )
 
 
@@ -49,7 +50,7 @@ class Embeddings(nn.Module):
         c = self.config
         self.words = Embed(c.vocab, c.width, NORMAL)
         self.positions = Embed(c.length, c.width, NORMAL)
-        self.drop = nn.Dropout(c.dropout)
+        self.drop = Dropout(c.dropout)
 
     def __call__(self, tokens_BL, train, step=None):
         L, longest = tokens_BL.shape[1], self.config.length

@@ -16,6 +16,7 @@ import numpy as np
 
 from models.config import T5Config
 from models.layers.attention import Attention, attend
+from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.masks import causal_mask, padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
@@ -90,7 +91,7 @@ class T5(nn.Module):
 
     def setup(self):
         c = self.config
-        dropout = partial(nn.Dropout, c.dropout, broadcast_dims=(-2,))
+        dropout = partial(Dropout, c.dropout, shared=(-2,))
         norm = partial(RMSNorm, c.epsilon)
         attention = partial(
             Attention,

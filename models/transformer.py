@@ -17,6 +17,7 @@ import numpy as np
 from models.config import TransformerConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
+from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp
@@ -53,10 +54,10 @@ class Transformer(nn.Module):
 
     def setup(self):
         c = self.config
-        dropout = partial(nn.Dropout, c.dropout)
+        dropout = partial(Dropout, c.dropout)
         norm = partial(LayerNorm, c.epsilon)
         attention = partial(
-            Attention, c.heads, kernel_init=GLOROT, dropout=partial(nn.Dropout, c.attention_dropout), core=self.attend
+            Attention, c.heads, kernel_init=GLOROT, dropout=partial(Dropout, c.attention_dropout), core=self.attend
         )
         mlp = partial(Mlp, c.mlp, act=nn.relu, kernel_init=GLOROT)
         layer = partial(PostNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from models.layers.cache import CACHE, MEMORY, keep, recall
+from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
 from models.layers.masks import Mask
 
@@ -56,7 +57,7 @@ class Attention(nn.Module):
     kernel_init: Init = TRUNCATED
     query_init: Init | None = None  # `kernel_init` unless given
     out_init: Init | None = None  # `kernel_init` unless given
-    dropout: Part = partial(nn.Dropout, 0.0)  # on the attention weights
+    dropout: Part = partial(Dropout, 0.0)  # on the attention weights
     core: Callable = attend
 
     @nn.compact

@@ -8,6 +8,7 @@ from functools import partial
 import flax.linen as nn
 import jax
 
+from models.layers.dropout import Dropout
 from models.layers.linear import Embed, Part
 from models.layers.norms import LayerNorm
 
@@ -23,7 +24,7 @@ class Embeddings(nn.Module):
     length: int
     types: int
     epsilon: float
-    dropout: Part = partial(nn.Dropout, 0.0)
+    dropout: Part = partial(Dropout, 0.0)
     first: int = 0
 
     def setup(self):

@@ -8,6 +8,7 @@ from functools import partial
 
 import flax.linen as nn
 
+from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
 
 gelu = partial(nn.gelu, approximate=False)  # x * Phi(x), exactly (Hendrycks and Gimpel 2016)
@@ -22,7 +23,7 @@ class Mlp(nn.Module):
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
     down_init: Init | None = None  # `kernel_init` unless given
-    dropout: Part = partial(nn.Dropout, 0.0)  # on the widened activations
+    dropout: Part = partial(Dropout, 0.0)  # on the widened activations
 
     @nn.compact
     def __call__(self, x_BLD, train=False):
@@ -39,7 +40,7 @@ class GatedMlp(nn.Module):
     act: Callable = gelu_tanh
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
-    dropout: Part = partial(nn.Dropout, 0.0)
+    dropout: Part = partial(Dropout, 0.0)
 
     @nn.compact
     def __call__(self, x_BLD, train=False):

@@ -7,6 +7,7 @@ from functools import partial
 
 import flax.linen as nn
 
+from models.layers.dropout import Dropout
 from models.layers.linear import Part
 from models.layers.norms import LayerNorm
 
@@ -18,7 +19,7 @@ class PostNormLayer(nn.Module):
     mlp: Part
     cross: Part | None = None
     norm: Part = LayerNorm
-    dropout: Part = partial(nn.Dropout, 0.0)  # on what each part adds
+    dropout: Part = partial(Dropout, 0.0)  # on what each part adds
 
     @nn.compact
     def __call__(self, x_BLD, train, memory_BMD=None, memory_mask=None, **kw):
@@ -39,7 +40,7 @@ class PreNormLayer(nn.Module):
     mlp: Part
     cross: Part | None = None
     norm: Part = LayerNorm
-    dropout: Part = partial(nn.Dropout, 0.0)
+    dropout: Part = partial(Dropout, 0.0)
 
     @nn.compact
     def __call__(self, x_BLD, train, memory_BMD=None, memory_mask=None, **kw):

@@ -80,12 +80,12 @@ def unroll():
 
 
 @pytest.fixture(scope="session")
-def random_bits():
-    """random_bits(f): how often the program of f() draws random numbers, its inner programs included."""
+def dropouts():
+    """dropouts(f): how often the program of f() reads a key as the seed of dropout, its inner programs included."""
 
     def count(jaxpr):
         inner = (part for equation in jaxpr.eqns for part in jax.tree.leaves(equation.params))
-        own = sum(equation.primitive.name == "random_bits" for equation in jaxpr.eqns)
+        own = sum(equation.primitive.name == "random_unwrap" for equation in jaxpr.eqns)
         return own + sum(count(part.jaxpr) for part in inner if hasattr(part, "jaxpr"))
 
     return lambda f: count(jax.make_jaxpr(f)().jaxpr)

@@ -152,11 +152,11 @@ def test_scan_and_remat_change_nothing(make, bert_config, scored, unroll, scan, 
 @pytest.mark.parametrize(
     ("dropout", "attention_dropout", "outside", "a_layer"), [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)]
 )
-def test_dropout_falls_where_the_paper_drops(bert_config, random_bits, dropout, attention_dropout, outside, a_layer):
+def test_dropout_falls_where_the_paper_drops(bert_config, dropouts, dropout, attention_dropout, outside, a_layer):
     """After the embeddings, and in each layer on the weights and on what each of its two parts adds (appendix A.2)."""
     c = dataclasses.replace(bert_config, dropout=dropout, attention_dropout=attention_dropout, scan=False)
     run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, TOKENS, VALID)
-    assert random_bits(partial(run, train=True)) - random_bits(run) == outside + a_layer * c.depth
+    assert dropouts(partial(run, train=True)) - dropouts(run) == outside + a_layer * c.depth
 
 
 def test_randomness_only_when_training(make, bert_config):

@@ -203,11 +203,11 @@ def test_scan_and_remat_change_nothing(make, unroll, config):
 
 @EACH
 @pytest.mark.parametrize(("dropout", "attention_dropout", "outside", "a_layer"), [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)])
-def test_dropout_falls_where_the_paper_drops(config, random_bits, dropout, attention_dropout, outside, a_layer):
+def test_dropout_falls_where_the_paper_drops(config, dropouts, dropout, attention_dropout, outside, a_layer):
     """"Residual, embedding, and attention dropouts" (Radford et al. 2018, section 4.1)."""
     c = dataclasses.replace(config, dropout=dropout, attention_dropout=attention_dropout, scan=False)
     run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, TOKENS)
-    assert random_bits(partial(run, train=True)) - random_bits(run) == outside + a_layer * c.depth
+    assert dropouts(partial(run, train=True)) - dropouts(run) == outside + a_layer * c.depth
 
 
 @EACH

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from models.layers.attention import Attention, attend
+from models.layers.dropout import Dropout
 from models.layers.masks import causal_mask, padding_mask
 from models.layers.linear import FAN_IN, TRUNCATED, Dense, Embed
 from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
@@ -106,7 +107,7 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean():
         seen.append(drop)
         return attend(q, k, jnp.ones_like(v), drop=drop)
 
-    attention = Attention(2, dropout=partial(nn.Dropout, 0.25), core=core)
+    attention = Attention(2, dropout=partial(Dropout, 0.25), core=core)
     x = normal(8, 64, 8)
     params = attention.init(KEY, x)
     params["params"]["out"] = {"kernel": jnp.full((2, 4, 8), 0.125), "bias": jnp.zeros(8)}
@@ -231,7 +232,7 @@ class Layer(nn.Module):
     @nn.compact
     def __call__(self, x, train, bias=0.0):
         y = nn.tanh(Dense(x.shape[-1], kernel_init=FAN_IN, name="dense")(x)) + bias
-        return x + nn.Dropout(0.5)(y, deterministic=not train)
+        return x + Dropout(0.5)(y, deterministic=not train)
 
 
 def outputs_and_gradients(params, x, bias, **kw):

@@ -216,12 +216,12 @@ def test_scan_and_remat_change_nothing(make, gated, scored, unroll, scan, remat)
     assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
 
 
-def test_dropout_falls_where_the_papers_code_drops(t5_config, random_bits):
+def test_dropout_falls_where_the_papers_code_drops(t5_config, dropouts):
     """On the embeddings, the attention weights, what each part adds, inside of the MLP, and behind the last norm."""
     c = dataclasses.replace(t5_config, scan=False)
     run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)})
     run = partial(run, INPUTS, VALID, TARGETS)
-    drawn = random_bits(partial(run, train=True)) - random_bits(run)
+    drawn = dropouts(partial(run, train=True)) - dropouts(run)
     assert drawn == (1 + 4 * c.depth + 1) + (1 + 6 * c.decoder_depth + 1)
 
 

@@ -157,14 +157,14 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * max(1, abs(b).max())), grads, exact)
 
 
-def test_where_it_drops(tiny_configs, random_bits):
+def test_where_it_drops(tiny_configs, dropouts):
     """Section 5.4: on the sums of words and places, and on what each sub-layer adds; on attention weights only where asked."""
     config = dataclasses.replace(tiny_configs["transformer"], scan=False)
 
     def drawn(**rates):
         model = build(dataclasses.replace(config, **rates))
         run = partial(model.init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, INPUTS, VALID, TARGETS)
-        return random_bits(partial(run, train=True)) - random_bits(run)
+        return dropouts(partial(run, train=True)) - dropouts(run)
 
     depth, decoder_depth = config.depth, config.decoder_depth
     assert drawn(dropout=0.1) == 2 + 2 * depth + 3 * decoder_depth
