@@ -164,7 +164,7 @@ def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator
         sides = raw.split(b"\t")
         try:
             if len(sides) != 2:
-                raise ValueError(f"{len(sides)} columns; a pair is a source and its target, with one tab between them")
+                raise ValueError(f"{len(sides) - 1} tabs; a pair is a source and its target, with one tab between them")
             yield Record(pair(*sides), *place)
         except ValueError as error:
             raise lines.error(str(error)) from None

@@ -73,11 +73,11 @@ def summary(args, opened, run, missing, unused):
         lines.append(f"  not in the folder, begun at random (train.seed={run.train.seed}): {', '.join(missing)}")
     if unused:
         lines.append(f"  not part of pretraining, left out: {', '.join(unused)}")
-    vocabulary = opened.vocabulary
+    vocabulary, pairs = opened.vocabulary, " --document pair" if run.data.objective.name == "seq2seq" else ""
     lines.append(f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {run.model.vocab:,}")
     lines += [
         "next:",
-        f"  python -m pretrain prepare TEXT --output STORE --vocabulary {args.workdir}/vocabulary",
+        f"  python -m pretrain prepare TEXT{pairs} --output STORE --vocabulary {args.workdir}/vocabulary",
         f"  python -m pretrain evaluate --workdir {args.workdir} --store STORE",
         f"  python -m pretrain train {args.workdir}/config.json --workdir {args.workdir} "
         "data.store=STORE train.steps=N",

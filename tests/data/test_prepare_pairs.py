@@ -44,8 +44,8 @@ def test_json_and_columns(tmp_path, size):
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        ("a.tsv", "one\ttwo\tthree\n", "3 columns; a pair is a source and its target, with one tab between them"),
-        ("a.tsv", "one two\n", "1 columns; a pair is"),
+        ("a.tsv", "one\ttwo\tthree\n", "2 tabs; a pair is a source and its target, with one tab between them"),
+        ("a.tsv", "one two\n", "0 tabs; a pair is"),
         ("a.tsv", "one\t\n", "the target is empty"),
         ("a.tsv", " \ttwo\n", "the source is empty"),
         ("a.tsv", "\t\n", "the source is empty"),

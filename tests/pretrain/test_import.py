@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+from types import SimpleNamespace
 
 import jax
 import ml_dtypes
@@ -12,13 +13,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from data.store import write_store
-from models import build
+from models import Gpt2Config, TransformerConfig, build
 from models.decoding import generate
 from pretrain.__main__ import main
 from pretrain.convert import folder as folders
 from pretrain.convert.folder import FolderError
 from pretrain.convert.huggingface import open_model, write_model
-from pretrain.import_ import initialiser, starting_run
+from pretrain.import_ import initialiser, starting_run, summary
 
 GOLDENS = pathlib.Path(__file__).parent.parent / "goldens"
 NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1", "hf_roberta", "hf_albert")
@@ -344,3 +345,14 @@ def test_a_misspelt_override_ends_before_anything_is_written(tmp_path, capsys):
     assert main(["import", str(GOLDENS / "hf_bert"), "--workdir", str(tmp_path / "w"), "trian.steps=3"]) == 2
     assert "did you mean 'train'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("model", "words"), [(TransformerConfig(), "prepare TEXT --document pair --output"), (Gpt2Config(), "prepare TEXT --output")])
+def test_what_is_told_next_prepares_what_the_model_reads(model, words):
+    class Tensors(dict):
+        def formats(self):
+            return ["F32"]
+
+    opened = SimpleNamespace(architectures=[], tensors=Tensors(), vocabulary=SimpleNamespace(kind="sentencepiece", size=100))
+    args = SimpleNamespace(workdir="runs/theirs", folder="theirs")
+    assert words in summary(args, opened, starting_run(model), (), ())
