@@ -30,6 +30,7 @@ PLANS = (
     ("bert_large", "v4:4x4x4", "mesh.data=1 mesh.fsdp=-1"),
     ("bert_large_512", "v5p:2x2x4", ""),
     ("t5_base", "v5e:4x4", ""),
+    ("t5_base", "v5p:2x2x4", ""),
     ("t5_v1_1_base", "v5e:4x4", ""),
     ("t5_large", "v5p:2x2x4", ""),
     ("t5_3b", "v5p:4x4x4", ""),
