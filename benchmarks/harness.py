@@ -1,0 +1,143 @@
+"""Two programs side by side: each in a process of its own, which waits while the other works.
+
+A worker is a program that reads a JSON line from its standard input, does what it says, and answers with one on its standard output; what it
+prints otherwise goes to standard error. `interleaved` lets workers take turns, so that a machine that slows down slows both.
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "cloze"
+
+# What launch.sh sets: glibc keeps its pages, instead of giving them back and taking them again at each step.
+KEEP_PAGES = {
+    "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1"
+}
+# The peers' own environment; the torch of this number has a build for the CPU alone.
+PEERS = ("torch==2.13.0", "transformers>=5.0,<6", "accelerate>=1.15,<2", "safetensors>=0.7,<1", "numpy")
+
+
+class Worker:
+    """A process that answers JSON lines. A context manager: leaving it ends the process."""
+
+    def __init__(self, words, environment=None):
+        self.words = [str(word) for word in words]
+        self.process = subprocess.Popen(
+            self.words, cwd=ROOT, env=os.environ | (environment or {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+    def ask(self, **message):
+        """The answer to a message. Raises RuntimeError where the worker has ended instead."""
+        try:
+            self.process.stdin.write(json.dumps(message) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # told below, with its status
+        return self.hear()
+
+    def hear(self):
+        """The next answer."""
+        if line := self.process.stdout.readline():
+            return json.loads(line)
+        raise RuntimeError(f"{' '.join(self.words)} ended with status {self.process.wait()}")
+
+
+def answer(serve):
+    """The worker's side: serve(message) -> answer, for each message until there are no more."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever libraries print is no answer
+
+    def say(reply):
+        out.write(json.dumps(reply) + "\n")
+        out.flush()
+
+    begin = serve()
+    say(begin.pop("ready"))
+    for line in sys.stdin:
+        say(begin["step"](**json.loads(line)))
+
+
+def interleaved(workers, rounds, **message):
+    """{name: [answer of each round]}: A B A B ...; workers: {name: Worker}."""
+    found = {name: [] for name in workers}
+    for _ in range(rounds):
+        for name, worker in workers.items():
+            found[name].append(worker.ask(**message))
+    return found
+
+
+def memory():
+    """The most that this process has held so far, MiB (VmHWM)."""
+    line = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def peers_python():
+    """The Python of the peers' environment, made where there is none: a minute or two, and about a GiB."""
+    folder = CACHE / "peers"
+    mark = folder / "installed.json"
+    python = folder / "bin" / "python"
+    if not mark.exists() or json.loads(mark.read_text()) != list(PEERS):
+        print(f"installing the peers into {folder}", file=sys.stderr)
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEERS], check=True)
+        mark.write_text(json.dumps(PEERS))
+    return python
+
+
+def intel_path():
+    """A library that makes MKL take its AVX-512 path on other makers' processors: what a person who tunes torch there does."""
+    library = CACHE / "mkl_avx512.so"
+    if not library.exists():
+        library.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "mkl.c"
+            source.write_text("int mkl_serv_intel_cpu_true() { return 1; }\n")
+            subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    return {"LD_PRELOAD": str(library)}
+
+
+def processor_name():
+    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":")[1].strip()
+    return platform.processor()
+
+
+def title(load, *versions):
+    """A section's heading: when, on what, how busy it was."""
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"## {datetime.date.today()}, {processor_name()}, {cores} cores, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end, "
+        + ", ".join([f"Python {platform.python_version()}", *versions])
+    )
+
+
+def append(page, lines):
+    """Print a section, and put it at the end of a page of benchmarks/results."""
+    text = "\n".join([*lines, ""])
+    print(text)
+    with (RESULTS / page).open("a") as file:
+        file.write(text + "\n")

@@ -1,0 +1,129 @@
+"""How long a training step takes, beside PyTorch's: the same model, weights, shapes and batch, dropout on, AdamW, gradients clipped.
+
+    python -m benchmarks.step [--cases bert_mini,t5_small] [--types float32,bfloat16] [--length 128] [--rounds 5] [--steps 3]
+
+Four programs take turns, each in a process of its own:
+
+- Cloze: the step that `train` runs, under the environment that launch.sh sets; the share is that of the useful FLOPs in what two square
+  matmuls of 1,024 reach on the same cores, in float32;
+- Trainer: `transformers.Trainer` as it comes, in a plain environment, every word scored; a step is timed from its beginning to its end, so
+  its collator and data loader are not in it;
+- tuned: the same model in a loop of its own, only masked positions scored, glibc keeping its pages, MKL made to take its AVX-512 path;
+- compiled: the same, by `torch.compile`.
+
+bfloat16 is autocast there and `train.compute` here; parameters and moments are float32 everywhere. The four begin with the same weights, and
+their losses without dropout must agree before anything is timed. A dated section is appended to benchmarks/results/step.md.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+import numpy as np
+
+from benchmarks.harness import KEEP_PAGES, ROOT, Worker, append, intel_path, interleaved, peers_python, title
+
+# name: (family, words of its configuration, rows of 128, rows of 512)
+CASES = {
+    "bert_mini": ("bert", {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}, 32, 8),
+    "bert_small": ("bert", {"width": 512, "depth": 4, "heads": 8, "mlp": 2048}, 16, 4),
+    "bert_base": ("bert", {}, 8, 2),
+    "t5_small": ("t5", {"width": 512, "depth": 6, "decoder_depth": 6, "heads": 8, "mlp": 2048}, 16, 4),
+    "gpt2": ("gpt2", {}, 4, 1),
+}
+TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}  # of the losses before the first step
+
+
+def batch_of(family, length, rows):
+    """Random ids, every place of them real: {key: array} of the objective's treaty."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.integers(1000, 30000, shape).astype(np.int32)  # noqa: E731
+    ones = lambda *shape: np.ones(shape, np.float32)  # noqa: E731
+    valid = np.ones((rows, length), bool)
+    match family:
+        case "bert":
+            P = -(-length * 15 // 100)
+            positions = np.sort(rng.permuted(np.tile(np.arange(length, dtype=np.int32), (rows, 1)), axis=1)[:, :P], axis=1)
+            return {"tokens": draw(rows, length), "valid": valid, "positions": positions, "targets": draw(rows, P), "weights": ones(rows, P)}
+        case "t5":
+            T = length * 114 // 512
+            return {"inputs": draw(rows, length), "inputs_valid": valid, "targets": draw(rows, T), "weights": ones(rows, T)}
+        case "gpt2":
+            ids, weights = draw(rows, length + 1), ones(rows, length)
+            weights[:, -1] = 0  # transformers shifts a row within itself
+            return {"tokens": ids[:, :-1], "targets": ids[:, 1:], "weights": weights}
+
+
+def measure(name, compute, length, args, folder):
+    """A row of the table, and its facts."""
+    family, words, *rows = CASES[name]
+    folder.mkdir()
+    case = {"family": family, "model": words, "compute": compute, "length": length, "rows": rows[length == 512], "folder": str(folder)}
+    np.savez(folder / "batch.npz", **batch_of(family, length, case["rows"]))
+    case = json.dumps(case)
+    with contextlib.ExitStack() as stack:
+        workers = {"cloze": stack.enter_context(Worker([sys.executable, "-m", "benchmarks.step_cloze", case], KEEP_PAGES))}
+        ready = {"cloze": workers["cloze"].hear()}
+        for way in args.ways:
+            own = {} if way == "trainer" else KEEP_PAGES | intel_path()
+            words = [peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
+            workers[way] = stack.enter_context(Worker(words, own))
+            ready[way] = workers[way].hear()
+        for way in args.ways:
+            if not np.isclose(ready[way]["loss"], ready["cloze"]["loss"], rtol=TOLERANCE[compute]):
+                raise RuntimeError(f"{name}: the first loss is {ready['cloze']['loss']} here and {ready[way]['loss']} by {way}: not the same work")
+        interleaved(workers, 1, steps=2)
+        found = interleaved(workers, args.rounds, steps=args.steps)
+    ms = {way: 1000 * np.array([reply["seconds"] for reply in replies]) for way, replies in found.items()}
+    return {"ready": ready, "ms": ms, "memory": {way: replies[-1]["memory"] for way, replies in found.items()}, "loss": ready["cloze"]["loss"]}
+
+
+def spelt(values):
+    return f"{np.median(values):,.0f} ({values.min():,.0f})"
+
+
+def line(name, compute, length, facts, ways):
+    ms, ready = facts["ms"], facts["ready"]["cloze"]
+    best = ms["cloze"].min()
+    cells = [name, compute, str(length), spelt(ms["cloze"]), f"{ready['flops'] / best / 1e6 / ready['rate']:.0%}"]
+    for way in ways:
+        cells += [spelt(ms[way]), f"{np.median(ms[way] / ms['cloze']):.2f} ({ms[way].min() / best:.2f})"]
+    cells += [" / ".join(f"{facts['ready'][way]['compile']:.0f}" for way in ms), " / ".join(f"{facts['memory'][way]:,.0f}" for way in ms)]
+    return f"| {' | '.join(cells)} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
+    parser.add_argument("--types", type=lambda text: text.split(","), default=["float32", "bfloat16"])
+    parser.add_argument("--length", type=int, choices=(128, 512), default=128)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=3, help="steps of a program before the next has its turn")
+    parser.add_argument("--ways", type=lambda text: [way for way in text.split(",") if way], default=["trainer", "tuned", "compiled"])
+    args = parser.parse_args()
+    if unknown := set(args.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    load = os.getloadavg()[0]
+    columns = ["model", "type", "length", "Cloze, ms", "of matmul"]
+    columns += [cell for way in args.ways for cell in (f"{way}, ms", f"{way} / Cloze")] + ["to the first step, s", "peak, MiB"]
+    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.cases:
+            for compute in args.types:
+                facts = measure(name, compute, args.length, args, pathlib.Path(folder) / f"{name}_{compute}")
+                lines.append(line(name, compute, args.length, facts, args.ways))
+                print(lines[-1], file=sys.stderr, flush=True)
+    note = (
+        f"`python -m benchmarks.step --length {args.length} --rounds {args.rounds} --steps {args.steps}`: milliseconds a step, the median of the "
+        "rounds and in brackets the best; ratios likewise. The last two columns are in the order of the programs."
+    )
+    versions = [version for ready in facts["ready"].values() for version in ready["versions"]]
+    append("step.md", [title(load, *dict.fromkeys(versions)), "", note, "", *lines])
+
+
+if __name__ == "__main__":
+    main()

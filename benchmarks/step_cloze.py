@@ -1,0 +1,86 @@
+"""The side of Cloze in benchmarks/step.py: the step that `train` runs, on a batch from a file."""
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # the time to the first step is that of a first run
+
+from benchmarks.harness import answer, memory  # noqa: E402
+
+
+def configured(case, shapes):
+    """The `config.Run` of a case."""
+    from data.config import Data
+    from data.objectives import CausalLm, MaskedLm, SpanCorruption
+    from models.config import BertConfig, Gpt2Config, T5Config
+    from pretrain.config import AdamW, Run, Train
+
+    models = {"bert": BertConfig, "t5": T5Config, "gpt2": Gpt2Config}
+    model = models[case["family"]](**case["model"])
+    length = case["length"]
+    match case["family"]:
+        case "bert":
+            objective = MaskedLm(length=length, predictions=shapes["positions"][1])
+        case "t5":
+            objective = SpanCorruption(inputs=length)
+        case "gpt2":
+            objective = CausalLm(length=length)
+    data = Data(objective=objective, store="none", batch_size=case["rows"])
+    return Run(model=model, data=data, optimizer=AdamW(), train=Train(steps=1_000_000, compute=case["compute"]))
+
+
+def serve():
+    """Weights for the others, the first loss, and a function that runs steps."""
+    case = json.loads(sys.argv[1])
+    import jax
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    from pretrain import flops
+    from pretrain.config import Mesh
+    from pretrain.convert import FAMILIES, name_of
+    from pretrain.program import make_program
+    from pretrain.sharding import make_mesh
+
+    folder = pathlib.Path(case["folder"])
+    with np.load(folder / "batch.npz") as file:
+        batch = dict(file)
+    run = configured(case, {key: value.shape for key, value in batch.items()})
+    mesh = make_mesh(Mesh(1), jax.devices()[:1])
+    program = make_program(run, mesh)
+    state = program.init()
+    family = FAMILIES[name_of(run.model)]
+    vocabulary = type("Vocabulary", (), dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1))
+    (folder / "config.json").write_text(json.dumps(family.hf_config(run.model, vocabulary)))
+    save_file(family.to_hf(run.model, jax.device_get(state.params)), folder / "model.safetensors", metadata={"format": "pt"})
+    batch = jax.device_put(batch, jax.tree.map(lambda leaf: leaf.sharding, {key: program.batch[key] for key in batch}))
+    sums = program.loss.sums(program.model, state.params, batch, train=False, compute=case["compute"])
+    totals = program.loss.totals(batch)
+    loss = float(program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms}))
+
+    began = time.perf_counter()
+    state, metrics = program.update(state, batch)
+    jax.block_until_ready(metrics)
+    compiled = time.perf_counter() - began
+
+    def step(steps):
+        nonlocal state
+        times = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            state, metrics = program.update(state, batch)
+            jax.block_until_ready((state, metrics))
+            times.append(time.perf_counter() - began)
+        return {"seconds": float(np.median(times)), "memory": memory(), "loss": float(metrics["loss"])}
+
+    ready = {"loss": loss, "compile": compiled, "versions": [f"JAX {jax.__version__}"]}
+    ready |= {"flops": flops.of_step(run), "rate": flops.measured("float32") / 1e9}  # a step's, and those of a second in units of 10^9
+    return {"ready": ready, "step": step}
+
+
+if __name__ == "__main__":
+    answer(serve)

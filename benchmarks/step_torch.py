@@ -1,0 +1,136 @@
+"""The side of PyTorch in benchmarks/step.py; runs in the peers' environment: step_torch.py CASE trainer|tuned|compiled.
+
+The Trainer has its own loop: a callback makes it wait before each step for word to go on, and times it.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+from benchmarks.harness import answer, memory  # noqa: E402
+
+KINDS = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
+
+
+def features(family, batch):
+    """The batch as the models of `transformers` want it, with -100 at what is not told."""
+    if family == "t5":
+        names = {"input_ids": "inputs", "attention_mask": "inputs_valid", "labels": "targets"}
+        return {name: torch.tensor(batch[key].astype(np.int64)) for name, key in names.items()}
+    ids = batch["tokens"].astype(np.int64)
+    if family == "gpt2":
+        return {"input_ids": torch.tensor(ids), "labels": torch.tensor(ids)}
+    labels = np.full_like(ids, -100)
+    np.put_along_axis(labels, batch["positions"].astype(np.int64), batch["targets"].astype(np.int64), axis=1)
+    return {"input_ids": torch.tensor(ids), "attention_mask": torch.ones_like(torch.tensor(ids)), "labels": torch.tensor(labels)}
+
+
+def objective(family, model, batch):
+    """inputs -> loss; for BERT only the masked positions are scored."""
+    if family != "bert":
+        return lambda inputs: model(**inputs).loss
+    chosen = torch.tensor((np.arange(len(batch["tokens"]))[:, None] * batch["tokens"].shape[1] + batch["positions"]).ravel().astype(np.int64))
+    targets = torch.tensor(batch["targets"].ravel().astype(np.int64))
+
+    def loss(inputs):
+        states = model.bert(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])[0]
+        scores = model.cls(states.reshape(-1, states.shape[-1])[chosen])
+        return torch.nn.functional.cross_entropy(scores.float(), targets)
+
+    return loss
+
+
+def by_hand(case, model, batch, inputs, low, compiled):
+    """A function (steps) -> answer, and the seconds that its first step took."""
+    loss_of = objective(case["family"], model, batch)
+    if compiled:
+        loss_of = torch.compile(loss_of)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, weight_decay=0.01, fused=True)
+
+    def one():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            loss = loss_of(inputs)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    def step(steps):
+        times = []
+        for _ in range(steps):
+            began = time.perf_counter()
+            loss = one()
+            times.append(time.perf_counter() - began)
+        return {"seconds": float(np.median(times)), "memory": memory(), "loss": loss.item()}
+
+    began = time.perf_counter()
+    one()
+    return step, time.perf_counter() - began
+
+
+def by_trainer(case, model, inputs, low):
+    """The same, out of `transformers.Trainer` in a thread of its own."""
+    import queue
+    import threading
+
+    go, done = queue.Queue(), queue.Queue()
+
+    class Turns(transformers.TrainerCallback):
+        def on_step_begin(self, *_, **__):
+            go.get()
+            self.began = time.perf_counter()
+
+        def on_step_end(self, *_, **__):
+            done.put(time.perf_counter() - self.began)
+
+    rows = [{name: value[i] for name, value in inputs.items()} for i in range(case["rows"])] * 1000
+    how = transformers.TrainingArguments(
+        output_dir=case["folder"] + "/trainer", per_device_train_batch_size=case["rows"], max_steps=1_000_000, bf16=low, use_cpu=True,
+        learning_rate=1e-8, weight_decay=0.01, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, seed=0,
+    )  # fmt: skip
+    trainer = transformers.Trainer(model=model, args=how, train_dataset=rows, callbacks=[Turns()])
+    threading.Thread(target=trainer.train, daemon=True).start()
+
+    def step(steps):
+        times = []
+        for _ in range(steps):
+            go.put(None)
+            times.append(done.get())
+        return {"seconds": float(np.median(times)), "memory": memory()}
+
+    first = step(1)["seconds"]
+    return step, first
+
+
+def serve():
+    case, way = json.loads(sys.argv[1]), sys.argv[2]
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.manual_seed(0)
+    with np.load(pathlib.Path(case["folder"]) / "batch.npz") as file:
+        batch = dict(file)
+    model = getattr(transformers, KINDS[case["family"]]).from_pretrained(case["folder"])
+    inputs, low = features(case["family"], batch), case["compute"] == "bfloat16"
+    model.eval()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+        loss = model(**inputs).loss.item()
+    model.train()
+    if way == "trainer":
+        step, first = by_trainer(case, model, inputs, low)
+    else:
+        step, first = by_hand(case, model, batch, inputs, low, way == "compiled")
+    versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
+    return {"ready": {"loss": loss, "compile": first, "versions": versions}, "step": step}
+
+
+if __name__ == "__main__":
+    answer(serve)
+    os._exit(0)  # the Trainer still waits for its turn
