@@ -190,13 +190,16 @@ class Evaluate:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Saved every `every` steps and after the last; the newest `keep` stay."""
+    """Saved every `every` steps and after the last. What stays: the newest `keep`, each multiple of `keep_every`, the best, and pinned ones."""
 
     every: int = 1_000
     keep: int = 3
+    keep_every: int = 0  # 0: none
+    best: Literal["", "loss"] = ""  # of those saved where the held-out part was scored too, the one with the lowest of these
 
     def __post_init__(self):
         at_least(self, 1, "every", "keep")
+        at_least(self, 0, "keep_every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -276,6 +279,8 @@ def override(run, words):
         run = replace(run, path.split("."), text, path)
     if run.mesh.sizes.count(-1) > 1:  # words come one by one, so only now
         raise ConfigError(f"mesh {run.mesh}: only one of them may be -1")
+    if run.checkpoint.best and not run.evaluate.every:
+        raise ConfigError(f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every to a multiple of checkpoint.every")
     fitting = TRAINED_BY.get(type(run.model), (type(run.data.objective),))
     if not isinstance(run.data.objective, fitting):
         names = " or ".join(kind.__name__ for kind in fitting)

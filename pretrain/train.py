@@ -53,7 +53,7 @@ def train(run, workdir, allow_changes=False, began=None):
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
-        checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint.keep))
+        checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         stop = stack.enter_context(Stop())
         state, kept = begin(program, checkpoints, store)
         start = int(state.step)
@@ -61,7 +61,7 @@ def train(run, workdir, allow_changes=False, began=None):
         if start >= run.train.end:
             print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
-        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start, run.checkpoint.keep))
+        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start))
         guard = Guard(run.guard.patience, kept)
         log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start))
@@ -92,7 +92,7 @@ class Job(NamedTuple):
 def steps(job, state, source, score):
     """Train from `state` on, to the last step or until a signal, and save; returns the number of the step that is saved.
 
-    source(step): the (step, batch) from there on; score(params): of the held-out part, into the log.
+    source(step): the (step, batch) from there on; score(params): the scores of the held-out part, which go into the log too.
     """
     run, program, guard, ledger, log = job.run, job.program, job.guard, job.ledger, job.log
     start, due = int(state.step), False
@@ -102,14 +102,14 @@ def steps(job, state, source, score):
                 state, metrics = program.update(state, batch)
         if step == start:
             log.say(f"attention by {'; '.join(program.attention['update'])}")
-        done = step + 1
+        done, scores = step + 1, None
         stopping = job.stop.requested(done)
         due = due or done % run.checkpoint.every == 0
         log.step(done, metrics)
         job.checkpoints.check()
         if not guard.tripped:
             if run.evaluate.every and done % run.evaluate.every == 0 or done == run.train.end:
-                score(state.params)
+                scores = score(state.params)
             if due or stopping or done == run.train.end:
                 log.sync()
         if guard.tripped and guard.step < run.train.end:
@@ -120,14 +120,14 @@ def steps(job, state, source, score):
             guard.ended()
         if finished or stopping or due and guard.good:
             with ledger.during("save"):
-                job.checkpoints.save(state, run, job.store.vocabulary.fingerprint, guard=guard.record())
-            ledger.mark(done)
+                job.checkpoints.save(state, run, job.store.vocabulary.fingerprint, guard=guard.record(), scores=scores)
+            ledger.mark(done, job.checkpoints.steps())
             due = False
         if stopping:
             break
     with ledger.during("save"):
         job.checkpoints.wait()
-    ledger.mark(done)
+    ledger.mark(done, job.checkpoints.steps())
     return done
 
 
