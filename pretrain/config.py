@@ -146,10 +146,11 @@ class Guard:
     patience: int = 10
     spike: float = 0.0  # e.g. 6; 0: no norm is too large. Its mean is kept with the optimizer's state, so a run keeps what it began with
     memory: int = 100
+    replicas: int = 1_000  # every so many steps, and before each save: do devices that hold the same hold the same bits? 0: never
 
     def __post_init__(self):
         at_least(self, 1, "patience", "memory")
-        at_least(self, 0, "spike")
+        at_least(self, 0, "spike", "replicas")
         if 0 < self.spike <= 1:
             raise ConfigError(f"Guard.spike is {self.spike:g}, but a norm may well be the mean of them; it must be 0 or above 1")
 

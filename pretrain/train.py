@@ -21,11 +21,12 @@ from pretrain.guard import Guard
 from pretrain.log import Log
 from pretrain.preflight import preflight, preflight_store
 from pretrain.program import Program, check_batch, make_program
+from pretrain.replicas import Replicas
 from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until")
+FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until", "guard.replicas")
 
 
 def train(run, workdir, allow_changes=False, began=None):
@@ -34,7 +35,7 @@ def train(run, workdir, allow_changes=False, began=None):
     Returns None when the last step is done, or the number of the signal that ended it early (after saving). The result is a function
     of the configuration and the token store: a run that was killed and started again ends with the same bits, on the same devices.
     Raises ConfigError where configuration, store, mesh and workdir do not fit each other, before anything is computed; and
-    `guard.Diverged` where every step is skipped.
+    `guard.Diverged` where every step is skipped, and `replicas.Altered` where devices disagree.
     """
     began = began or time.time()
     workdir = epath.Path(workdir)
@@ -65,7 +66,7 @@ def train(run, workdir, allow_changes=False, began=None):
         guard = Guard(run.guard.patience, kept)
         log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start))
-        job = Job(run, store, program, checkpoints, stop, guard, ledger, log)
+        job = Job(run, store, program, checkpoints, Replicas(program.placed, mesh, run.guard.replicas), stop, guard, ledger, log)
         done = steps(
             job,
             state,
@@ -83,6 +84,7 @@ class Job(NamedTuple):
     store: Store
     program: Program
     checkpoints: Checkpoints
+    replicas: Replicas
     stop: "Stop"
     guard: Guard
     ledger: Ledger
@@ -118,7 +120,11 @@ def steps(job, state, source, score):
         finished = done == run.train.end
         if finished:
             guard.ended()
-        if finished or stopping or due and guard.good:
+        saving = finished or stopping or due and guard.good
+        if saving or job.replicas.due(done):
+            with ledger.during("save"):
+                job.replicas.check(state, done)
+        if saving:
             with ledger.during("save"):
                 job.checkpoints.save(state, run, job.store.vocabulary.fingerprint, guard=guard.record(), scores=scores)
             ledger.mark(done, job.checkpoints.steps())
