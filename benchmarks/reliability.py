@@ -51,7 +51,7 @@ ROWS = {
     15: ("a token store with a bit flipped, a file missing or cut", "named and refused (skipping single records: open)",
          ["tests/faults/test_damaged_store.py"]),
     16: ("another tokenizer, size, special ids", "refused by fingerprint in train, evaluate, export, predict", ["tests/faults/test_another_vocabulary.py"]),
-    17: ("a replica altered, a gradient's bit flipped", "the device named, before a save", []),
+    17: ("a replica altered, a gradient's bit flipped behind its sum", "the device named, before a save", ["tests/faults/test_replicas.py"]),
     18: ("a workdir that cannot be one", "refused before JAX is imported, with what to do", ["tests/faults/test_foreign_places.py"]),
     19: ("thousands of batches, tens of saves", "memory does not grow", []),
     20: ("killed and continued, twice", "each step once in metrics.jsonl",

@@ -11,6 +11,7 @@ import numpy as np
 from etils import epath
 
 from data.pipeline import Stream
+from data.salvage import told
 from data.store import Store
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import Run, read_json, to_json
@@ -18,6 +19,7 @@ from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed, local_rows
 from pretrain.goodput import Ledger
 from pretrain.guard import Guard
+from pretrain.left_out import check_left_out, write_left_out
 from pretrain.log import Log
 from pretrain.preflight import preflight, preflight_store
 from pretrain.program import Program, check_batch, make_program
@@ -45,7 +47,8 @@ def train(run, workdir, allow_changes=False, began=None):
     preflight(run, workdir)
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
-    preflight_store(run, store)
+    store = preflight_store(run, store)
+    check_left_out(store, workdir, allow_changes)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
     heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
 
@@ -59,6 +62,7 @@ def train(run, workdir, allow_changes=False, began=None):
         state, kept = begin(program, checkpoints, store)
         start = int(state.step)
         write_workdir(run, store, workdir)
+        write_left_out(store, workdir)
         if start >= run.train.end:
             print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
@@ -210,6 +214,8 @@ def opening(run, store, stream, params, mesh, start):
     if jax.process_count() > 1:
         own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
         lines += [f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"]
+    if (lost := told(store)) != told(None):
+        lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
     if left_out := getattr(stream.table, "left_out", 0):
         lines += [f"left out: {left_out:,} pairs that are longer than a row"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
