@@ -86,9 +86,9 @@ def damaged_blocks(folder, name, bad):
 def without(split, runs):
     """(the split without its damaged documents, their numbers). runs: {file: byte ranges that are damaged}."""
     total = len(split.tokens)
-    starts_D, known_D, between_D = _known(split.document_starts, runs["documents"], total)
+    starts_D, known_D, _ = _known(split.document_starts, runs["documents"], total)
     starts_S, known_S, between_S = _known(split.sentence_starts, runs["sentences"], total)
-    lost_T = merged([*_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_D, *between_S])
+    lost_T = merged([*_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S])
     border = np.flatnonzero(known_D)  # what lies between two is a document, or several whose borders are not known
     low, high = starts_D[border[:-1]], starts_D[border[1:]]
     bad = _meets(lost_T, low, high) | (np.diff(border) > 1)
