@@ -275,7 +275,7 @@ def override(run, words):
     """A copy of `run` with each `path=value` applied, in order."""
     for word in words:
         path, equals, text = word.partition("=")
-        if not equals or not path:
+        if not equals or not path or not path.isprintable():
             raise ConfigError(f"{word!r} is not of the form path=value, for example train.steps=100")
         run = replace(run, path.split("."), text, path)
     if run.mesh.sizes.count(-1) > 1:  # words come one by one, so only now
