@@ -114,7 +114,7 @@ class Checkpoints:
         }
         if self.retention:
             self.retention.learn(self.steps(), self.scores)
-            self.retention.scores[step] = record["scores"]
+            self.retention.note(step, record["scores"])
         with writing(self.manager.directory):
             saved = self.manager.save(
                 step,

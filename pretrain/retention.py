@@ -48,9 +48,14 @@ class Retention:
         self.rule, self.path, self.scores = rule, workdir / NAME, {}
 
     def learn(self, steps, scores_of):
-        """Look up the scores of steps that were saved by an earlier start. scores_of(step): {name: value}."""
+        """Look up the scores of the steps there are, which an earlier start may have saved. scores_of(step): {name: value}."""
         if self.rule.best:
-            self.scores |= {step: scores_of(step) for step in steps if step not in self.scores}
+            self.scores = {step: self.scores[step] if step in self.scores else scores_of(step) for step in steps}
+
+    def note(self, step, scores):
+        """Of the step that is about to be saved."""
+        if self.rule.best:
+            self.scores[step] = scores
 
     def should_preserve(self, checkpoints, *, context=None):
         """A bool for each of Orbax's descriptions of a checkpoint."""

@@ -80,7 +80,7 @@ def test_no_history_deletes_what_must_stay_or_keeps_what_need_not(rule, events):
             step += what[0]
             losses[step] = what[1]
             retention.learn(there, lambda step: {} if losses[step] is None else {"loss": losses[step]})
-            retention.scores[step] = {} if what[1] is None else {"loss": what[1], "perplexity": 0.0}
+            retention.note(step, {} if what[1] is None else {"loss": what[1], "perplexity": 0.0})
             there.append(step)
             mask = retention.should_preserve([SimpleNamespace(step=step) for step in there])
             expected = [step for step in there if any(reasons(step, there, rule, pinned.steps, losses))]
