@@ -1,6 +1,11 @@
 """Row 17: one device that holds other bits than those it shares a piece with is named, and nothing of it is saved."""
 
 import itertools
+import os
+import pathlib
+import socket
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -125,3 +130,49 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(configured, often, 
         assert main([*words, "guard.replicas=3", "train.until=9"]) == 0  # sound again: from the checkpoint before
         assert "continuing after step 4" in capsys.readouterr().err
     record_property("saved with an altered replica", 0)
+
+
+# The last of the devices of its process holds other bits from step 2 on.
+ONE_HOST = """
+import pathlib, sys
+sys.path[:0] = [str(pathlib.Path.cwd()), str(pathlib.Path.cwd() / "tests" / "faults")]
+from pretrain import train as module
+make = module.make_program
+def faulty(run, mesh):
+    import jax
+    from test_replicas import altered
+    program = make(run, mesh)
+    def update(state, batch):
+        state, metrics = program.update(state, batch)
+        with jax.transfer_guard("allow"):
+            if int(state.step) == 2:
+                leaves, tree = jax.tree.flatten(state.params)
+                leaves[0] = altered(leaves[0], jax.local_devices()[-1].id, bit=27)
+                state = state.replace(params=tree.unflatten(leaves))
+        return state, metrics
+    return program._replace(update=update)
+if sys.argv.pop(1) == "altered":
+    module.make_program = faulty
+from pretrain.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_both_hosts_leave_and_name_the_device_of_one(whole, configured, tmp_path, record_property):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["train", str(configured("bert")[0]), "--workdir", str(tmp_path / "run"), "evaluate.every=0", "mesh.data=4", "train.until=4"]
+    words += ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process"]
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "CLOZE_CLUSTER": "none"}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", ONE_HOST, how, *words, str(i)], cwd=pathlib.Path(__file__).parents[2], env=env, stderr=subprocess.PIPE, text=True)
+        for i, how in enumerate(["sound", "altered"])
+    ]
+    said = [process.communicate(timeout=200)[1] for process in processes]
+    assert [process.returncode for process in processes] == [3, 3], said
+    for text in said:
+        (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
+        assert line.startswith("error: after step 4: device ") and line.count(" and device ") == 0 and "most of the 4 devices" in line
+    assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))
+    record_property("hosts that left", 2)
