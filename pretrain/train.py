@@ -28,7 +28,8 @@ from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until", "guard.replicas")
+FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "guard.replicas")
+FREE += ("train.steps", "train.until")
 
 
 def train(run, workdir, allow_changes=False, began=None):

@@ -111,12 +111,17 @@ def _show(value):
     return text if len(text) <= 120 else f"{text[:80]} ... {text[-20:]}"
 
 
+def _sized(value):
+    """Whether a number is one that can be computed with."""
+    return math.isfinite(value) if type(value) is float else abs(value) < LARGEST
+
+
 def _fits(value, kind):
     if typing.get_origin(kind) is Literal:
         return value in typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
-    if type(value) in (int, float) and not abs(value) < LARGEST and not (type(value) is float and math.isfinite(value)):
+    if type(value) in (int, float) and not _sized(value):
         return False
     return type(value) is kind or (kind is float and type(value) is int)
 

@@ -22,8 +22,11 @@ BLOCK = 64  # so that damage costs few of few documents
 def corpus(vocabulary):
     """{source: documents}, each a list of sentences of ids."""
     rng = np.random.default_rng(15)
-    sentence = lambda: rng.integers(10, vocabulary.size, rng.integers(1, 12)).tolist()  # noqa: E731
-    return {name: [[sentence() for _ in range(rng.integers(1, 5))] for _ in range(count)] for name, count in (("a", 120), ("b", 60))}
+
+    def sentences():
+        return [rng.integers(10, vocabulary.size, rng.integers(1, 12)).tolist() for _ in range(rng.integers(1, 5))]
+
+    return {name: [sentences() for _ in range(count)] for name, count in (("a", 120), ("b", 60))}
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def nested(split):
 def test_any_damage_leaves_the_other_documents_as_they_were(path, corpus, record_property, tmp_path):
     documents, rng = [*corpus["a"], *corpus["b"]], np.random.default_rng(3)
     flat = {"train": documents, "heldout": [*corpus["a"][:9], *corpus["b"][:9]]}
-    for case in range(1000 if os.environ.get("CLOZE_BOARD") == "whole" else 40):
+    for _ in range(1000 if os.environ.get("CLOZE_BOARD") == "whole" else 40):
         copy = shutil.copytree(path, tmp_path / "copy")
         hit = {}
         for _ in range(rng.integers(1, 4)):
