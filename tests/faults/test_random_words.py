@@ -15,7 +15,7 @@ from data.readers import FORMS, read_file
 from pretrain.config import Run, from_json, load, to_json
 from pretrain.typed import ConfigError
 
-EXAMPLES = 3000 if os.environ.get("CLOZE_BOARD") == "whole" else 150
+EXAMPLES = 3000 if os.environ.get("CLOZE_BOARD") == "whole" else 300
 often = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)
 
 

@@ -123,6 +123,6 @@ def test_one_that_lives_tells_so_each_second(tmp_path):
 def test_a_ledger_that_cannot_be_written_names_its_file(tmp_path):
     """The system's own error of a full disk names none; here the folder is gone."""
     (tmp_path / "run").mkdir()
-    with pytest.raises(OSError, match="run/goodput.json"), Ledger(tmp_path / "run", time.time(), 0, 3):
+    with pytest.raises(OSError, match="run/goodput.json"), Ledger(tmp_path / "run", time.time(), 0):
         (tmp_path / "run" / "goodput.json").unlink()
         (tmp_path / "run").rmdir()
