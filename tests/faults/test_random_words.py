@@ -129,6 +129,7 @@ def documents(path, form, *part):
 
 @often
 @given(raw=FILES, form=some.sampled_from(sorted(FORMS)), packed=some.sampled_from(["", "gz", "cut", "torn"]), at=some.integers(0, 200))
+@example(raw=b"\xef\xbb\xbf\n\x00", form="block", packed="", at=0)  # cut within the mark of the byte order
 def test_any_bytes_are_documents_or_an_error_that_names_the_file(tmp_path_factory, raw, form, packed, at):
     path = tmp_path_factory.getbasetemp() / ("corpus.gz" if packed else "corpus")
     if packed:
