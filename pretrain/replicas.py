@@ -47,7 +47,7 @@ class Replicas:
         """Compare now; waits for the devices. Raises Altered, which names them, the same in every process."""
         if not self.every or not self.shared:
             return
-        leaves = self.tree.flatten_up_to(state)
+        leaves = self.tree.flatten_up_to(jax.block_until_ready(state))  # simulated devices can starve each other in two programs at once
         marks_DL = np.asarray(self.marks([leaves[i] for i in self.shared]))
         odd = [(self.names[leaf], *group) for at, leaf in enumerate(self.shared) for group in self._groups(marks_DL[:, at], self.split[leaf])]
         if odd:

@@ -132,6 +132,20 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(configured, often, 
     record_property("saved with an altered replica", 0)
 
 
+MESHES = [("bert", sizes) for sizes in ((2, 2, 2, 1), (4, 1, 2, 1), (2, 4, 1, 1), (2, 1, 2, 2), (1, 2, 1, 4))]
+
+
+@pytest.mark.parametrize(("name", "sizes"), [*MESHES, ("t5", (2, 2, 2, 1)), ("gpt", (2, 2, 2, 1))], ids=str)
+def test_sound_devices_are_never_named(whole, configured, tmp_path, record_property, name, sizes):
+    from pretrain.__main__ import main
+
+    mesh = [f"mesh.{axis}={size}" for axis, size in zip(("data", "fsdp", "model", "sequence"), sizes, strict=True)]
+    words = ["train", str(configured(name)[0]), "--workdir", str(tmp_path / "run"), "evaluate.every=0", "guard.replicas=1", *mesh]
+    assert main(words) == 0
+    record_property("sound steps compared", 12)
+    record_property("false alarms", 0)
+
+
 # The last of the devices of its process holds other bits from step 2 on.
 ONE_HOST = """
 import pathlib, sys
