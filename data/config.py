@@ -1,6 +1,7 @@
 """What a run reads: the token store, the objective and the size of the global batch."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from data.objectives import (
     CausalLm,
@@ -26,3 +27,4 @@ class Data:
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest
     threads: int = 2  # CPU threads that build batches, on each host
     prefetch: int = 2  # batches that wait ready, on each host
+    on_corrupt: Literal["refuse", "skip"] = "refuse"  # a store with damaged bytes, or only the documents that they lie in

@@ -64,19 +64,19 @@ class _Lines:
     def __init__(self, file, path: str, start: int, stop: int | None):
         self.file, self.path, self.start, self.number = file, path, start, 0
         self.stop = float("inf") if stop is None else stop
-        self.offset = 0
+        self.offset = self.begin = 0
         if start:
             file.seek(start - 1)
             self.offset = start - 1 + self._skip_line()
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
         while self.offset < self.stop and (line := self._next()):
-            yield line, self.offset - len(line)
+            yield line, self.begin
 
     def more(self) -> Iterator[tuple[bytes, int]]:
         """Lines without regard to `stop`."""
         while line := self._next():
-            yield line, self.offset - len(line)
+            yield line, self.begin
 
     def error(self, what: str, line: int | None = None) -> ValueError:
         number = line_number(self.path, self.start, self.number if line is None else line)
@@ -86,6 +86,7 @@ class _Lines:
         return self.error(f"a document of more than {LARGEST >> 20} MiB; see --document block or record", line)
 
     def _next(self) -> bytes:
+        self.begin = self.offset  # of a byte order mark where there is one
         line = self.file.readline(LARGEST + 1)
         self.number += bool(line)
         if len(line) > LARGEST:

@@ -18,7 +18,7 @@ class Reader:
     """
 
     def __init__(self, tokens, size):
-        self.tokens, self.size = np.asarray(tokens), size
+        self.tokens, self.size = np.asarray(tokens) if isinstance(tokens, np.ndarray) else tokens, size  # a memmap is slower
 
     def __call__(self, index_BN):
         """Ids at the given offsets; offsets beyond the end read the last token."""

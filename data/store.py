@@ -5,6 +5,7 @@
     STORE/{train,heldout}/tokens.bin       T ids of all documents in a row, no special id among them; uint16 or uint32
     STORE/{train,heldout}/documents.bin    int64 [D + 1], offsets of documents into the tokens; the last one is T
     STORE/{train,heldout}/sentences.bin    int64 [S + 1], the same for sentences; each document begins one
+    STORE/checksums/                       crc32c of each 4 KiB of these files: data/salvage.py
 
 All numbers are little-endian. D documents, S sentences, T tokens. A store is written by data/prepare.py, or, in tests,
 by `write_store`, both through data/store_writer.py.

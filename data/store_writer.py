@@ -14,6 +14,8 @@ MANIFEST = "manifest.json"
 SPLITS = ("train", "heldout")
 FILES = ("tokens", "documents", "sentences")
 OFFSETS = np.dtype("<i8")
+CHECKSUMS = "checksums"
+BLOCK = 1 << 12  # bytes that have a checksum of their own: some 2,000 tokens, so that damage costs few documents
 PART = 1 << 18  # numbers of a file that are in memory at a time
 
 
@@ -32,8 +34,9 @@ class StoreWriter:
         self._files = {}
         for split in SPLITS:
             (folder / split).mkdir(parents=True)
-            for file in FILES:
-                self._files[split, file] = _ChecksumFile(folder / split / f"{file}.bin")
+        (folder / CHECKSUMS).mkdir()
+        for name in (f"{split}/{file}.bin" for split in SPLITS for file in FILES):
+            self._files[name] = _BlockedFile(folder / name, _ChecksumFile(folder / checksums_of(name)))
 
     def begin_source(self, name: str) -> None:
         """What is added from here on belongs to the source `name`."""
@@ -52,12 +55,12 @@ class StoreWriter:
         totals, end = self.totals[split], self.totals[split]["tokens"]
         added = {"tokens": 0, "documents": 0, "sentences": 0}
         for ids in tokens:
-            self._files[split, "tokens"].write(ids)
+            self._files[f"{split}/tokens.bin"].write(ids)
             added["tokens"] += len(ids)
         for file, parts in (("documents", documents), ("sentences", sentences)):
             at = end
             for lengths in parts:
-                self._files[split, file].write((np.cumsum(lengths) - lengths + at).astype(OFFSETS, copy=False))
+                self._files[f"{split}/{file}.bin"].write((np.cumsum(lengths) - lengths + at).astype(OFFSETS, copy=False))
                 at, added[file] = at + int(lengths.sum()), added[file] + len(lengths)
             if at != end + added["tokens"]:
                 raise ValueError(f"{added['tokens']} tokens, but {at - end} in {file}")
@@ -72,8 +75,9 @@ class StoreWriter:
         """
         for split in SPLITS:
             for file in ("documents", "sentences"):
-                self._files[split, file].write(np.array([self.totals[split]["tokens"]], OFFSETS))
-        files = {f"{split}/{file}.bin": self._files[split, file].close() for split, file in self._files}
+                self._files[f"{split}/{file}.bin"].write(np.array([self.totals[split]["tokens"]], OFFSETS))
+        files = {name: file.close() for name, file in self._files.items()}
+        files |= {checksums_of(name): file.blocks.close() for name, file in self._files.items()}
         self.vocabulary.save(self.folder / "vocabulary")
         for path in sorted((self.folder / "vocabulary").iterdir()):
             sync(path)
@@ -87,7 +91,7 @@ class StoreWriter:
             "sources": [source | {"rate": rate} for source, rate in zip(self.sources, rates, strict=True)],
             "files": files,
         } | described
-        for name in (*SPLITS, "vocabulary"):
+        for name in (*SPLITS, CHECKSUMS, "vocabulary"):
             sync(self.folder / name)
         path = self.folder / MANIFEST
         path.write_text(json.dumps(manifest, indent=1) + "\n")
@@ -106,6 +110,11 @@ class StoreWriter:
 def token_dtype(size: int) -> np.dtype:
     """The smallest of uint16 and uint32 that holds `size` ids, little-endian."""
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
+
+
+def checksums_of(name: str) -> str:
+    """The file with the checksums of another's blocks."""
+    return f"{CHECKSUMS}/{name.replace('/', '.')}"
 
 
 def file_checksum(path: pathlib.Path) -> str:
@@ -133,17 +142,45 @@ class _ChecksumFile:
         self._file, self._checksum, self._bytes = open(path, "wb"), google_crc32c.Checksum(), 0
 
     def write(self, array: np.ndarray) -> None:
-        data = array.tobytes()
+        self.append(array.tobytes())
+
+    def append(self, data: bytes) -> None:
         self._file.write(data)
         self._checksum.update(data)
         self._bytes += len(data)
 
     def close(self) -> dict:
+        """Its size and checksum; may be called again."""
         if not self._file.closed:
             self._file.flush()
             os.fsync(self._file.fileno())
             self._file.close()
         return {"bytes": self._bytes, "crc32c": self._checksum.hexdigest().decode()}
+
+
+class _BlockedFile(_ChecksumFile):
+    """One whose blocks have checksums as well, uint32 in a second file, `blocks`."""
+
+    def __init__(self, path: pathlib.Path, blocks: _ChecksumFile):
+        super().__init__(path)
+        self.blocks, self._rest = blocks, b""
+
+    def append(self, data: bytes) -> None:
+        super().append(data)
+        self._note(self._rest + data, whole=False)
+
+    def close(self) -> dict:
+        if not self._file.closed:
+            self._note(self._rest, whole=True)
+            self.blocks.close()
+        return super().close()
+
+    def _note(self, data: bytes, whole: bool) -> None:
+        """The checksums of the blocks of `data`; of the last one, which may be shorter, only once it is whole."""
+        end = len(data) if whole else len(data) - len(data) % BLOCK
+        sums = [google_crc32c.value(data[at : at + BLOCK]) for at in range(0, end, BLOCK)]
+        self.blocks.write(np.array(sums, "<u4"))
+        self._rest = data[end:]
 
 
 def _parts(path: pathlib.Path, dtype: np.dtype):

@@ -20,41 +20,12 @@ from etils import epath
 
 from pretrain.config import from_json, read_json, to_json
 from pretrain.damage import DamagedCheckpoint, NotSaved, damage, hush, writing
+from pretrain.fingerprints import leaves_of
+from pretrain.retention import Retention
 from pretrain.sharding import path_of
 from pretrain.typed import ConfigError
 
 VERSION = 1
-
-
-# ---- fingerprints ------------------------------------------------------------
-
-
-def fingerprint(x):
-    """A uint32 over the bits of an array: their sum, each element weighted by an odd number that depends on its place, modulo 2^32.
-
-    Integer sums do not depend on their order, so the value is the same on every mesh; it is computed where the shards are. One
-    flipped bit always changes it, since 2^k times an odd number is not 0 modulo 2^32.
-    """
-    if x.dtype == jnp.bool_:
-        x = x.astype(jnp.uint8)
-    unsigned = {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[x.dtype.itemsize]
-    bits = jax.lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
-    place = jnp.zeros(x.shape, jnp.uint32)
-    for dim, size in enumerate(x.shape):
-        place = place * jnp.uint32(size % 2**32) + jax.lax.broadcasted_iota(jnp.uint32, x.shape, dim)
-    return jnp.sum(bits * (place * jnp.uint32(2) + jnp.uint32(1)), dtype=jnp.uint32)
-
-
-@jax.jit
-def _fingerprints(tree):
-    return jax.tree.map(fingerprint, tree)
-
-
-def leaves_of(tree):
-    """{path: [dtype, shape, fingerprint]} of a tree of arrays."""
-    marks = jax.device_get(_fingerprints(tree))
-    rows = zip(jax.tree_util.tree_leaves_with_path(tree), jax.tree.leaves(marks), strict=True)
-    return {path_of(keys): [str(leaf.dtype), list(leaf.shape), int(mark)] for (keys, leaf), mark in rows}
 
 
 # ---- the record --------------------------------------------------------------
@@ -92,13 +63,15 @@ def _agree(recorded, tree, what):
 class Checkpoints:
     """The checkpoints of a workdir. A context manager: leaving it waits until what was being written is committed."""
 
-    def __init__(self, workdir, keep=None, read_only=False):
+    def __init__(self, workdir, rule=None, read_only=False):
+        """rule: a `config.Checkpoint` that says which of them stay; None deletes nothing."""
         hush()
         self.workdir = epath.Path(workdir)
         if "://" not in str(workdir):
             self.workdir = epath.Path(os.path.abspath(workdir))  # Orbax saves under absolute paths only
+        self.retention = Retention(rule, self.workdir) if rule else None
         options = ocp.CheckpointManagerOptions(
-            max_to_keep=keep, cleanup_tmp_directories=not read_only, read_only=read_only, create=not read_only
+            preservation_policy=self.retention, cleanup_tmp_directories=not read_only, read_only=read_only, create=not read_only
         )
         handlers = {
             "params": ocp.StandardCheckpointHandler(),
@@ -122,8 +95,11 @@ class Checkpoints:
         """The committed steps, newest first."""
         return sorted(self.manager.all_steps(), reverse=True)
 
-    def save(self, state, run, vocabulary, origin=None, guard=None):
-        """Start saving a state; returns while it is being written, once the arrays may be donated. guard: its record, JSON-like."""
+    def save(self, state, run, vocabulary, origin=None, guard=None, scores=None):
+        """Start saving a state; returns while it is being written, once the arrays may be donated.
+
+        guard: its record, JSON-like; scores: {name: value} of the held-out part, where this very state was scored.
+        """
         step = int(state.step)
         record = {
             "version": VERSION,
@@ -132,9 +108,13 @@ class Checkpoints:
             "vocabulary": vocabulary,
             "origin": origin,
             "guard": guard or {},
+            "scores": scores or {},
             "params": leaves_of(state.params),
             "optimizer": leaves_of(state.optimizer),
         }
+        if self.retention:
+            self.retention.learn(self.steps(), self.scores)
+            self.retention.note(step, record["scores"])
         with writing(self.manager.directory):
             saved = self.manager.save(
                 step,
@@ -163,6 +143,13 @@ class Checkpoints:
         with damage():
             sealed = self.manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
         return _unseal(sealed)
+
+    def scores(self, step):
+        """The held-out scores in the record of a step; none where it cannot be read, for then the step cannot be used either."""
+        try:
+            return self.record(step).get("scores", {})
+        except (DamagedCheckpoint, ConfigError):
+            return {}
 
     def restore(self, abstract, placed, vocabulary=None, report=print, before=None):
         """The newest good state, placed as `placed` says, or None where there is no checkpoint at all.
@@ -298,7 +285,7 @@ def start_workdir(workdir, run, params, vocabulary, origin=None):
     if origin is not None:
         (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
     state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
-    with Checkpoints(part, keep=run.checkpoint.keep) as checkpoints:
+    with Checkpoints(part, run.checkpoint) as checkpoints:
         checkpoints.save(state, run, vocabulary.fingerprint, origin)
         checkpoints.wait()
     if workdir.exists():

@@ -146,10 +146,11 @@ class Guard:
     patience: int = 10
     spike: float = 0.0  # e.g. 6; 0: no norm is too large. Its mean is kept with the optimizer's state, so a run keeps what it began with
     memory: int = 100
+    replicas: int = 1_000  # every so many steps, and before each save: do devices that hold the same hold the same bits? 0: never
 
     def __post_init__(self):
         at_least(self, 1, "patience", "memory")
-        at_least(self, 0, "spike")
+        at_least(self, 0, "spike", "replicas")
         if 0 < self.spike <= 1:
             raise ConfigError(f"Guard.spike is {self.spike:g}, but a norm may well be the mean of them; it must be 0 or above 1")
 
@@ -190,13 +191,16 @@ class Evaluate:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """Saved every `every` steps and after the last; the newest `keep` stay."""
+    """Saved every `every` steps and after the last. What stays: the newest `keep`, each multiple of `keep_every`, the best, and pinned ones."""
 
     every: int = 1_000
     keep: int = 3
+    keep_every: int = 0  # 0: none
+    best: Literal["", "loss"] = ""  # of those saved where the held-out part was scored too, the one with the lowest of these
 
     def __post_init__(self):
         at_least(self, 1, "every", "keep")
+        at_least(self, 0, "keep_every")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -271,11 +275,13 @@ def override(run, words):
     """A copy of `run` with each `path=value` applied, in order."""
     for word in words:
         path, equals, text = word.partition("=")
-        if not equals or not path:
+        if not equals or not path or not path.isprintable():
             raise ConfigError(f"{word!r} is not of the form path=value, for example train.steps=100")
         run = replace(run, path.split("."), text, path)
     if run.mesh.sizes.count(-1) > 1:  # words come one by one, so only now
         raise ConfigError(f"mesh {run.mesh}: only one of them may be -1")
+    if run.checkpoint.best and not run.evaluate.every:
+        raise ConfigError(f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every to a multiple of checkpoint.every")
     fitting = TRAINED_BY.get(type(run.model), (type(run.data.objective),))
     if not isinstance(run.data.objective, fitting):
         names = " or ".join(kind.__name__ for kind in fitting)

@@ -33,13 +33,12 @@ class Ledger:
     """The ledger of a run, continued. A context manager: the clock runs until it is left.
 
     workdir: None keeps it in memory. began: `time.time()` when this start began. step: the checkpoint that it goes on from, 0 for none.
-    keep: of how many checkpoints it remembers what had been spent, so that what came behind one of them can be called lost.
     """
 
-    def __init__(self, workdir, began, step, keep):
+    def __init__(self, workdir, began, step):
         self.path = None if workdir is None else epath.Path(workdir) / NAME
         self.every = 30.0 if "://" in str(workdir) else 1.0  # object stores take one writing of a file a second
-        self.keep, self.error = keep, None
+        self.error = None
         self.lock, self.over = threading.Lock(), threading.Event()
         known = read(self.path) if self.path else None
         self.starts, self.seconds, self.marks = 1, dict.fromkeys(PARTS, 0.0), {}
@@ -81,14 +80,17 @@ class Ledger:
         finally:
             self.to(before)
 
-    def mark(self, step):
-        """What was done until now is in the checkpoint of `step`. Raises the error by which the ledger could not be written since."""
+    def mark(self, step, steps):
+        """What was done until now is in the checkpoint of `step`. Raises the error by which the ledger could not be written since.
+
+        steps: of the checkpoints that are left. What had been spent up to each of them is remembered, to call lost what came behind it.
+        """
         if self.error:
             raise self.error
         with self.lock:
             self._settle()
             self.marks[step] = {part: self.seconds[part] for part in WORK}
-            self.marks = dict(sorted(self.marks.items())[-self.keep :])
+            self.marks = {at: mark for at, mark in sorted(self.marks.items()) if at in {step, *steps}}
 
     def back(self, step):
         """The run goes on from the checkpoint of `step`: what was done behind it is lost."""

@@ -64,7 +64,7 @@ class Log:
         self.pending = (step, metrics, self.waited)
 
     def scores(self, evaluate, *args):
-        """Evaluate, in the row of the step just started but not in its time."""
+        """Evaluate, in the row of the step just started but not in its time; returns the scores."""
         self.measure()
         with self.ledger.during("evaluate"):
             scores = evaluate(*args)
@@ -72,6 +72,7 @@ class Log:
         self.say(f"step {self.row['step']:,}, held out: " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
         self.finish()
         self.clock = time.perf_counter()
+        return scores
 
     def measure(self):
         """Wait until the pending step is done, and make its row."""

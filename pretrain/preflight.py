@@ -15,6 +15,7 @@ import jax
 from etils import epath
 
 from data.paths import is_remote
+from data.salvage import sound, told
 from pretrain import cluster
 from pretrain.config import to_json
 from pretrain.typed import ConfigError
@@ -46,20 +47,22 @@ def preflight(run, workdir):
 def preflight_store(run, store):
     """The same for the opened token store: its vocabulary and its manifest, and then each byte of it, which is read once on a machine.
 
+    Returns the store, or what is left of it where `run` leaves damaged documents out: the same for all.
     Raises ConfigError where hosts differ or a copy is damaged, or ValueError where the only one is.
     """
     if jax.process_count() == 1:
-        store.verify_once()
-        return
+        return sound(store, run.data.on_corrupt)
     _refuse(differences(_exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)))
     damage = None
     try:
-        store.verify_once()
+        store = sound(store, run.data.on_corrupt)
     except (ValueError, OSError) as error:
         damage = str(error)
-    said = _exchange("sound", {"host": _host(), "damage": damage}, COPY)
+    said = _exchange("sound", {"host": _host(), "damage": damage, "left out": told(store)}, COPY)
     if damaged := [f"{one['host']}: {one['damage']}" for one in said if one["damage"]]:
         raise ConfigError("; ".join(damaged))
+    _refuse(differences(said))
+    return store
 
 
 def _refuse(complaints):

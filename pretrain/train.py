@@ -11,6 +11,7 @@ import numpy as np
 from etils import epath
 
 from data.pipeline import Stream
+from data.salvage import told
 from data.store import Store
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import Run, read_json, to_json
@@ -18,14 +19,17 @@ from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed, local_rows
 from pretrain.goodput import Ledger
 from pretrain.guard import Guard
+from pretrain.left_out import check_left_out, write_left_out
 from pretrain.log import Log
 from pretrain.preflight import preflight, preflight_store
 from pretrain.program import Program, check_batch, make_program
+from pretrain.replicas import Replicas
 from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until")
+FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "guard.replicas")
+FREE += ("train.steps", "train.until")
 
 
 def train(run, workdir, allow_changes=False, began=None):
@@ -34,7 +38,7 @@ def train(run, workdir, allow_changes=False, began=None):
     Returns None when the last step is done, or the number of the signal that ended it early (after saving). The result is a function
     of the configuration and the token store: a run that was killed and started again ends with the same bits, on the same devices.
     Raises ConfigError where configuration, store, mesh and workdir do not fit each other, before anything is computed; and
-    `guard.Diverged` where every step is skipped.
+    `guard.Diverged` where every step is skipped, and `replicas.Altered` where devices disagree.
     """
     began = began or time.time()
     workdir = epath.Path(workdir)
@@ -44,7 +48,8 @@ def train(run, workdir, allow_changes=False, began=None):
     preflight(run, workdir)
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
-    preflight_store(run, store)
+    store = preflight_store(run, store)
+    check_left_out(store, workdir, allow_changes)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
     heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
 
@@ -53,19 +58,20 @@ def train(run, workdir, allow_changes=False, began=None):
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
-        checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint.keep))
+        checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         stop = stack.enter_context(Stop())
         state, kept = begin(program, checkpoints, store)
         start = int(state.step)
         write_workdir(run, store, workdir)
+        write_left_out(store, workdir)
         if start >= run.train.end:
             print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
-        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start, run.checkpoint.keep))
+        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start))
         guard = Guard(run.guard.patience, kept)
         log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start))
-        job = Job(run, store, program, checkpoints, stop, guard, ledger, log)
+        job = Job(run, store, program, checkpoints, Replicas(program.placed, mesh, run.guard.replicas), stop, guard, ledger, log)
         done = steps(
             job,
             state,
@@ -83,6 +89,7 @@ class Job(NamedTuple):
     store: Store
     program: Program
     checkpoints: Checkpoints
+    replicas: Replicas
     stop: "Stop"
     guard: Guard
     ledger: Ledger
@@ -92,7 +99,7 @@ class Job(NamedTuple):
 def steps(job, state, source, score):
     """Train from `state` on, to the last step or until a signal, and save; returns the number of the step that is saved.
 
-    source(step): the (step, batch) from there on; score(params): of the held-out part, into the log.
+    source(step): the (step, batch) from there on; score(params): the scores of the held-out part, which go into the log too.
     """
     run, program, guard, ledger, log = job.run, job.program, job.guard, job.ledger, job.log
     start, due = int(state.step), False
@@ -102,14 +109,14 @@ def steps(job, state, source, score):
                 state, metrics = program.update(state, batch)
         if step == start:
             log.say(f"attention by {'; '.join(program.attention['update'])}")
-        done = step + 1
+        done, scores = step + 1, None
         stopping = job.stop.requested(done)
         due = due or done % run.checkpoint.every == 0
         log.step(done, metrics)
         job.checkpoints.check()
         if not guard.tripped:
             if run.evaluate.every and done % run.evaluate.every == 0 or done == run.train.end:
-                score(state.params)
+                scores = score(state.params)
             if due or stopping or done == run.train.end:
                 log.sync()
         if guard.tripped and guard.step < run.train.end:
@@ -118,16 +125,20 @@ def steps(job, state, source, score):
         finished = done == run.train.end
         if finished:
             guard.ended()
-        if finished or stopping or due and guard.good:
+        saving = finished or stopping or due and guard.good
+        if saving or job.replicas.due(done):
             with ledger.during("save"):
-                job.checkpoints.save(state, run, job.store.vocabulary.fingerprint, guard=guard.record())
-            ledger.mark(done)
+                job.replicas.check(state, done)
+        if saving:
+            with ledger.during("save"):
+                job.checkpoints.save(state, run, job.store.vocabulary.fingerprint, guard=guard.record(), scores=scores)
+            ledger.mark(done, job.checkpoints.steps())
             due = False
         if stopping:
             break
     with ledger.during("save"):
         job.checkpoints.wait()
-    ledger.mark(done)
+    ledger.mark(done, job.checkpoints.steps())
     return done
 
 
@@ -204,6 +215,8 @@ def opening(run, store, stream, params, mesh, start):
     if jax.process_count() > 1:
         own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
         lines += [f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"]
+    if (lost := told(store)) != told(None):
+        lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
     if left_out := getattr(stream.table, "left_out", 0):
         lines += [f"left out: {left_out:,} pairs that are longer than a row"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]

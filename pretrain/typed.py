@@ -6,9 +6,13 @@ Knows no particular class: the caller gives the ones that may be loaded.
 import ast
 import dataclasses
 import difflib
+import math
 import types
 import typing
 from typing import Literal
+
+
+LARGEST = 1 << 63  # of an int's size
 
 
 class ConfigError(ValueError):
@@ -76,7 +80,7 @@ def _alternatives(kind):
 
 def _widen(value, kinds):
     """Integers where floats are meant become floats, also inside tuples."""
-    if type(value) is int and float in kinds and int not in kinds:
+    if type(value) is int and float in kinds and int not in kinds and abs(value) < LARGEST:
         return float(value)
     if isinstance(value, tuple):
         inner = [typing.get_args(one)[0] for one in kinds if typing.get_origin(one) is tuple]
@@ -93,7 +97,23 @@ def check(value, key, kind=None):
         for field in dataclasses.fields(value):
             check(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
     elif not any(_fits(value, one) for one in _alternatives(kind)):
-        raise ConfigError(f"{key}: {value!r} is not {_spell(kind)}")
+        raise ConfigError(f"{key}: {_show(value)} is not {_spell(kind)}")
+
+
+def _show(value):
+    """A value in a line of its own, cut where it is long."""
+    if type(value) is int and abs(value) >= LARGEST:  # Python spells none of more than 4,300 digits
+        return "a number of 64 bits or more"
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 120 else f"{text[:80]} ... {text[-20:]}"
+
+
+def _sized(value):
+    """Whether a number is one that can be computed with."""
+    return math.isfinite(value) if type(value) is float else abs(value) < LARGEST
 
 
 def _fits(value, kind):
@@ -101,6 +121,8 @@ def _fits(value, kind):
         return value in typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
+    if type(value) in (int, float) and not _sized(value):
+        return False
     return type(value) is kind or (kind is float and type(value) is int)
 
 
@@ -139,18 +161,20 @@ def typed(node, kinds, where):
         return tuple(node)
     if not isinstance(node, dict):
         return node
-    if node.get("type") not in kinds:
-        raise ConfigError(f"{where}: unknown type {node.get('type')!r}; known are {', '.join(kinds)}")
-    kind = kinds[node["type"]]
+    named = node.get("type")
+    if not isinstance(named, str) or named not in kinds:
+        raise ConfigError(f"{where}: unknown type {_show(named)}; known are {', '.join(kinds)}")
+    kind = kinds[named]
     names = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(node.keys() - names - {"type"})
     if unknown:
-        raise ConfigError(f"{where}: {node['type']} has no {', '.join(unknown)}: written by another version of Cloze?")
+        told = ", ".join(name if name.isprintable() else repr(name) for name in unknown)
+        raise ConfigError(f"{where}: {named} has no {told}: written by another version of Cloze?")
     values = {name: typed(value, kinds, f"{where}: {name}") for name, value in node.items() if name != "type"}
     hints = typing.get_type_hints(kind)
     for name, value in values.items():
         check(value, f"{where}: {name}", hints[name])
     try:
         return kind(**values)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ConfigError(f"{where}: {error}") from error

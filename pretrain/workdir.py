@@ -10,7 +10,7 @@ from pretrain.typed import ConfigError
 # What a start that was killed leaves behind, and what others may put into an empty folder.
 LEFTOVERS = {
     *("checkpoints", "damaged", "vocabulary", "vocabulary.part", "tensorboard", "config.json.part"),
-    *("metrics.jsonl", "metrics.jsonl.part", "goodput.json", "goodput.json.part"),
+    *("metrics.jsonl", "metrics.jsonl.part", "goodput.json", "goodput.json.part", "left_out.json", "left_out.json.part"),
 }
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}

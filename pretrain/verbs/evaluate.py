@@ -54,6 +54,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     import jax
 
     from data.pipeline import Stream
+    from data.salvage import sound, told
     from data.store import Store
     from data.tokenizers import load_vocabulary
     from models import build
@@ -66,8 +67,9 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from pretrain.typed import ConfigError
 
     run = read_run(workdir)
-    opened = Store.open(store or run.data.store)
-    opened.verify_once()
+    opened = sound(Store.open(store or run.data.store), run.data.on_corrupt)
+    if (lost := told(opened)) != told(None):
+        print(f"left out of {opened.path}, for their bytes have changed: {lost}", file=sys.stderr)
     trained = load_vocabulary(f"{workdir}/vocabulary")
     if opened.vocabulary.fingerprint != trained.fingerprint:
         raise ConfigError(

@@ -21,6 +21,7 @@ def run(args):
     config = load(args.config, args.overrides)  # a misspelt word ends here, before JAX is imported
     check_place(args.workdir)
     from pretrain.guard import Diverged
+    from pretrain.replicas import Altered
     from pretrain.train import train
 
     cluster.start(args)
@@ -29,4 +30,7 @@ def run(args):
     except Diverged as error:
         print(f"error: {error}", file=sys.stderr)
         return cluster.leave(1)
+    except Altered as error:
+        print(f"error: {error}", file=sys.stderr)
+        return cluster.leave(3)
     return 128 + signal if signal else 0

@@ -1,11 +1,14 @@
 """Row 15: a token store that is not what was written is named and refused before anything is trained or scored on it."""
 
+import json
 import random
+import re
 import shutil
 
 import pytest
 
 from data.store import Store
+from pretrain.__main__ import main
 
 
 @pytest.fixture
@@ -52,3 +55,27 @@ def test_every_byte_counts_and_a_sound_store_is_read_once(copy, often, monkeypat
             Store.open(copy).verify_once()
         (copy / name).write_bytes(whole)
     record_property("flips found", flips)
+
+
+def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(configured, copy, refused, capsys, tmp_path, record_property):
+    path, workdir = configured("bert")[0], tmp_path / "run"
+    tokens = copy / "train" / "tokens.bin"
+    whole = tokens.read_bytes()
+    tokens.write_bytes(bytes([whole[0] ^ 4]) + whole[1:])
+    words = ["train", path, "--workdir", workdir, f"data.store={copy}", "data.on_corrupt=skip", "evaluate.every=0"]
+    assert "or leave the damaged documents out with data.on_corrupt=skip" in refused(*words, "data.on_corrupt=refuse")
+    assert main([*map(str, words), "train.until=2"]) == 0
+    lost = re.search(r"left out, for their bytes have changed: (\d+) of train documents", capsys.readouterr().err)
+    told = json.loads((workdir / "left_out.json").read_text())
+    assert told["train"] == list(range(int(lost[1]))) and 0 < len(told["train"]) < 60 and told["heldout"] == []
+    assert main([*map(str, words), "train.until=2"]) == 0  # the same are left out: nothing is left to do
+    tokens.write_bytes(whole[:-1] + bytes([whole[-1] ^ 4]))
+    assert re.search(r"that left out \d+ of train documents .* now it is \d+ of train documents", refused(*words))
+    tokens.write_bytes(whole)
+    assert "of its token store, now it is no documents. Mend the store, or add --allow-changes" in refused(*words)
+    capsys.readouterr()
+    assert main([*map(str, words), "train.until=2", "--allow-changes"]) == 0
+    assert "changed on continuing: left out of the token store: " in capsys.readouterr().out
+    assert json.loads((workdir / "left_out.json").read_text())["told"] == "no documents"
+    record_property("continued without the same", 1)
+    record_property("refused", 2)

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from models import build
-from pretrain.checkpoint import Checkpoints, DamagedCheckpoint, fingerprint, restore_params, start_workdir
-from pretrain.config import Adafactor, Mesh, to_json
+from pretrain.checkpoint import Checkpoints, DamagedCheckpoint, restore_params, start_workdir
+from pretrain.config import Adafactor, Checkpoint, Mesh, to_json
+from pretrain.fingerprints import fingerprint
 from pretrain.optim import make_optimizer
 from pretrain.sharding import make_mesh, shardings
 from pretrain.state import init_state
@@ -47,7 +48,7 @@ def saved(tmp_path_factory, request):
     run = request.getfixturevalue("module_run")
     workdir = tmp_path_factory.mktemp("run")
     states = {}
-    with Checkpoints(workdir, keep=3) as checkpoints:
+    with Checkpoints(workdir, Checkpoint(keep=3)) as checkpoints:
         for step in (1, 2):
             state = make_state(run, step, (2, 2, 2))
             states[step] = jax.device_get(state)
@@ -64,7 +65,7 @@ def copy(saved, tmp_path):
 
 def restore(run, workdir, sizes=(1, 1, 1), vocabulary="vocabulary", said=None):
     _, abstract, placed = abstract_and_placed(run, sizes)
-    with Checkpoints(workdir, keep=3) as checkpoints:
+    with Checkpoints(workdir, Checkpoint(keep=3)) as checkpoints:
         return checkpoints.restore(abstract, placed, vocabulary, report=(said if said is not None else []).append)
 
 
@@ -222,7 +223,7 @@ def test_another_vocabulary_is_refused(saved):
 
 
 def test_only_the_newest_are_kept(tmp_path, module_run):
-    with Checkpoints(tmp_path, keep=2) as checkpoints:
+    with Checkpoints(tmp_path, Checkpoint(keep=2)) as checkpoints:
         for step in (1, 2, 3):
             checkpoints.save(make_state(module_run, step), module_run, "vocabulary")
         checkpoints.wait()

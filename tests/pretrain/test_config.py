@@ -51,6 +51,8 @@ def test_words_override():
         ("evaluate.every=-1", "Evaluate.every is -1; it must be at least 0"),
         ("checkpoint.every=0", "Checkpoint.every is 0; it must be at least 1"),
         ("checkpoint.keep=0", "Checkpoint.keep is 0; it must be at least 1"),
+        ("checkpoint.keep_every=-1", "Checkpoint.keep_every is -1; it must be at least 0"),
+        ("checkpoint.best=accuracy", "checkpoint.best: 'accuracy' is not one of '', 'loss'"),
         ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
         ("model.scan=1", "model.scan: 1 is not true or false"),
         ("train.compute=float16", "train.compute: 'float16' is not one of 'bfloat16', 'float32'"),
@@ -69,6 +71,12 @@ def test_a_wrong_word_is_an_error_that_names_it(word, message):
     with pytest.raises(ConfigError) as caught:
         load("bert_tiny", [word])
     assert message in str(caught.value)
+
+
+def test_the_best_needs_scores():
+    assert load("bert_tiny", ["checkpoint.best=loss", "evaluate.every=1000"]).checkpoint.best == "loss"
+    with pytest.raises(ConfigError, match="checkpoint.best=loss needs the held-out part: set evaluate.every"):
+        load("bert_tiny", ["checkpoint.best=loss", "evaluate.every=0"])
 
 
 def test_a_run_ends_with_its_schedule_or_before():

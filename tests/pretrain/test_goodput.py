@@ -35,7 +35,7 @@ def spend(clock, ledger, **seconds):
 
 
 def opened(workdir, step, began):
-    ledger = Ledger(workdir, began, step, keep=2)
+    ledger = Ledger(workdir, began, step)
     ledger.every = 1e6  # seconds of the true clock: the thread writes nothing
     return ledger
 
@@ -47,7 +47,7 @@ def parts(workdir):
 def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
     with opened(tmp_path, 0, began=990.0) as ledger:
         spend(clock, ledger, compile=7, data=1, step=20, evaluate=4, save=2)
-        ledger.mark(4)
+        ledger.mark(4, [4])
         spend(clock, ledger, data=1, step=5, save=3)
         ledger._write()  # as its thread does, just before the process is killed
         assert read(tmp_path / goodput.NAME)["ended"] is False
@@ -62,7 +62,7 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
             clock.now += 1
             ledger.back(0)  # the guard finds no checkpoint but the first
         spend(clock, ledger, step=30)
-        ledger.mark(12)
+        ledger.mark(12, [12])
     told = read(tmp_path / goodput.NAME)
     assert parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
     assert sum(told["seconds"].values()) == clock.now - 990 and told["ended"] and told["starts"] == 2
@@ -78,10 +78,10 @@ def test_what_is_lost_is_counted_from_the_checkpoint_that_is_left(clock, tmp_pat
     ledger = opened(tmp_path, 0, began=clock.now)
     for step in (1, 2, 3):
         spend(clock, ledger, step=10)
-        ledger.mark(step)
-    assert sorted(ledger.marks) == [2, 3]  # as many as there are checkpoints
+        ledger.mark(step, [1, step])  # 1 is pinned
+    assert sorted(ledger.marks) == [1, 3]  # of the checkpoints that are there
     ledger.back(2)
-    assert (ledger.seconds["step"], ledger.seconds["lost"], sorted(ledger.marks)) == (20, 10, [2])
+    assert (ledger.seconds["step"], ledger.seconds["lost"], sorted(ledger.marks)) == (10, 20, [1])
 
 
 @pytest.mark.parametrize("text", ("", "[]", '{"seconds": {}}', '{"starts": 1'))
@@ -93,12 +93,12 @@ def test_a_ledger_that_cannot_be_read_begins_anew(clock, tmp_path, capsys, text)
 
 
 def test_a_ledger_that_cannot_be_written_is_told_at_the_next_save(tmp_path, monkeypatch):
-    ledger = Ledger(tmp_path, goodput.time.time(), 0, keep=1)
+    ledger = Ledger(tmp_path, goodput.time.time(), 0)
     ledger.every = 0.001
     monkeypatch.setattr(ledger, "_write", full)
     ledger._beat()
     with pytest.raises(OSError, match="disk full"):
-        ledger.mark(1)
+        ledger.mark(1, [])
 
 
 def full(ended=False):
@@ -107,7 +107,7 @@ def full(ended=False):
 
 def test_one_that_lives_tells_so_each_second(tmp_path):
     """What a kill leaves to be guessed is at most the time since."""
-    ledger = Ledger(tmp_path, goodput.time.time(), 0, keep=1)
+    ledger = Ledger(tmp_path, goodput.time.time(), 0)
     assert ledger.every == 1.0
     ledger.every = 0.01
     with ledger:
@@ -123,6 +123,6 @@ def test_one_that_lives_tells_so_each_second(tmp_path):
 def test_a_ledger_that_cannot_be_written_names_its_file(tmp_path):
     """The system's own error of a full disk names none; here the folder is gone."""
     (tmp_path / "run").mkdir()
-    with pytest.raises(OSError, match="run/goodput.json"), Ledger(tmp_path / "run", time.time(), 0, 3):
+    with pytest.raises(OSError, match="run/goodput.json"), Ledger(tmp_path / "run", time.time(), 0):
         (tmp_path / "run" / "goodput.json").unlink()
         (tmp_path / "run").rmdir()

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from pretrain import metrics, step
-from pretrain.checkpoint import Checkpoints, leaves_of
+from pretrain.checkpoint import Checkpoints
 from pretrain.config import Adafactor, AdamW, Lamb, load
 from pretrain.feed import feed
+from pretrain.fingerprints import leaves_of
 from pretrain.guard import Diverged, Guard, watch
 from pretrain.optim import optimizer_of, schedule
 from pretrain.program import make_program

@@ -202,19 +202,28 @@ def test_a_process_that_never_speaks_is_named(monkeypatch):
 
 def test_hosts_with_different_stores_are_named(monkeypatch, stores):
     mine, other = stores["bert"], stores["t5"]
-    run = SimpleNamespace(data=SimpleNamespace(store=mine.path))
+    run = SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse"))
     told = preflight.store_facts(mine)
-    sound = {"host": "node1 (process 1)", "damage": None}
+    sound = {"host": "node1 (process 1)", "damage": None, "left out": "no documents"}
     talk(monkeypatch, 2, {"cloze/preflight/store/1": told | {"host": "node1 (process 1)"}, "cloze/preflight/sound/1": sound})
-    preflight.preflight_store(run, mine)
+    assert preflight.preflight_store(run, mine) is mine
     with pytest.raises(ConfigError, match="do not agree: .* has token store .*; .* has vocabulary"):
         preflight.preflight_store(run, other)
 
 
+def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
+    mine = stores["bert"]
+    run, told = SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="skip")), preflight.store_facts(mine)
+    less = {"host": "node1 (process 1)", "damage": None, "left out": "2 of train documents (00c0ffee)"}
+    talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": less})
+    with pytest.raises(ConfigError, match=r"do not agree: node1 \(process 1\) has left out 2 of train documents"):
+        preflight.preflight_store(run, mine)
+
+
 def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
     mine = stores["bert"]
-    run, told = SimpleNamespace(data=SimpleNamespace(store=mine.path)), preflight.store_facts(mine)
-    damaged = {"host": "node1 (process 1)", "damage": "books/tokens.bin: crc32c 1"}
+    run, told = SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse")), preflight.store_facts(mine)
+    damaged = {"host": "node1 (process 1)", "damage": "books/tokens.bin: crc32c 1", "left out": "no documents"}
     talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": damaged})
     with pytest.raises(ConfigError, match=r"^node1 \(process 1\): books/tokens.bin: crc32c 1$"):
         preflight.preflight_store(run, mine)
@@ -224,7 +233,7 @@ def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
         raise ValueError("here it is damaged")
 
     monkeypatch.setattr(type(mine), "verify_once", verify_once)
-    with pytest.raises(ConfigError, match=r"\(process 0\): here it is damaged$"):
+    with pytest.raises(ConfigError, match=r"\(process 0\): here it is damaged; or leave the damaged documents out with data.on_corrupt=skip$"):
         preflight.preflight_store(run, mine)
 
 

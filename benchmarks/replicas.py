@@ -1,0 +1,57 @@
+"""What it costs to compare the devices that hold the same piece of a run's state: pretrain/replicas.py.
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m benchmarks.replicas [--config bert_mini] [path=value ...]
+
+Times steps and checks in turn, on an empty batch of the configuration's shapes, and prints the medians and the check's share of 1,000 steps.
+"""
+
+import argparse
+import statistics
+import time
+
+import jax
+import jax.numpy as jnp
+
+from pretrain.config import load
+from pretrain.program import make_program
+from pretrain.replicas import Replicas
+from pretrain.sharding import make_mesh
+
+
+def seconds(call, times):
+    """(the median of `times` calls, what the last one returned); the first call, which compiles, is not counted."""
+    taken, value = [], jax.block_until_ready(call())
+    for _ in range(times):
+        began = time.perf_counter()
+        value = jax.block_until_ready(call())
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken), value
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", default="bert_mini")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("overrides", nargs="*", metavar="path=value")
+    args = parser.parse_intermixed_args()
+    run = load(args.config, args.overrides)
+    mesh = make_mesh(run.mesh)
+    with jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        replicas = Replicas(program.placed, mesh, 1)
+        batch = {key: jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding) for key, leaf in program.batch.items()}
+        holder = [program.init()]
+
+        def step():
+            holder[0], metrics = program.update(holder[0], batch)
+            return metrics
+
+        step_s, _ = seconds(step, args.steps)
+        check_s, _ = seconds(lambda: replicas.check(holder[0], 1), args.steps)
+    size = sum(leaf.size for leaf in jax.tree.leaves(program.abstract.params))
+    print(f"{args.config}, {size:,} parameters on {mesh.size} {jax.devices()[0].platform} devices {dict(mesh.shape)}: {len(replicas.shared)} leaves compared")
+    print(f"a step {step_s * 1e3:,.1f} ms, a check {check_s * 1e3:,.1f} ms: {check_s / step_s:.2f} steps, {check_s / step_s / 1000:.4%} of 1,000 steps")
+
+
+if __name__ == "__main__":
+    main()
