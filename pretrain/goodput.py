@@ -32,12 +32,13 @@ class Ledger:
 
     workdir: None keeps it in memory. began: `time.time()` when this start began. step: the checkpoint that it goes on from, 0 for none.
     keep: of how many checkpoints it remembers what had been spent, so that what came behind one of them can be called lost.
+    told: called with each part as it begins, such as by a `watchdog.Watchdog`.
     """
 
-    def __init__(self, workdir, began, step, keep):
+    def __init__(self, workdir, began, step, keep, told=lambda part: None):
         self.path = None if workdir is None else epath.Path(workdir) / NAME
         self.every = 30.0 if "://" in str(workdir) else 1.0  # object stores take one writing of a file a second
-        self.keep, self.error = keep, None
+        self.keep, self.error, self.told = keep, None, told
         self.lock, self.over = threading.Lock(), threading.Event()
         known = read(self.path) if self.path else None
         self.starts, self.seconds, self.marks = 1, dict.fromkeys(PARTS, 0.0), {}
@@ -68,6 +69,7 @@ class Ledger:
             before = self.part
             self._settle()
             self.part = part
+        self.told(part)
         return before
 
     @contextlib.contextmanager

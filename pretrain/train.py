@@ -12,6 +12,7 @@ from etils import epath
 
 from data.pipeline import Stream
 from data.store import Store
+from pretrain import cluster
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import Run, read_json, to_json
 from pretrain.evaluate import make_evaluator
@@ -23,9 +24,10 @@ from pretrain.preflight import preflight, preflight_store
 from pretrain.program import Program, check_batch, make_program
 from pretrain.sharding import kept_whole, make_mesh
 from pretrain.typed import ConfigError, difference
+from pretrain.watchdog import Watchdog
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until")
+FREE = ("mesh.", "evaluate.", "checkpoint.", "watchdog.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until")
 
 
 def train(run, workdir, allow_changes=False, began=None):
@@ -53,6 +55,7 @@ def train(run, workdir, allow_changes=False, began=None):
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
+        watchdog = stack.enter_context(Watchdog(run.watchdog, workdir / f"hung-{jax.process_index()}.txt", cluster.say_farewell))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint.keep))
         stop = stack.enter_context(Stop())
         state, kept = begin(program, checkpoints, store)
@@ -61,7 +64,8 @@ def train(run, workdir, allow_changes=False, began=None):
         if start >= run.train.end:
             print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
-        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start, run.checkpoint.keep))
+        place = None if jax.process_index() else workdir
+        ledger = stack.enter_context(Ledger(place, began, start, run.checkpoint.keep, watchdog.to))
         guard = Guard(run.guard.patience, kept)
         log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start))
