@@ -154,16 +154,16 @@ def before_save(number, befall):
 
 
 def before_its_name(number, befall):
-    from orbax.checkpoint import CheckpointManager
+    from orbax.checkpoint._src.path.atomicity import AtomicRenameTemporaryPath
 
-    usual = CheckpointManager._finalize
+    usual = AtomicRenameTemporaryPath.finalize
 
-    def finalize(self, step, *args):
-        if step == number:
+    async def finalize(self):
+        if self._final_path.name == str(number):
             befall()
-        usual(self, step, *args)
+        await usual(self)
 
-    CheckpointManager._finalize = finalize
+    AtomicRenameTemporaryPath.finalize = finalize
 
 
 def before_deleting(number, befall):
