@@ -52,6 +52,7 @@ def put_a_file():
 
 
 def term():
+    print(f"SIGTERM at {time.time()}", file=sys.stderr, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
 
