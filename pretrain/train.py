@@ -1,8 +1,6 @@
 """Training, top to bottom: mesh, data, model, optimizer, state, restore, then for each step and batch one update."""
 
 import contextlib
-import os
-import signal
 import time
 from typing import NamedTuple
 
@@ -23,6 +21,7 @@ from pretrain.log import Log
 from pretrain.preflight import preflight, preflight_store
 from pretrain.program import Program, check_batch, make_program
 from pretrain.sharding import kept_whole, make_mesh
+from pretrain.stop import Stop
 from pretrain.typed import ConfigError, difference
 from pretrain.watchdog import Watchdog
 
@@ -87,7 +86,7 @@ class Job(NamedTuple):
     store: Store
     program: Program
     checkpoints: Checkpoints
-    stop: "Stop"
+    stop: Stop
     guard: Guard
     ledger: Ledger
     log: Log
@@ -231,38 +230,3 @@ def go_back(job):
     job.log.forget(went_back_to=saved)
     guard.went_back()
     return state.replace(step=jax.device_put(np.int32(guard.step), placed.step))
-
-
-class Stop:
-    """SIGTERM and Ctrl-C end the run after the step at hand, saved; a second one ends it at once.
-
-    With several processes JAX itself waits for SIGTERM, in any of them, and lets all agree on a step (a handler of ours would hide it).
-    """
-
-    def __enter__(self):
-        self.signal = None
-        numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
-        self.old = {number: signal.signal(number, self._note) for number in numbers}
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self.old.items():
-            signal.signal(number, handler)
-
-    def _note(self, number, frame):
-        self.signal = number
-        for known, handler in self.old.items():
-            signal.signal(known, handler)
-        if jax.process_count() > 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def requested(self, step):
-        """Whether to stop after `step`; the same answer in every process."""
-        if jax.process_count() == 1:
-            return self.signal is not None
-        from jax.experimental import multihost_utils
-
-        if multihost_utils.reached_preemption_sync_point(step):
-            self.signal = self.signal or signal.SIGTERM
-            return True
-        return False

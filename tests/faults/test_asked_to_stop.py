@@ -20,7 +20,7 @@ def leaves(workdir):
 
 
 def stop(fault, configured, command, workdir):
-    """(exit status, the newest checkpoint) of a run that gets the signal; every step that it told of is in the checkpoint."""
+    """The newest checkpoint of a run that gets the signal, in which every step is that it told of; or the signal twice."""
     done = command("train", configured("bert")[0], "--workdir", workdir, fault=fault)
     ended = time.time()
     last = (workdir / "metrics.jsonl").stat().st_mtime if (workdir / "metrics.jsonl").exists() else 0
@@ -28,35 +28,33 @@ def stop(fault, configured, command, workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
         newest = max(checkpoints.steps(), default=0)
     rows = [row["step"] for row in metrics.read(workdir / "metrics.jsonl")]
-    if done.returncode == 128 + signal.SIGTERM:
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    if len(told) == 1:
         assert rows == list(range(1, newest + 1)) and f"saved step {newest}" in done.stderr, done.stderr
         assert ended - max(last, *told) < SOON
     else:
-        assert ended - told[-1] < SOON
-    return done.returncode, newest
+        assert ended - told[-1] < SOON and "saved step" not in done.stderr
+    return newest
 
 
-def test_asked_to_stop_while_it_saves_and_again_while_it_evaluates(configured, command, tmp_path):
-    assert stop("term:finish:4", configured, command, tmp_path / "run")[0] == 143
-    status, step = stop("term:evaluate:6", configured, command, tmp_path / "run")
-    assert (status, step) == (143, 6)
+def test_asked_to_stop_while_it_saves_and_then_twice_while_it_evaluates(configured, command, tmp_path):
+    assert 4 < stop("term:finish:4", configured, command, tmp_path / "run") < 10
+    stop("twice:evaluate:12", configured, command, tmp_path / "run")
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_one_signal_loses_no_step(whole, finished, configured, command, tmp_path, record_property, moment):
-    status, step = stop(f"term:{moment}", configured, command, tmp_path / "run")
-    assert status == 128 + signal.SIGTERM and 1 <= step <= 12
+    assert 1 <= stop(f"term:{moment}", configured, command, tmp_path / "run") <= 12
     goes_on(finished, configured, command, tmp_path / "run")
     record_property("stopped without losing a step", 1)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_second_signal_ends_it_at_once(whole, finished, configured, command, tmp_path, record_property, moment):
-    """Or, where the compiler does not let Python hear of the first before the second, as one does."""
-    status, _ = stop(f"twice:{moment}", configured, command, tmp_path / "run")
-    assert status in (-signal.SIGTERM, 128 + signal.SIGTERM)  # a shell calls both 143
+    """While it compiles, too, where Python itself does not come to hear of a signal."""
+    stop(f"twice:{moment}", configured, command, tmp_path / "run")
     goes_on(finished, configured, command, tmp_path / "run")
-    record_property("ended at once" if status < 0 else "stopped without losing a step", 1)
+    record_property("ended at once", 1)
 
 
 def goes_on(finished, configured, command, workdir):
