@@ -31,7 +31,7 @@ VERBS = {
 
 
 def main(words=None):
-    """Run one verb; returns the exit status: 0 done, 2 bad input, 128 + n ended by signal n."""
+    """Run one verb; returns the exit status: 0 done, 1 diverged, 2 bad input, 75 hung (it leaves by itself), 128 + n ended by signal n."""
     try:
         status = run(sys.argv[1:] if words is None else words)
         sys.stdout.flush()

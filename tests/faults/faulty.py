@@ -38,7 +38,7 @@ def hang():
     threading.Event().wait()
 
 
-SLOW = 7
+SLOW = 9
 
 
 def slow():

@@ -1,10 +1,12 @@
 """What is started again, how often, and what is said of it."""
 
 import signal
+from types import SimpleNamespace
 
 import pytest
 
 from pretrain import supervise
+from pretrain.local import failed
 from pretrain.supervise import Ending
 from pretrain.watchdog import HUNG
 
@@ -59,3 +61,13 @@ def test_starts_that_save_nothing_do_not_go_on_for_ever(tmp_path, capsys):
 
 def test_pauses_have_an_end():
     assert supervised([KILLED] * 12 + [DONE], 20)[2][-1] == supervise.LONGEST
+
+
+def test_the_first_that_failed_is_the_one_that_died_not_one_that_noticed():
+    def processes(*codes):
+        return [SimpleNamespace(poll=lambda code=code: code, returncode=code) for code in codes]
+
+    assert failed(processes(1, None, -signal.SIGKILL)) == 2
+    assert failed(processes(1, HUNG, 0)) == 1
+    assert failed(processes(0, None, 7)) == 2
+    assert failed(processes(0, None)) is None

@@ -56,15 +56,14 @@ def test_what_lasts_is_told_with_the_stacks_of_all_threads(left, tmp_path, capfd
 
 
 def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(left, tmp_path):
-    with Watchdog(Limits(step=0.2, data=0.2), tmp_path / "stacks.txt") as watching:
+    with Watchdog(Limits(evaluate=0.3), tmp_path / "stacks.txt") as watching:
         with Ledger(None, time.time(), 0, 1, watching.to) as ledger:  # which tells each part that it is told
-            end = time.monotonic() + 1
-            while time.monotonic() < end:
-                for part in ("data", "step"):
-                    ledger.to(part)
-                    time.sleep(0.01)
+            for _ in range(60):
+                ledger.to("evaluate")
+                time.sleep(0.01)
             with ledger.during("compile"):
                 time.sleep(0.5)
+                assert watching.doing[0] == "compile"
         assert not left
 
 
@@ -86,7 +85,8 @@ def test_a_save_in_the_background_is_watched_while_the_loop_goes_on(left, tmp_pa
     saving = threading.Thread(target=over.wait, name=watchdog.SAVER)
     with Watchdog(Limits(save=0.1), tmp_path / "stacks.txt") as watching:
         saving.start()
-        while not left:
+        end = time.monotonic() + 5
+        while not left and time.monotonic() < end:
             watching.to("step")
             time.sleep(0.01)
     over.set()
