@@ -48,7 +48,7 @@ ROWS = {
     10: ("50 misspelt words; 10 changed configurations on continuing", "none accepted in silence; the nearest named; the difference told",
          ["tests/faults/test_mutated_words.py"]),
     11: ("another type, shape, key or family of models", "refused, 11 of 11", ["tests/faults/test_another_tree.py"]),
-    12: ("a disk that is full", "ends non-zero, does not say saved; the step before is intact", ["tests/faults/test_full_disk.py"]),
+    12: ("a disk that is full; a checkpoints folder that a file takes the place of", "ends non-zero, does not say saved; the step before is intact", ["tests/faults/test_full_disk.py"]),
     13: ("one of two processes killed three times under `local --restarts`", "three restarts; the same bits", ["tests/faults/test_restarts.py"]),
     14: ("crafted archives, pickles, YAML, safetensors; a folder that asks for remote code", "nothing executed, nothing written",
          ["tests/faults/test_crafted_files.py", "tests/pretrain/test_import_folder.py"]),

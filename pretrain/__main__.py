@@ -8,6 +8,7 @@ import sys
 import traceback
 
 from pretrain import cluster
+from pretrain.watchdog import leaving
 
 # verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
 # the verb is chosen, so `--help` needs neither JAX nor TensorFlow.
@@ -93,4 +94,5 @@ def run(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with leaving():
+        sys.exit(main())

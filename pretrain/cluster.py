@@ -109,7 +109,7 @@ def leave(status):
 
 
 def say_farewell():
-    """As one of many: LEAVE seconds for those that fail likewise to say so themselves; they would be aborted when the coordinator goes first."""
+    """As one of many: LEAVE seconds for those that fail likewise to say so; they would be aborted when the coordinator goes first."""
     if not _joined:
         return
     import jax

@@ -1,7 +1,8 @@
-"""local [--devices D] [--restarts R] N VERB ...: N processes of one run on this machine's CPU, as a pod's hosts would be, to try a run of many hosts without them.
+"""local [--devices D] [--restarts R] N VERB ...: N processes of one run on this machine's CPU, as a pod's hosts would be, to try a run of
+many hosts without them.
 
 Each process is told of the others by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. The first one's output is passed on as
-it is, the others' with their number in front. When one ends badly the others are stopped: the run needs all of them. With --restarts they are
+it is, the others' with their number in front. When one ends badly the others are stopped: the run needs all of them. With --restarts all are
 started again when one was killed or hung, see `supervise`.
 """
 

@@ -37,9 +37,10 @@ class Ending(NamedTuple):
         """Whether another start may help."""
         return not self.asked and (self.status == HUNG or self.status < 0 and -self.status not in STOPS)
 
-    def __str__(self):
-        how = "hung" if self.status == HUNG else f"died of {signal.Signals(-self.status).name}" if self.status < 0 else f"ended with {self.status}"
-        return f"process {self.process} {how}"
+    @property
+    def why(self):
+        """In words, of one that another start may mend."""
+        return f"process {self.process} " + ("hung" if self.status == HUNG else f"died of {signal.Signals(-self.status).name}")
 
 
 def supervise(start, tries, words, sleep=time.sleep):
@@ -55,11 +56,11 @@ def supervise(start, tries, words, sleep=time.sleep):
         if not ending.mended or not tries:
             return ending
         if failures > tries:
-            say(f"{ending}; giving up after {tries} restarts without a new checkpoint")
+            say(f"{ending.why}; giving up after {tries} restarts without a new checkpoint")
             return ending
         pause = min(PAUSE * 2 ** (failures - 1), LONGEST)
         where = f"step {saved:,}" if saved >= 0 else "its newest checkpoint, if there is one"
-        say(f"{ending}; restart {failures} of at most {tries} in a row, in {pause:g} s, from {where}")
+        say(f"{ending.why}; restart {failures} of at most {tries} in a row, in {pause:g} s, from {where}")
         sleep(pause)
 
 

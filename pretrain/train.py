@@ -26,7 +26,8 @@ from pretrain.typed import ConfigError, difference
 from pretrain.watchdog import Watchdog
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "watchdog.", "data.store", "data.threads", "data.prefetch", "model.remat", "train.steps", "train.until")
+FREE = ("mesh.", "evaluate.", "checkpoint.", "watchdog.", "train.steps", "train.until")
+FREE += ("data.store", "data.threads", "data.prefetch", "model.remat")
 
 
 def train(run, workdir, allow_changes=False, began=None):

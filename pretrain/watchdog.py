@@ -20,6 +20,7 @@ from pretrain.typed import at_least
 
 HUNG = 75  # the exit status, of no other ending: EX_TEMPFAIL of sysexits.h, "the user is invited to try again"
 TICK = 0.5  # seconds between two looks
+LEAVING = 15.0  # seconds that a process has to end when its work is over
 LEAVE = 4.0  # seconds at most for telling of it; a terminal or a disk may be what hangs
 SAVER = "save_finalize"  # the thread in which Orbax (0.12) finishes a save
 
@@ -97,6 +98,24 @@ class Watchdog:
                 thread.join(max(0.0, end - time.monotonic()))
         finally:
             os._exit(HUNG)
+
+
+@contextlib.contextmanager
+def leaving():
+    """What is within is all that the process is for: afterwards it ends within LEAVING seconds, with the status that it has then.
+
+    Python waits for all threads at its end, and Orbax leaves one behind for ever where its folder went while it saved.
+    """
+    status = 1
+    try:
+        yield
+    except SystemExit as end:
+        status = end.code or 0
+        raise
+    finally:
+        timer = threading.Timer(LEAVING, os._exit, [status])
+        timer.daemon = True
+        timer.start()
 
 
 def saver():

@@ -106,15 +106,6 @@ def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(whole, configur
     record_property("clean runs without an alarm", 1)
 
 
-def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(whole, configured, command, tmp_path, monkeypatch, record_property):
-    monkeypatch.setenv("FAULTY_PLACE", str(tmp_path / "run" / "checkpoints"))
-    began = time.monotonic()
-    done = command("train", configured("bert")[0], "--workdir", tmp_path / "run", "watchdog.save=20", fault="gone:finish:8")
-    assert done.returncode in (2, HUNG), done.stderr
-    assert "saved step 12" not in done.stderr and time.monotonic() - began < 120
-    record_property(f"replaced folders ended with status {done.returncode}", 1)
-
-
 def records(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
         record = checkpoints.record(12)

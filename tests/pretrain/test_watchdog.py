@@ -1,5 +1,7 @@
 """The watchdog ends what lasts, and nothing else; and whatever hangs, it leaves."""
 
+import subprocess
+import sys
 import threading
 import time
 
@@ -109,3 +111,11 @@ def test_limits_are_words_of_a_run():
     assert load("bert_tiny", ["watchdog.step=60"]).watchdog == Limits(step=60.0)
     with pytest.raises(ConfigError, match="Limits.save is -1.0; it must be at least 0"):
         load("bert_tiny", ["watchdog.save=-1"])
+
+
+def test_a_thread_that_is_left_behind_does_not_keep_the_process():
+    code = (
+        "import sys, threading\nfrom pretrain import watchdog\nwatchdog.LEAVING = 0.2\n"
+        "with watchdog.leaving():\n    threading.Thread(target=threading.Event().wait).start()\n    sys.exit(3)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 3
