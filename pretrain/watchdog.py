@@ -100,22 +100,14 @@ class Watchdog:
             os._exit(HUNG)
 
 
-@contextlib.contextmanager
-def leaving():
-    """What is within is all that the process is for: afterwards it ends within LEAVING seconds, with the status that it has then.
+def leave_soon(status):
+    """All is done: the process ends within LEAVING seconds, with this status where it does not end by itself.
 
     Python waits for all threads at its end, and Orbax leaves one behind for ever where its folder went while it saved.
     """
-    status = 1
-    try:
-        yield
-    except SystemExit as end:
-        status = end.code or 0
-        raise
-    finally:
-        timer = threading.Timer(LEAVING, os._exit, [status])
-        timer.daemon = True
-        timer.start()
+    timer = threading.Timer(LEAVING, os._exit, [status])
+    timer.daemon = True
+    timer.start()
 
 
 def saver():

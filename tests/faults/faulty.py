@@ -188,12 +188,12 @@ MOMENTS = {
 
 if __name__ == "__main__":
     kind, moment, *rest = sys.argv[1].split(":")
-    from pretrain.__main__ import leaving, main
+    from pretrain.__main__ import main
 
     fault = KINDS[kind]
     if rest[1:]:
         MOMENTS[moment](int(rest[0]), lambda: threading.Timer(float(rest[1]), fault).start())
     else:
         MOMENTS[moment](int(rest[0]) if rest else None, fault)
-    with leaving():
-        sys.exit(main(sys.argv[2:]))
+    del sys.argv[1]
+    sys.exit(main())
