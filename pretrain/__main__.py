@@ -8,6 +8,7 @@ import sys
 import traceback
 
 from pretrain import cluster
+from pretrain.watchdog import leave_soon
 
 # verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
 # the verb is chosen, so `--help` needs neither JAX nor TensorFlow.
@@ -31,14 +32,21 @@ VERBS = {
 
 
 def main(words=None):
-    """Run one verb; returns the exit status: 0 done, 1 failed, 2 bad input, 3 devices disagree, 128 + n ended by signal n."""
+    """Run one verb; returns its exit status.
+
+    0 done, 1 failed or diverged, 2 bad input, 3 devices disagree, 75 hung (it leaves by itself), 128 + n ended by signal n.
+    """
+    status = 1
     try:
         status = run(sys.argv[1:] if words is None else words)
         sys.stdout.flush()
-        return status
     except BrokenPipeError:  # whoever read the output, such as `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        status = 141
+    finally:
+        if words is None:  # the process is there for nothing else
+            leave_soon(status)
+    return status
 
 
 def run(words):

@@ -102,15 +102,16 @@ def leave(status):
     """
     if client() is None:
         return status
-    if _joined:
-        _wait_for_the_others()
+    say_farewell()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
 
 
-def _wait_for_the_others():
-    """LEAVE seconds, for those that fail likewise to say so themselves: they would be aborted when the coordinator goes first."""
+def say_farewell():
+    """As one of many: LEAVE seconds for those that fail likewise to say so; they would be aborted when the coordinator goes first."""
+    if not _joined:
+        return
     import jax
 
     try:

@@ -38,6 +38,7 @@ from models.config import (
     TransformerConfig,
 )
 from pretrain.typed import ConfigError, at_least, check, plain, replace, typed
+from pretrain.watchdog import Limits
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
@@ -227,13 +228,14 @@ class Run:
     mesh: Mesh = Mesh()
     evaluate: Evaluate = Evaluate()
     checkpoint: Checkpoint = Checkpoint()
+    watchdog: Limits = Limits()
 
 
 # Every class that may stand in a run, by the name that it has in JSON and on the command line: nothing else is loaded.
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Data),
+        *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
         *(BartConfig, DistilBertConfig),

@@ -20,13 +20,14 @@ def make_evaluator(model, loss, mesh, *, compute):
     """A function `(params, stream) -> {name: mean}` over every row of the stream's split, with fixed masks and no dropout.
 
     The result has `loss`, every sum of the objective as a mean, `perplexity` (of the terms that predict words), `targets` (their
-    number) and `rows`.
+    number) and `rows`. begin: called before each batch is scored.
     """
     score = make_score(model, loss, mesh, compute=compute)
 
-    def evaluate(params, stream):
+    def evaluate(params, stream, begin=lambda: None):
         sums, weights = {}, {}
         for batch in feed_evaluation(stream, mesh):
+            begin()
             for total, part in zip((sums, weights), jax.device_get(score(params, batch))):
                 for name, value in part.items():
                     total[name] = total.get(name, 0.0) + float(value)  # float64

@@ -33,12 +33,13 @@ class Ledger:
     """The ledger of a run, continued. A context manager: the clock runs until it is left.
 
     workdir: None keeps it in memory. began: `time.time()` when this start began. step: the checkpoint that it goes on from, 0 for none.
+    told: called with each part as it begins, such as by a `watchdog.Watchdog`.
     """
 
-    def __init__(self, workdir, began, step):
+    def __init__(self, workdir, began, step, told=lambda part: None):
         self.path = None if workdir is None else epath.Path(workdir) / NAME
         self.every = 30.0 if "://" in str(workdir) else 1.0  # object stores take one writing of a file a second
-        self.error = None
+        self.error, self.told = None, told
         self.lock, self.over = threading.Lock(), threading.Event()
         known = read(self.path) if self.path else None
         self.starts, self.seconds, self.marks = 1, dict.fromkeys(PARTS, 0.0), {}
@@ -69,6 +70,7 @@ class Ledger:
             before = self.part
             self._settle()
             self.part = part
+        self.told(part)
         return before
 
     @contextlib.contextmanager

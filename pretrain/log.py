@@ -67,7 +67,7 @@ class Log:
         """Evaluate, in the row of the step just started but not in its time; returns the scores."""
         self.measure()
         with self.ledger.during("evaluate"):
-            scores = evaluate(*args)
+            scores = evaluate(*args, begin=lambda: self.ledger.to("evaluate"))
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
         self.say(f"step {self.row['step']:,}, held out: " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
         self.finish()

@@ -1,8 +1,6 @@
 """Training, top to bottom: mesh, data, model, optimizer, state, restore, then for each step and batch one update."""
 
 import contextlib
-import os
-import signal
 import time
 from typing import NamedTuple
 
@@ -13,6 +11,7 @@ from etils import epath
 from data.pipeline import Stream
 from data.salvage import told
 from data.store import Store
+from pretrain import cluster
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import Run, read_json, to_json
 from pretrain.evaluate import make_evaluator
@@ -25,11 +24,13 @@ from pretrain.preflight import preflight, preflight_store
 from pretrain.program import Program, check_batch, make_program
 from pretrain.replicas import Replicas
 from pretrain.sharding import kept_whole, make_mesh
+from pretrain.stop import Stop
 from pretrain.typed import ConfigError, difference
+from pretrain.watchdog import Watchdog
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "data.store", "data.threads", "data.prefetch", "model.remat", "guard.replicas")
-FREE += ("train.steps", "train.until")
+FREE = ("mesh.", "evaluate.", "checkpoint.", "watchdog.", "guard.replicas", "train.steps", "train.until")
+FREE += ("data.store", "data.threads", "data.prefetch", "model.remat")
 
 
 def train(run, workdir, allow_changes=False, began=None):
@@ -58,6 +59,7 @@ def train(run, workdir, allow_changes=False, began=None):
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
+        watchdog = stack.enter_context(Watchdog(run.watchdog, workdir / f"hung-{jax.process_index()}.txt", cluster.say_farewell))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         stop = stack.enter_context(Stop())
         state, kept = begin(program, checkpoints, store)
@@ -67,7 +69,7 @@ def train(run, workdir, allow_changes=False, began=None):
         if start >= run.train.end:
             print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
             return None
-        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start))
+        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start, watchdog.to))
         guard = Guard(run.guard.patience, kept)
         log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start))
@@ -90,7 +92,7 @@ class Job(NamedTuple):
     program: Program
     checkpoints: Checkpoints
     replicas: Replicas
-    stop: "Stop"
+    stop: Stop
     guard: Guard
     ledger: Ledger
     log: Log
@@ -240,38 +242,3 @@ def go_back(job):
     job.log.forget(went_back_to=saved)
     guard.went_back()
     return state.replace(step=jax.device_put(np.int32(guard.step), placed.step))
-
-
-class Stop:
-    """SIGTERM and Ctrl-C end the run after the step at hand, saved; a second one ends it at once.
-
-    With several processes JAX itself waits for SIGTERM, in any of them, and lets all agree on a step (a handler of ours would hide it).
-    """
-
-    def __enter__(self):
-        self.signal = None
-        numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
-        self.old = {number: signal.signal(number, self._note) for number in numbers}
-        return self
-
-    def __exit__(self, *_):
-        for number, handler in self.old.items():
-            signal.signal(number, handler)
-
-    def _note(self, number, frame):
-        self.signal = number
-        for known, handler in self.old.items():
-            signal.signal(known, handler)
-        if jax.process_count() > 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    def requested(self, step):
-        """Whether to stop after `step`; the same answer in every process."""
-        if jax.process_count() == 1:
-            return self.signal is not None
-        from jax.experimental import multihost_utils
-
-        if multihost_utils.reached_preemption_sync_point(step):
-            self.signal = self.signal or signal.SIGTERM
-            return True
-        return False

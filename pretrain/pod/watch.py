@@ -8,6 +8,7 @@ import time
 
 from pretrain.pod import archive
 from pretrain.pod.gcloud import GcloudError
+from pretrain.watchdog import HUNG
 
 COMING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
 GONE = ("SUSPENDED", "FAILED")
@@ -129,7 +130,8 @@ class Watch:
             if self.well >= PATIENT:
                 self.failures = 0
             return self.poll
-        broken = [report for report in ended if report.state == "exited" and 0 < report.code < 128]
+        hung = any(report.code == HUNG for report in ended)  # then the others' errors come of that
+        broken = [report for report in ended if report.state == "exited" and 0 < report.code < 128 and not hung]
         # Others may be saving still; and what looks like an error may be the neighbour's preemption, which gcloud tells of later.
         settled = len(ended) == len(reports) and not (broken and self.request.spot)
         if not settled and self.odd < PATIENT:
@@ -150,7 +152,7 @@ class Watch:
             raise Over(first.code, f"the training failed on {first.host} with status {first.code}; it is not tried again: `pod logs`")
         if all(report.state == "exited" and report.code == 0 for report in ended):
             raise Over(0, f"the training is done. The pod is still there and costs money: `pod delete --name {self.pod.name}`")
-        wait = self.failed("the training ended by a signal or without a trace" + describe(ended))
+        wait = self.failed("the training ended by a signal, hung, or without a trace" + describe(ended))
         self.start()
         return wait
 

@@ -112,6 +112,25 @@ def copied(finished, tmp_path):
     return finished[0], tmp_path / "run"
 
 
+@pytest.fixture
+def small_disk(tmp_path):
+    """A folder that holds so many bytes: small_disk(size). Needs the right to mount."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = []
+
+    def make(size):
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"a disk cannot be mounted here: {done.stderr.strip()}")
+        mounted.append(folder)
+        return folder
+
+    yield make
+    for one in mounted:  # lazily: Orbax's threads may hold a file yet
+        subprocess.run(["umount", "-l", one], check=True)
+
+
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
 

@@ -1,10 +1,17 @@
-"""The public command with one fault in it: `python tests/faults/faulty.py KIND:MOMENT[:STEP] VERB ...`. The product knows nothing of this.
+"""The public command with one fault in it: `python tests/faults/faulty.py KIND:MOMENT[:STEP[:SECONDS]] VERB ...`. The product knows nothing of this.
 
 kill:compile        while the first step is being compiled         kill:step:N      in step N, after it was started, before it is told
 kill:evaluate:N     after the first batch of the evaluation at N   kill:saved:N     as soon as checkpoint N is committed
-kill:last:N         as kill:step, at the last step
+kill:last:N         as kill:step, at the last step                 kill:data:N      in a thread that builds the batch of step N + 1
+kill:save:N         as checkpoint N begins to be saved             kill:finish:N    in Orbax's thread, before N has its name
+kill:delete:N       as the old ones are deleted, after N has its name
 
+SECONDS: so much later, while the run goes on.
+
+hang:MOMENT:N       then does not go on, in that thread            slow:MOMENT:N    then goes on SLOW seconds later
 full:MOMENT:N       then fills the disk that $FAULTY_PLACE names, and the run goes on
+gone:MOMENT:N       then puts a file where the folder $FAULTY_PLACE was, and the run goes on
+term:MOMENT:N       then sends itself SIGTERM                      twice:MOMENT:N   two of them, 50 ms apart
 """
 
 import os
@@ -12,6 +19,7 @@ import pathlib
 import signal
 import sys
 import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
 
@@ -26,7 +34,35 @@ def fill():
     pathlib.Path(place, "ballast").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - 50_000)))
 
 
-KINDS = {"kill": die, "full": fill}
+def hang():
+    threading.Event().wait()
+
+
+SLOW = 9
+
+
+def slow():
+    time.sleep(SLOW)
+
+
+def put_a_file():
+    place = pathlib.Path(os.environ["FAULTY_PLACE"])
+    place.rename(place.with_name(place.name + ".gone"))
+    place.write_text("")
+
+
+def term():
+    print(f"SIGTERM at {time.time()}", file=sys.stderr, flush=True)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def twice():
+    term()
+    time.sleep(0.05)
+    term()
+
+
+KINDS = {"kill": die, "full": fill, "hang": hang, "slow": slow, "gone": put_a_file, "term": term, "twice": twice}
 
 
 def during_compile(_, befall):
@@ -37,10 +73,26 @@ def during_compile(_, befall):
 
     def compile(backend, module, *args, **options):
         if str(module.operation.attributes["sym_name"]).strip('"') == "jit_step":
-            threading.Timer(0.2, befall).start()
+            if befall is slow:
+                befall()
+            else:
+                threading.Timer(0.2, befall).start()
         return usual(backend, module, *args, **options)
 
     compiler.compile_or_get_cached = compile
+
+
+def in_data(number, befall):
+    from data.pipeline import Stream
+
+    usual = Stream.batch
+
+    def batch(self, step, *share):
+        if step == number:
+            befall()
+        return usual(self, step, *share)
+
+    Stream.batch = batch
 
 
 def in_step(number, befall):
@@ -89,12 +141,59 @@ def after_save(number, befall):
     Checkpoints.save = save
 
 
-MOMENTS = {"compile": during_compile, "step": in_step, "last": in_step, "evaluate": in_evaluation, "saved": after_save}
+def before_save(number, befall):
+    from pretrain.checkpoint import Checkpoints
+
+    usual = Checkpoints.save
+
+    def save(self, state, *args, **options):
+        if int(state.step) == number:
+            befall()
+        usual(self, state, *args, **options)
+
+    Checkpoints.save = save
+
+
+def before_its_name(number, befall):
+    from orbax.checkpoint._src.path.atomicity import AtomicRenameTemporaryPath
+
+    usual = AtomicRenameTemporaryPath.finalize
+
+    async def finalize(self):
+        if self._final_path.name == str(number):
+            befall()
+        await usual(self)
+
+    AtomicRenameTemporaryPath.finalize = finalize
+
+
+def before_deleting(number, befall):
+    from orbax.checkpoint import CheckpointManager
+
+    usual = CheckpointManager._finalize_checkpoint
+
+    def finalize(self, step):
+        usual(self, step)
+        if step == number:
+            befall()
+
+    CheckpointManager._finalize_checkpoint = finalize
+
+
+MOMENTS = {
+    **{"compile": during_compile, "data": in_data, "step": in_step, "last": in_step, "evaluate": in_evaluation},
+    **{"save": before_save, "finish": before_its_name, "delete": before_deleting, "saved": after_save},
+}
 
 
 if __name__ == "__main__":
-    kind, moment, *step = sys.argv[1].split(":")
+    kind, moment, *rest = sys.argv[1].split(":")
     from pretrain.__main__ import main
 
-    MOMENTS[moment](int(step[0]) if step else None, KINDS[kind])
-    sys.exit(main(sys.argv[2:]))
+    fault = KINDS[kind]
+    if rest[1:]:
+        MOMENTS[moment](int(rest[0]), lambda: threading.Timer(float(rest[1]), fault).start())
+    else:
+        MOMENTS[moment](int(rest[0]) if rest else None, fault)
+    del sys.argv[1]
+    sys.exit(main())

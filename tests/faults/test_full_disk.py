@@ -2,31 +2,11 @@
 
 import os
 import shutil
-import subprocess
 
 import pytest
 
 from pretrain import metrics
 from pretrain.checkpoint import Checkpoints
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A folder that holds so many bytes: small_disk(size). Needs the right to mount."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = []
-
-    def make(size):
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, text=True)
-        if done.returncode:
-            pytest.skip(f"a disk cannot be mounted here: {done.stderr.strip()}")
-        mounted.append(folder)
-        return folder
-
-    yield make
-    for one in mounted:  # lazily: Orbax's threads may hold a file yet
-        subprocess.run(["umount", "-l", one], check=True)
 
 
 def assert_sound(workdir, restorable, run):
@@ -76,3 +56,13 @@ def test_a_disk_that_fills_while_it_runs(whole, configured, restorable, small_di
     assert "error: " in done.stderr and "Traceback" not in done.stderr
     assert assert_sound(disk / "run", restorable, run) == [8, 4]
     record_property("full disks told", 1)
+
+
+@pytest.mark.parametrize("moment", ["step:6", "save:8", "finish:8", "saved:4"])
+def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(whole, configured, command, tmp_path, monkeypatch, record_property, moment):
+    monkeypatch.setenv("FAULTY_PLACE", str(tmp_path / "run" / "checkpoints"))
+    done = command("train", configured("bert")[0], "--workdir", tmp_path / "run", fault=f"gone:{moment}", timeout=120)
+    assert done.returncode == 2, done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert str(tmp_path / "run" / "checkpoints") in told and "saved step" not in done.stderr
+    record_property("replaced folders told", 1)

@@ -255,7 +255,8 @@ def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_told(mo
     monkeypatch.setattr(local, "command", lambda *args: real(*args) | {"args": [sys.executable, "-c", program]})
     monkeypatch.setattr(local, "GRACE", 0.5)
     began = time.monotonic()
-    assert local.run_all(3, 1, ["train"]) == 7
+    ending = local.run_all(3, 1, ["train"])
+    assert (ending.status, ending.process, ending.mended) == (7, 1, False)
     assert time.monotonic() - began < 20
     assert sorted(capfd.readouterr().out.splitlines()) == ["[1] here", "[2] here", "here"]
 

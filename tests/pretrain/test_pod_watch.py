@@ -5,6 +5,7 @@ import pytest
 from pretrain.pod import archive
 from pretrain.pod.gcloud import GcloudError, Report, Request, State
 from pretrain.pod.watch import PATIENT, Watch
+from pretrain.watchdog import HUNG
 
 
 @pytest.fixture(autouse=True)
@@ -95,6 +96,7 @@ def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(look):
     assert (status, did, waits) == (0, ["start train"], [2.0, 1.0])
     status, did, waits, said = look(Scripted(reports=[[ABORT, ABORT]]))
     assert status == 1 and did == ["start train"] * 4 and waits == [2.0, 4.0, 8.0, 16.0] and "giving up" in said
+    assert look(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (0, ["start train"])  # the others' errors come of it
 
 
 def test_failures_are_forgotten_after_a_while(look):

@@ -102,7 +102,7 @@ def test_pins_that_cannot_be_read_delete_nothing(tmp_path, capsys):
 
 def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_restart(configs, tmp_path, monkeypatch):
     losses = iter([5.0, 1.0, 3.0, 4.0, 2.0, 6.0])  # of steps 2, 4, ...
-    monkeypatch.setattr(module, "make_evaluator", lambda *_, **__: lambda params, heldout: {"loss": next(losses)})
+    monkeypatch.setattr(module, "make_evaluator", lambda *_, **__: lambda params, heldout, begin: {"loss": next(losses)})
     rule = Checkpoint(every=2, keep=1, keep_every=5, best="loss")
     run = dataclasses.replace(load(configs["bert"]), checkpoint=rule, evaluate=Evaluate(every=2))
     workdir = tmp_path / "run"

@@ -1,0 +1,112 @@
+"""Row 8: whatever hangs, the process says where, with the stacks of its threads, and leaves soon after the limit; and only then."""
+
+import json
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pretrain import local
+from pretrain.checkpoint import Checkpoints
+from pretrain.watchdog import HUNG
+
+FAULTY = pathlib.Path(__file__).parent / "faulty.py"
+
+# The limit that must be met, and all the others out of its way.
+LIMITS = ["watchdog.start=100", "watchdog.compile=100", "watchdog.data=100", "watchdog.step=100", "watchdog.evaluate=100", "watchdog.save=100"]
+# fault: (the part that it is told of, the function that hangs, the newest checkpoint afterwards)
+HANGS = {
+    "hang:step:5": ("step", "step", 4),
+    "hang:data:5": ("data", "batch", None),  # batches are built ahead: step 4 may not have been saved
+    "hang:save:8": ("save", "save", 4),
+    "hang:finish:8": ("save", "finalize", 4),
+    "hang:finish:12": ("save", "finalize", 8),  # nothing follows but the end
+    "hang:delete:8": ("save", "finalize", 8),
+    "hang:evaluate:6": ("evaluate", "stopping", 4),
+}
+SECONDS = {"step": 6, "data": 6, "save": 10, "evaluate": 10}  # the first save and evaluation are compiled, on a machine that may be busy
+
+
+def words_of(part):
+    return [*LIMITS, f"watchdog.{part}={SECONDS[part]}"]
+
+
+def hang(fault, configured, command, workdir, record_property):
+    """Train with a fault in it until the watchdog ends it: what it said."""
+    part, function, newest = HANGS[fault]
+    done = command("train", configured("bert")[0], "--workdir", workdir, *words_of(part), fault=fault)
+    ended = time.time()
+    assert done.returncode == HUNG, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    lasted = re.match(rf"error: hung: '{part}' has lasted (\d+) s, its limit is watchdog.{part}={SECONDS[part]}\.", line)
+    assert lasted and int(lasted[1]) <= SECONDS[part] + 2, line
+    told = (workdir / "hung-0.txt").read_text()
+    assert re.search(rf"in {function}\n.*in hang\n", told) and "thread MainThread:" in told and told in done.stderr
+    assert ended - (workdir / "hung-0.txt").stat().st_mtime < 5
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        assert newest is None or checkpoints.steps()[:1] == [newest]
+    record_property("hangs ended", 1)
+    return done.stderr
+
+
+def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(configured, command, tmp_path, record_property):
+    """In Orbax's thread: the loop notices nothing until it saves again."""
+    hang("hang:finish:8", configured, command, tmp_path / "run", record_property)
+    ledger = json.loads((tmp_path / "run" / "goodput.json").read_text())
+    assert ledger["ended"] is False
+
+
+@pytest.mark.parametrize("fault", HANGS)
+def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(whole, finished, configured, command, tmp_path, record_property, fault):
+    hang(fault, configured, command, tmp_path / "run", record_property)
+    done = command("train", configured("bert")[0], "--workdir", tmp_path / "run")
+    assert done.returncode == 0, done.stderr
+    assert records(tmp_path / "run") == records(finished[1])
+
+
+@pytest.mark.parametrize(("fault", "hung"), [("hang:step:5", 1), ("hang:data:5", 1), ("hang:finish:8", 0)])  # the first process gives names
+def test_all_processes_leave_when_something_of_one_hangs(whole, configured, tmp_path, record_property, fault, hung):
+    part = HANGS[fault][0]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    limits = [*LIMITS, *(f"watchdog.{name}=10" for name in ("step", "data", "save")), "mesh.data=2"]
+    words = ["train", str(configured("bert")[0]), "--workdir", str(tmp_path / "run"), *limits]
+    processes = []
+    for i in range(2):
+        start = local.command(i, 2, 1, port, words)
+        if i == hung:
+            start["args"] = [sys.executable, str(FAULTY), fault, *words]
+        processes.append(subprocess.Popen(**start, cwd=FAULTY.parents[2]))
+    said = [process.communicate(timeout=200)[0] for process in processes]
+    ended = time.time()
+    assert [process.returncode for process in processes] == [HUNG, HUNG], said
+    assert f"error: hung: '{part}' has lasted" in said[hung] and "in hang\n" in said[hung]
+    assert all("error: hung: " in text and "thread MainThread:" in text and "Check failure" not in text for text in said)
+    assert ended - metrics_written(tmp_path / "run") < 10 + 5
+    record_property("hangs of one of two processes ended", 1)
+
+
+def metrics_written(workdir):
+    return (workdir / "metrics.jsonl").stat().st_mtime
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(whole, configured, command, tmp_path, record_property, number):
+    """The compiler takes longer than a step and a batch may."""
+    limits = ["watchdog.start=60", "watchdog.compile=60", "watchdog.data=6", "watchdog.step=6", "watchdog.evaluate=30", "watchdog.save=30"]
+    done = command("train", configured("bert")[0], "--workdir", tmp_path / "run", *limits, f"train.seed={number}", fault="slow:compile:1")
+    assert done.returncode == 0, done.stderr
+    ledger = json.loads((tmp_path / "run" / "goodput.json").read_text())["seconds"]
+    assert ledger["compile"] > 9 and "hung" not in done.stderr and not (tmp_path / "run" / "hung-0.txt").exists()
+    record_property("clean runs without an alarm", 1)
+
+
+def records(workdir):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        record = checkpoints.record(12)
+    return record["params"], record["optimizer"]

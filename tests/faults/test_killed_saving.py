@@ -1,0 +1,81 @@
+"""Row 4: killed while a checkpoint is written, gets its name, or while those before it are deleted: the newest that was committed is sound."""
+
+import random
+import signal
+
+import pytest
+
+from pretrain.checkpoint import Checkpoints
+
+WINDOWS = {"save": 0.3, "finish": 0.1, "delete": 0.03}  # seconds from each moment on in which the kill comes
+
+
+def leaves(workdir, step):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        record = checkpoints.record(step)
+    return record["params"], record["optimizer"]
+
+
+def newest(workdir, run, restorable):
+    """The newest committed step, restored and compared with its record; 0 where there is none."""
+    shapes, placed = restorable(run)
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        for step in checkpoints.steps():
+            checkpoints._restore_step(step, shapes, placed, None)
+            return step
+    return 0
+
+
+def litter(workdir):
+    return [path.name for path in (workdir / "checkpoints").iterdir() if not path.name.isdecimal()]
+
+
+def test_kills_while_a_checkpoint_is_committed_and_an_old_one_deleted(finished, configured, restorable, command, tmp_path):
+    path, run, _ = configured("bert")
+    words = ("train", path, "--workdir", tmp_path / "run", "checkpoint.every=2", "checkpoint.keep=1", "evaluate.every=0")
+    for fault, step in (("kill:finish:4", 2), ("kill:delete:8", 8)):
+        assert command(*words, fault=fault).returncode == -signal.SIGKILL
+        assert newest(tmp_path / "run", run, restorable) == step
+        assert bool(litter(tmp_path / "run")) == (step == 2)
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["12"]
+    assert leaves(tmp_path / "run", 12) == leaves(finished[1], 12)
+
+
+@pytest.fixture(scope="module")
+def every_step(whole, configured, command, tmp_path_factory):
+    """The workdir of a run that nobody killed, with a checkpoint of each step."""
+    workdir = tmp_path_factory.mktemp("every") / "run"
+    done = command(*words_of(configured, workdir), "checkpoint.keep=100")
+    assert done.returncode == 0, done.stderr
+    return workdir
+
+
+def words_of(configured, workdir):
+    return ("train", configured("bert")[0], "--workdir", workdir, "train.steps=64", "checkpoint.every=1", "evaluate.every=0")
+
+
+def test_thirty_kills_in_a_row(every_step, configured, restorable, command, tmp_path, record_property):
+    """One run, killed thirty times within a save: it always goes on from what was committed last."""
+    rng, run, workdir = random.Random("killed saving"), configured("bert")[1], tmp_path / "run"
+    words = (*words_of(configured, workdir), "checkpoint.keep=2")
+    at = left = 0
+    for number in range(30):
+        moment = rng.choice(sorted(WINDOWS))
+        fault = f"kill:{moment}:{at + 2}:{rng.uniform(0, WINDOWS[moment]):.4f}"
+        assert command(*words, fault=fault).returncode == -signal.SIGKILL, fault
+        before, at = at, newest(workdir, run, restorable)
+        assert at >= before, f"{fault}: from {before} to {at}"
+        assert leaves(workdir, at) == leaves(every_step, at), fault
+        left += bool(litter(workdir))
+    done = command(*words)
+    assert done.returncode == 0, done.stderr
+    assert litter(workdir) == [] and not (workdir / "damaged").exists()
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        assert checkpoints.steps() == [64, 63]
+    assert leaves(workdir, 64) == leaves(every_step, 64)
+    record_property("killed", 30)
+    record_property("restored from the newest committed step", 30)
+    record_property("kills that left a half-written folder", left)
+    record_property("such folders at the end", 0)

@@ -1,0 +1,94 @@
+"""Row 21, for the board: ten faults in one run, by a schedule that a seed draws; it ends as the run that nobody disturbed."""
+
+import random
+import signal
+
+import pytest
+
+from pretrain import goodput, metrics
+from pretrain.checkpoint import Checkpoints
+from pretrain.watchdog import HUNG
+
+STEPS, EVERY = 64, 4
+TIMED = ("seconds", "tokens_per_second", "wait", "device")
+LIMITS = ("watchdog.step=8", "watchdog.data=8", "watchdog.save=15")
+# kind: (the moments in which it comes, the status with which the run then ends)
+KINDS = {
+    "kill": (("compile", "data", "step", "save", "finish", "delete", "saved"), -signal.SIGKILL),
+    "term": (("compile", "data", "step", "save", "finish", "delete"), 128 + signal.SIGTERM),
+    "twice": (("step", "finish"), 128 + signal.SIGTERM),
+    "hang": (("data", "step", "save", "finish"), HUNG),
+    "full": (("saved",), 2),
+    "damage": ((), None),
+}
+AT_A_SAVE = ("save", "finish", "delete", "saved")
+
+
+def schedule(seed):
+    """[(kind, moment, how many steps behind the newest checkpoint)]: a stop, each kind once, and three more."""
+    rng = random.Random(f"soak {seed}")
+    kinds = [*KINDS, *rng.choices([kind for kind in KINDS if kind != "damage"], k=3)]
+    rng.shuffle(kinds)
+    # The first gives two checkpoints, so that the newest may be damaged.
+    return [("term", "step", 2 * EVERY + 1)] + [(kind, rng.choice(KINDS[kind][0] or ("",)), rng.randint(1, EVERY)) for kind in kinds]
+
+
+def words_of(configured, workdir):
+    steps = (f"train.steps={STEPS}", f"checkpoint.every={EVERY}", "checkpoint.keep=3", "evaluate.every=32")
+    return ("train", configured("bert")[0], "--workdir", workdir, *steps)
+
+
+def told(workdir):
+    return [{key: value for key, value in row.items() if not any(word in key for word in TIMED)} for row in metrics.read(workdir / "metrics.jsonl")]
+
+
+def leaves(workdir):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        record = checkpoints.record(STEPS)
+    return record["params"], record["optimizer"]
+
+
+def newest(workdir):
+    return max(int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal()) if workdir.exists() else 0
+
+
+@pytest.fixture(scope="module")
+def undisturbed(whole, configured, command, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = command(*words_of(configured, workdir))
+    assert done.returncode == 0, done.stderr
+    return workdir
+
+
+@pytest.mark.parametrize("seed", (1, 2, 3))
+def test_ten_faults_end_with_the_same_bits(undisturbed, configured, command, small_disk, tmp_path, monkeypatch, record_property, seed):
+    disk = small_disk("24m")
+    workdir, faults = disk / "run", 0
+    monkeypatch.setenv("FAULTY_PLACE", str(disk))
+    for kind, moment, ahead in schedule(seed):
+        saved = newest(workdir)
+        if kind == "damage":
+            damage(workdir / "checkpoints" / str(saved))
+            faults += 1
+            continue
+        step = saved + ahead if moment not in AT_A_SAVE else (saved // EVERY + 1) * EVERY
+        done = command(*words_of(configured, workdir), *LIMITS, fault=f"{kind}:{moment}:{step}")
+        assert done.returncode == KINDS[kind][1], f"{kind}:{moment}:{step} gave {done.returncode}: {done.stderr}"
+        (disk / "ballast").unlink(missing_ok=True)
+        faults += 1
+    done = command(*words_of(configured, workdir))
+    assert done.returncode == 0, done.stderr
+    assert told(workdir) == told(undisturbed) and len(told(workdir)) == STEPS
+    assert leaves(workdir) == leaves(undisturbed)
+    print(done.stderr.splitlines()[-1])
+    seconds = goodput.read(workdir / goodput.NAME)["seconds"]
+    record_property("faults", faults)
+    record_property("ended with the same bits", 1)
+    record_property(f"goodput of schedule {seed} in %", round(100 * seconds["step"] / (sum(seconds.values()) - seconds["down"]), 1))
+    record_property(f"lost of schedule {seed} in s", round(seconds["lost"], 1))
+
+
+def damage(step):
+    """Cut the largest file of its parameters in half."""
+    path = max((step / "params").rglob("d/*"), key=lambda path: path.stat().st_size)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
