@@ -64,7 +64,7 @@ class Checkpoints:
     """The checkpoints of a workdir. A context manager: leaving it waits until what was being written is committed."""
 
     def __init__(self, workdir, rule=None, read_only=False):
-        """rule: a `config.Checkpoint` that says which of them stay; None deletes nothing."""
+        """rule: a `parts.Checkpoint` that says which of them stay; None deletes nothing."""
         hush()
         self.workdir = epath.Path(workdir)
         if "://" not in str(workdir):

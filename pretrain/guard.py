@@ -67,7 +67,7 @@ def updates(optimizer, step):
 class Guard:
     """Counts skipped steps, and says when to go back. All processes of a run see the same metrics, so they agree.
 
-    patience: of `config.Guard`; kept: what `record` gave when the checkpoint was saved that the run goes on from.
+    patience: of `parts.Guard`; kept: what `record` gave when the checkpoint was saved that the run goes on from.
     """
 
     def __init__(self, patience, kept):

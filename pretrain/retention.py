@@ -21,7 +21,7 @@ NAME = "pinned"
 def kept(steps, rule, pinned, scores):
     """The steps that stay, as a set.
 
-    steps: of all checkpoints; rule: a `config.Checkpoint`; pinned: steps; scores: {step: {name of a held-out score: value}}. The best is
+    steps: of all checkpoints; rule: a `parts.Checkpoint`; pinned: steps; scores: {step: {name of a held-out score: value}}. The best is
     the step with the lowest finite score that is named `rule.best`, of equals the newest.
     """
     stay = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))

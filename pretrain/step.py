@@ -11,7 +11,7 @@ def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, 
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
     model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
-    spike, memory: of `config.Guard`; how: what `Loss.sums` takes (compute, gather, scores).
+    spike, memory: of `parts.Guard`; how: what `Loss.sums` takes (compute, gather, scores).
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
     A step that `guard.verdict` does not take changes the step's number alone, and has 1 as its metric `skipped`.
