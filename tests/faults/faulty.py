@@ -38,7 +38,7 @@ def hang():
     threading.Event().wait()
 
 
-SLOW = 9
+SLOW = 20
 
 
 def slow():

@@ -32,9 +32,9 @@ def litter(workdir):
 
 def test_kills_while_a_checkpoint_is_committed_and_an_old_one_deleted(finished, configured, restorable, command, tmp_path):
     path, run, _ = configured("bert")
-    words = ("train", path, "--workdir", tmp_path / "run", "checkpoint.every=2", "checkpoint.keep=1", "evaluate.every=0")
-    for fault, step in (("kill:finish:4", 2), ("kill:delete:8", 8)):
-        assert command(*words, fault=fault).returncode == -signal.SIGKILL
+    words = ("train", path, "--workdir", tmp_path / "run", "checkpoint.keep=1", "evaluate.every=0")
+    for every, fault, step in ((2, "kill:finish:4", 2), (3, "kill:delete:9", 9)):  # so nothing of step 4 is written over later
+        assert command(*words, f"checkpoint.every={every}", fault=fault).returncode == -signal.SIGKILL
         assert newest(tmp_path / "run", run, restorable) == step
         assert bool(litter(tmp_path / "run")) == (step == 2)
     done = command(*words)
