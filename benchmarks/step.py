@@ -26,6 +26,7 @@ import tempfile
 import numpy as np
 
 from benchmarks.harness import KEEP_PAGES, ROOT, Worker, append, intel_path, interleaved, peers_python, title
+from data.objectives import SpanCorruption
 
 # name: (family, words of its configuration, rows of 128, rows of 512)
 CASES = {
@@ -50,7 +51,7 @@ def batch_of(family, length, rows):
             positions = np.sort(rng.permuted(np.tile(np.arange(length, dtype=np.int32), (rows, 1)), axis=1)[:, :P], axis=1)
             return {"tokens": draw(rows, length), "valid": valid, "positions": positions, "targets": draw(rows, P), "weights": ones(rows, P)}
         case "t5":
-            T = length * 114 // 512
+            T = SpanCorruption(inputs=length).dims()["T"]
             return {"inputs": draw(rows, length), "inputs_valid": valid, "targets": draw(rows, T), "weights": ones(rows, T)}
         case "gpt2":
             ids, weights = draw(rows, length + 1), ones(rows, length)
