@@ -45,6 +45,7 @@ def main(words=None):
         status = 141
     finally:
         if words is None:  # the process is there for nothing else
+            cluster.part()
             leave_soon(status)
     return status
 

@@ -265,3 +265,14 @@ def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_told(mo
 def test_local_says_what_is_wrong(capsys, words):
     assert main(["local", *words]) == 2
     assert "error: local" in capsys.readouterr().err
+
+
+def test_one_that_is_done_waits_for_the_others(monkeypatch, root):
+    """A slow end of one is no reason for the first to leave, though what hangs at the end of a process is not waited for."""
+    program = (
+        "import os, time\nfrom pretrain import cluster, watchdog\ncluster.start()\nwatchdog.LEAVING = 1.0\n"
+        "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\ncluster.part()\nwatchdog.leave_soon(0)"
+    )
+    real = local.command
+    monkeypatch.setattr(local, "command", lambda *args: real(*args) | {"args": [sys.executable, "-c", program], "cwd": root})
+    assert local.run_all(2, 1, ["train"]).status == 0
