@@ -11,7 +11,7 @@ from pretrain.watchdog import HUNG
 
 STEPS, EVERY = 64, 4
 TIMED = ("seconds", "tokens_per_second", "wait", "device")
-LIMITS = ("watchdog.step=8", "watchdog.data=8", "watchdog.save=15")
+LIMITS = ("watchdog.step=20", "watchdog.data=20", "watchdog.save=20")
 # kind: (the moments in which it comes, the status with which the run then ends)
 KINDS = {
     "kill": (("compile", "data", "step", "save", "finish", "delete", "saved"), -signal.SIGKILL),
