@@ -37,7 +37,7 @@ PLANS = (
     ("albert_xxlarge", "v5p:4x4x4", ""),
     ("electra_small", "v5e:2x2", ""),
     ("electra_base", "v5e:4x4", ""),
-    ("electra_large", "v5p:2x2x4", ""),
+    ("electra_large", "v5p:4x4x4", "model.remat=false"),
     ("distilbert_base", "v5p:2x2x4", "train.microbatches=5"),
     ("t5_small", "v5e:4x4", ""),
     ("t5_base", "v5e:4x4", ""),
