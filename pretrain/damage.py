@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import logging
 import sys
+import traceback
 
 from absl import logging as absl_logging
 
@@ -66,9 +67,11 @@ def hush():
 
 
 def _not_of_orbax(entry):
-    """Also of futures that TensorStore was given and nobody waits for any more: the error itself says so."""
-    said = f"{entry.getMessage()} {entry.exc_info[1] if entry.exc_info else ''}"
-    return not ("orbax" in entry.pathname or "orbax/checkpoint" in said or "tensorstore" in said)
+    """Also of futures that it was given and nobody waits for any more: the error names its folder or TensorStore's format, or passed through it."""
+    _, error, trace = entry.exc_info or (None, "", None)
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(trace))
+    said = " ".join((entry.pathname, entry.getMessage(), str(error), *files))
+    return not any(word in said for word in ("orbax", "tensorstore", "OCDBT"))
 
 
 def _abandoned(unraisable):
