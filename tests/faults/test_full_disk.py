@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 
 import pytest
 
@@ -66,3 +67,15 @@ def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(whole, con
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert str(tmp_path / "run" / "checkpoints") in told and "saved step" not in done.stderr
     record_property("replaced folders told", 1)
+
+
+def test_a_disk_that_is_read_only_is_refused_and_left_as_it_is(finished, configured, restorable, small_disk, refused, record_property):
+    """As a kernel leaves one on which it met errors."""
+    run, workdir = finished
+    disk = small_disk("6m")
+    shutil.copytree(workdir, disk / "run")
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    line = refused("train", configured("bert")[0], "--workdir", disk / "run", "train.steps=14")
+    assert str(disk / "run") in line and "writ" in line
+    assert assert_sound(disk / "run", restorable, run) == [12, 8, 4]
+    record_property("read-only disks told", 1)
