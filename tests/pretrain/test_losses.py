@@ -88,3 +88,13 @@ def test_memory_is_that_of_a_part():
     whole = 512 * 8192 * 4
     assert bytes_of(1 << 30) > whole
     assert bytes_of(1 << 18) < whole / 4
+
+
+def test_a_hit_is_a_target_that_alone_is_the_likeliest():
+    """As argmax tells it, but that scores which are all equal hit nothing: not even a target that stands first."""
+    logits = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
+    targets = np.where(np.arange(6) % 2 == 0, logits.argmax(-1), 7).astype(np.int32)
+    logits[4] = 0.5
+    targets[4] = 0
+    hits = [float(cross_entropy(logits[i], targets[i], np.float32(1))[1]) for i in range(6)]
+    assert hits == [float(logits[i].argmax() == targets[i] and i != 4) for i in range(6)] and sum(hits) >= 2
