@@ -11,7 +11,7 @@ from etils import epath
 from data.pipeline import Stream
 from data.salvage import told
 from data.store import Store
-from pretrain import cluster
+from pretrain import cluster, pages
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import Run, read_json, to_json
 from pretrain.evaluate import make_evaluator
@@ -222,6 +222,7 @@ def opening(run, store, stream, params, mesh, start):
     if left_out := getattr(stream.table, "left_out", 0):
         lines += [f"left out: {left_out:,} pairs that are longer than a row"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
+    lines += filter(None, [pages.advice(mesh.devices.flat[0].platform)])
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 
 
