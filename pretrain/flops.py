@@ -70,7 +70,7 @@ def peak(device, compute):
 def measured(compute, size=1024, seconds=0.2):
     """The rate of a square matmul in the compute type on this host's CPU, the best of what fits in `seconds`."""
     x = jnp.ones((size, size), compute)
-    multiply = jax.jit(lambda x: x @ x).lower(x).compile()
+    multiply = jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32)).lower(x).compile()
     multiply(x).block_until_ready()
     best, end = math.inf, time.perf_counter() + seconds
     while time.perf_counter() < end:

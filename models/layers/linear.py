@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
+
+from models.layers.products import product
 
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
 Init = nn.initializers.Initializer
@@ -29,9 +30,14 @@ def Dense(features, *, contract=1, use_bias=True, kernel_init: Init = TRUNCATED,
         axis=tuple(range(-contract, 0)),
         use_bias=use_bias,
         kernel_init=kernel_init,
-        dot_general=partial(jax.lax.dot_general, preferred_element_type=result),
+        dot_general=partial(_dot_general, result),
         name=name,
     )
+
+
+def _dot_general(result, x, kernel, dims, **_):
+    """`product`, as `nn.DenseGeneral` calls it: the last dimensions of x with the first of the kernel."""
+    return product(x, kernel, len(dims[0][0]), result)
 
 
 class Embed(nn.Module):
@@ -50,4 +56,4 @@ class Embed(nn.Module):
 
     def attend(self, x):
         """x [..., D] -> scores [..., V] of every row of the table, float32."""
-        return jnp.einsum("...d,vd->...v", x, self.embedding, preferred_element_type=jnp.float32)
+        return product(x, self.embedding.T, result=jnp.float32)

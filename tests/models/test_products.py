@@ -1,0 +1,60 @@
+"""bfloat16 products: on a CPU those of float32, rounded once; elsewhere what XLA makes of them by itself."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from models.layers.products import product
+
+B, L, D, H, K = 2, 5, 12, 3, 7
+
+
+def drawn(*shape, seed=0):
+    """Numbers of bfloat16, as float32."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+CASES = {"one": ((B, L, D), (D, H, K), 1, "bld,dhk->blhk"), "two": ((B, L, H, K), (H, K, D), 2, "blhk,hkd->bld"), "rows": ((L, D), (D, K), 1, "ld,dk->lk")}
+
+
+@pytest.mark.parametrize("result", [None, jnp.float32], ids=["same", "float32"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
+    """And its gradients are those of NumPy's float32 products, rounded once; the gradient that comes in is rounded first."""
+    left, right, contract, letters = CASES[case]
+    x, w = drawn(*left), drawn(*right, seed=1)
+    y, back = jax.vjp(partial(product, contract=contract, result=result), jnp.bfloat16(x), jnp.bfloat16(w))
+    expected = np.einsum(letters, x, w)
+    assert y.dtype == (result or jnp.bfloat16)
+    tight = 1e-5 if result else 2**-8
+    np.testing.assert_allclose(np.float32(y), expected, rtol=tight, atol=1e-5)
+    g = drawn(*expected.shape, seed=2) + (2**-12 if result else 0)
+    of_x, of_w = back(jnp.asarray(g, y.dtype))
+    g = g.astype(ml_dtypes.bfloat16).astype(np.float32)
+    inputs, made = letters.split("->")
+    a, b = inputs.split(",")
+    assert of_x.dtype == of_w.dtype == jnp.bfloat16
+    np.testing.assert_allclose(np.float32(of_x), np.einsum(f"{made},{b}->{a}", g, w), rtol=2**-8, atol=1e-5)
+    np.testing.assert_allclose(np.float32(of_w), np.einsum(f"{a},{made}->{b}", x, g), rtol=2**-8, atol=1e-5)
+
+
+def types(platform, dtype):
+    """The types of all products of a value and its gradients, as compiled for a platform."""
+
+    def value(x, w):
+        return product(x, w).astype(jnp.float32).sum()
+
+    arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((B, L, D), (D, K))]
+    text = jax.jit(jax.value_and_grad(value, (0, 1))).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
+    return re.findall(r"stablehlo\.dot_general.*\(tensor<[\dx]*(\w+)>, tensor<[\dx]*(\w+)>\) -> tensor<[\dx]*(\w+)>", text)
+
+
+def test_only_a_cpu_widens():
+    assert types("cpu", jnp.bfloat16) == [("bf16", "bf16", "f32")] * 3
+    assert types("tpu", jnp.bfloat16) == types("cuda", jnp.bfloat16) == [("bf16",) * 3] * 3
+    assert types("cpu", jnp.float32) == [("f32",) * 3] * 3
