@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from models.layers.linear import Dense
 from models.layers.mlp import gelu
 from models.layers.norms import LayerNorm
+from models.layers.products import shift
 
 
 class WordHead(nn.Module):
@@ -24,4 +25,4 @@ class WordHead(nn.Module):
         """words: the `Embed` [V, E] that the model read. Returns float32 [B, P, V]."""
         h_BPE = self.act(Dense(words.width, name="transform")(x_BPD))
         h_BPE = LayerNorm(self.epsilon, name="norm")(h_BPE)
-        return words.attend(h_BPE) + self.param("bias", nn.initializers.zeros, (words.size,)).astype(jnp.float32)
+        return shift(words.attend(h_BPE), self.param("bias", nn.initializers.zeros, (words.size,)).astype(jnp.float32))

@@ -3,16 +3,46 @@
 B batch   L length   D width   F mlp width
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
+import jax
+import jax.numpy as jnp
 
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
 
-gelu = partial(nn.gelu, approximate=False)  # x * Phi(x), exactly (Hendrycks and Gimpel 2016)
-gelu_tanh = partial(nn.gelu, approximate=True)  # the same paper's tanh approximation
+
+def recomputed(act):
+    """`act`, of whose computation the backward pass keeps x alone and does the rest again; in float32, returned in the type of x.
+
+    JAX would keep what the derivative reads of it, such as the values of an error function: for a BERT several arrays of [B, L, F] a layer.
+    """
+
+    def wide(x):
+        return act(x.astype(jnp.float32)).astype(x.dtype)
+
+    def backwards(x, gradient):
+        x = jax.lax.optimization_barrier(x)  # or XLA finds that it has the values already, and keeps them
+        return jax.vjp(wide, x)[1](gradient)
+
+    kept = jax.custom_vjp(wide)
+    kept.defvjp(lambda x: (wide(x), x), backwards)
+    return kept
+
+
+@recomputed
+def gelu(x):
+    """x * Phi(x), exactly (Hendrycks and Gimpel 2016)."""
+    return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
+
+
+@recomputed
+def gelu_tanh(x):
+    """The same paper's approximation by tanh."""
+    return nn.gelu(x, approximate=True)
 
 
 class Mlp(nn.Module):

@@ -188,6 +188,23 @@ def test_gelu_and_its_approximation():
     assert abs(gelu(jnp.float32(1.0)) - tanh) > 1e-4
 
 
+def test_an_activation_keeps_what_it_reads_and_nothing_else():
+    """The gradients are those of the formulas, by differences; in bfloat16 they are computed in float32 and rounded once."""
+    x = normal(4, 8) * 2
+    exact = lambda x: 0.5 * x * (1 + math.erf(x / 2**0.5))  # noqa: E731
+    by_tanh = lambda x: 0.5 * x * (1 + math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3)))  # noqa: E731
+    for act, formula in ((gelu, exact), (gelu_tanh, by_tanh)):
+        y, back = jax.vjp(act, x)
+        assert sum(leaf.size for leaf in jax.tree.leaves(back)) == x.size
+        (slope,) = back(jnp.ones_like(y))
+        expected = [(formula(float(a) + 1e-3) - formula(float(a) - 1e-3)) / 2e-3 for a in x.ravel()]
+        np.testing.assert_allclose(slope.ravel(), expected, atol=1e-5)
+        narrow, back = jax.vjp(act, x.astype(jnp.bfloat16))
+        wide, wide_back = jax.vjp(act, x.astype(jnp.bfloat16).astype(jnp.float32))
+        np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=2**-8)
+        np.testing.assert_allclose(back(narrow)[0].astype(jnp.float32), wide_back(narrow.astype(jnp.float32))[0], rtol=2**-8)
+
+
 def test_mlps_are_their_formulas():
     x = normal(2, 3, 4)
     params = Mlp(6, act=nn.relu).init(KEY, x)["params"]

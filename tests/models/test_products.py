@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.layers.products import product
+from models.layers.products import product, shift
 
 B, L, D, H, K = 2, 5, 12, 3, 7
 
@@ -58,3 +58,19 @@ def test_only_a_cpu_widens():
     assert types("cpu", jnp.bfloat16) == [("bf16", "bf16", "f32")] * 3
     assert types("tpu", jnp.bfloat16) == types("cuda", jnp.bfloat16) == [("bf16",) * 3] * 3
     assert types("cpu", jnp.float32) == [("f32",) * 3] * 3
+
+
+def test_the_gradient_of_a_bias_is_the_sum_over_rows():
+    x, bias, g = drawn(B, L, D), drawn(D, seed=1), drawn(B, L, D, seed=2)
+    y, back = jax.vjp(shift, x, bias)
+    np.testing.assert_allclose(y, x + bias, rtol=1e-6)
+    of_x, of_bias = back(g)
+    np.testing.assert_array_equal(of_x, g)
+    np.testing.assert_allclose(of_bias, g.sum((0, 1)), rtol=1e-5, atol=1e-6)
+
+
+def test_only_a_cpu_multiplies_by_ones():
+    arrays = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((B, L, D), (D,), (B, L, D))]
+    traced = jax.jit(lambda x, bias, g: jax.vjp(shift, x, bias)[1](g)).trace(*arrays)
+    products = {platform: "dot_general" in traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("cpu", "tpu")}
+    assert products == {"cpu": True, "tpu": False}
