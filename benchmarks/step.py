@@ -4,7 +4,7 @@
 
 Four programs take turns, each in a process of its own:
 
-- Cloze: the step that `train` runs, under the environment that launch.sh sets; the share is that of the useful FLOPs in what two square
+- Cloze: the step that `train` runs, layers unrolled (`model.scan=false`), under the environment that launch.sh sets; the share is that of the useful FLOPs in what two square
   matmuls of 1,024 reach on the same cores, in float32;
 - Trainer: `transformers.Trainer` as it comes, in a plain environment, every word scored; a step is timed from its beginning to its end, so
   its collator and data loader are not in it;
@@ -63,7 +63,7 @@ def measure(name, compute, length, args, folder):
     """A row of the table, and its facts."""
     family, words, *rows = CASES[name]
     folder.mkdir()
-    case = {"family": family, "model": words, "compute": compute, "length": length, "rows": rows[length == 512], "folder": str(folder)}
+    case = {"family": family, "model": words | {"scan": False}, "compute": compute, "length": length, "rows": rows[length == 512], "folder": str(folder)}
     np.savez(folder / "batch.npz", **batch_of(family, length, case["rows"]))
     case = json.dumps(case)
     with contextlib.ExitStack() as stack:

@@ -18,6 +18,7 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
+WHOLE = os.environ.get("CLOZE_BOARD") == "whole"  # all cases, as `python -m benchmarks.reliability` tries them
 
 
 @pytest.fixture(autouse=True)
@@ -42,3 +43,16 @@ def corpora(root):
     if not path.is_dir():
         pytest.skip(f"{path.name}/ is not beside the project: real corpora are only for measuring")
     return path
+
+
+@pytest.fixture(scope="session")
+def often():
+    """often(some, all): how many cases of a kind to try, in the suite and on the whole board."""
+    return lambda some, all: all if WHOLE else some
+
+
+@pytest.fixture(scope="session")
+def whole():
+    """Skips in the suite: the case is only for the board, or for CLOZE_BOARD=whole."""
+    if not WHOLE:
+        pytest.skip("for the whole board: python -m benchmarks.reliability")

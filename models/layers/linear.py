@@ -3,13 +3,13 @@
 B batch   L length   D width   V vocabulary
 """
 
-from collections.abc import Callable
-from functools import partial
+import math
+from collections.abc import Callable, Sequence
 
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.layers.products import product
+from models.layers.products import product, shift
 
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
 Init = nn.initializers.Initializer
@@ -20,24 +20,32 @@ TRUNCATED = nn.initializers.truncated_normal(0.02)
 FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 
 
-def Dense(features, *, contract=1, use_bias=True, kernel_init: Init = TRUNCATED, result=None, name=None):
-    """`x @ kernel + bias` over the last `contract` dimensions of x; `features` may be several dimensions, e.g. (H, K).
+class Dense(nn.Module):
+    """x @ kernel + bias over the last `contract` dimensions of x.
 
-    result: the type of the product where it is not to be rounded to that of x (logits, in float32).
+    features: how many it makes, or several dimensions of them, e.g. (H, K). result: the type of the product where it is not to be rounded
+    to that of x (logits, in float32).
     """
-    return nn.DenseGeneral(
-        features,
-        axis=tuple(range(-contract, 0)),
-        use_bias=use_bias,
-        kernel_init=kernel_init,
-        dot_general=partial(_dot_general, result),
-        name=name,
-    )
 
+    features: int | Sequence[int]
+    contract: int = 1
+    use_bias: bool = True
+    kernel_init: Init = TRUNCATED
+    result: jnp.dtype | None = None
 
-def _dot_general(result, x, kernel, dims, **_):
-    """`product`, as `nn.DenseGeneral` calls it: the last dimensions of x with the first of the kernel."""
-    return product(x, kernel, len(dims[0][0]), result)
+    @nn.compact
+    def __call__(self, x):
+        read = x.shape[-self.contract :]
+        made = tuple(self.features) if isinstance(self.features, Sequence) else (self.features,)
+
+        def init(key, shape):
+            return self.kernel_init(key, (math.prod(read), math.prod(made))).reshape(shape)  # variances are those of the flat matrix
+
+        kernel = self.param("kernel", init, (*read, *made))
+        y = product(x, kernel, self.contract, self.result)
+        if self.use_bias:
+            y = shift(y, self.param("bias", nn.initializers.zeros, made).astype(y.dtype))
+        return y
 
 
 class Embed(nn.Module):

@@ -18,7 +18,6 @@ from data.objectives import CausalLm, MaskedLm, SpanCorruption
 from models.config import BertConfig, GptConfig, T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
 
-WHOLE = os.environ.get("CLOZE_BOARD") == "whole"
 SMALL = dict(width=32, depth=2, heads=8, mlp=64, dropout=0.1)
 MODELS = {
     "bert": (BertConfig(vocab=128, length=32, **SMALL), MaskedLm(length=32, predictions=6)),
@@ -32,19 +31,6 @@ WORDS = "the a of and old grey fox dog river stone walks runs sees finds under o
 @pytest.fixture(autouse=True)
 def strict():
     """optax promotes types freely."""
-
-
-@pytest.fixture(scope="session")
-def often():
-    """often(some, all): how many cases of a kind to try, in the suite and on the whole board."""
-    return lambda some, all: all if WHOLE else some
-
-
-@pytest.fixture(scope="session")
-def whole():
-    """Skips in the suite: the row is only for the board."""
-    if not WHOLE:
-        pytest.skip("for the whole board: python -m benchmarks.reliability")
 
 
 def texts(count):

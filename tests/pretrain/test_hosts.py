@@ -70,7 +70,9 @@ SLOW = "import time; from pretrain import feed; place = feed.place; feed.place =
 
 
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
-def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(root, configs, tmp_path, number):
+def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(request, root, configs, tmp_path, number):
+    if number == signal.SIGTERM:
+        request.getfixturevalue("whole")
     workdir = tmp_path / "run"
     endless = ["train.steps=100000", "checkpoint.every=100000", "evaluate.every=0", "mesh.data=2"]
     words = ["train", str(configs["bert"]), "--workdir", str(workdir), *endless]

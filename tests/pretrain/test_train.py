@@ -53,7 +53,9 @@ def kill_after(process, workdir, step):
 
 @pytest.fixture(scope="module", params=("bert", "t5"))
 def undisturbed(request, root, configs, tmp_path_factory):
-    """(name, workdir) of a run from the command line that nobody stopped."""
+    """(name, workdir) of a run from the command line that nobody stopped; T5's for the board alone."""
+    if request.param == "t5":
+        request.getfixturevalue("whole")
     workdir = tmp_path_factory.mktemp("undisturbed") / "run"
     done = subprocess.run(
         **command(root, "train", configs[request.param], "--workdir", workdir), capture_output=True, text=True
@@ -144,7 +146,9 @@ def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
 
 
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
-def test_a_signal_saves_and_leaves(root, configs, tmp_path, number):
+def test_a_signal_saves_and_leaves(request, root, configs, tmp_path, number):
+    if number == signal.SIGINT:
+        request.getfixturevalue("whole")
     workdir = tmp_path / "run"
     process = subprocess.Popen(
         **command(root, "train", configs["bert"], "--workdir", workdir, "train.steps=100000", "checkpoint.every=100000", "evaluate.every=0"),

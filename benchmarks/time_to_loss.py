@@ -1,0 +1,154 @@
+"""How long until a held-out loss is reached, beside `transformers.Trainer`: BERT-mini on the books, both from the start of their process.
+
+    python -m benchmarks.time_to_loss --store runs/books [--limit 600] [--every 100]
+
+The same tokens, model, batch size and schedule (configs/bert_mini.py: 64 rows of 16, three words in ten masked), float32. Cloze is
+`python -m pretrain train` under the environment that launch.sh sets, with a compilation cache of its own, empty at first. The peer is a
+program after `run_mlm.py` in a plain environment: ids in rows of 16, `DataCollatorForLanguageModeling`, `Trainer`. Both score the same
+held-out batches each `--every` steps, and that counts as their time.
+
+They take turns of `--slice` seconds; a program that does not have its turn is stopped (SIGSTOP) and its clock with it. `--limit` is of each
+one's own clock. A dated section is appended to benchmarks/results/time_to_loss.md.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from benchmarks.harness import KEEP_PAGES, ROOT, append, peers_python, title
+from data.pipeline import Stream
+from data.store import Store
+from pretrain.config import load
+from pretrain.convert import FAMILIES, name_of
+
+# Loss is told in these steps of a nat; the commonest words alone are worth 6.
+LOSSES = [6.0 - 0.25 * i for i in range(9)]
+
+
+class Turn:
+    """A program that runs only while it is told to, and what it has told of its held-out loss: [(own seconds, step, loss)]."""
+
+    def __init__(self, words, page, key, environment, log):
+        self.page, self.key, self.clock, self.told, self.read = page, key, 0.0, [], 0
+        environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"} | environment
+        self.process = subprocess.Popen([str(word) for word in words], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go(self, seconds):
+        """Run for so long; returns whether it still does. Raises RuntimeError where it failed."""
+        self.process.send_signal(signal.SIGCONT)
+        began = time.monotonic()
+        while (spent := time.monotonic() - began) < seconds and self.process.poll() is None:
+            self.look(self.clock + spent)
+            time.sleep(0.05)
+        self.clock += time.monotonic() - began
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGSTOP)
+        elif self.process.returncode:
+            raise RuntimeError(f"{self.process.args[:4]} ended with status {self.process.returncode}")
+        self.look(self.clock)
+        return self.process.poll() is None
+
+    def look(self, now):
+        """What has been written since."""
+        if not self.page.exists():
+            return
+        with self.page.open() as file:
+            file.seek(self.read)
+            text = file.read()
+        text = text[: text.rfind("\n") + 1]
+        self.read += len(text.encode())
+        rows = [json.loads(line) for line in text.splitlines()]
+        self.told += [(now, row["step"], row[self.key]) for row in rows if self.key in row]
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def material(folder, store_path, words):
+    """What the peer reads: ids of the training part, the held-out batches that `train` scores, and the model's configuration."""
+    run = load("bert_mini", words)
+    store = Store.open(store_path)
+    held = list(Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches())
+    np.savez(folder / "heldout.npz", **{key: np.concatenate([batch[key] for batch in held]) for key in held[0]})
+    np.save(folder / "ids.npy", np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens))
+    settings = FAMILIES[name_of(run.model)].hf_config(run.model, store.vocabulary)
+    settings |= {name: getattr(store.vocabulary, name) for name in ("cls", "sep", "mask")}
+    o = run.optimizer
+    settings["arguments"] = {
+        "per_device_train_batch_size": run.data.batch_size, "max_steps": run.train.steps, "learning_rate": o.learning_rate,
+        "warmup_steps": o.warmup, "adam_beta1": o.beta1, "adam_beta2": o.beta2, "adam_epsilon": o.epsilon, "weight_decay": o.weight_decay,
+        "max_grad_norm": o.clip,
+    }  # fmt: skip
+    settings["rate"], settings["length_of_rows"] = run.data.objective.rate, run.data.objective.length
+    (folder / "settings.json").write_text(json.dumps(settings))
+
+
+def reached(told, loss):
+    """(own seconds, step) when a loss was first reached, or None."""
+    return next(((now, step) for now, step, value in told if value <= loss), None)
+
+
+def table(told, losses):
+    """A row for each loss that both have reached, and the last loss of each."""
+    for loss in losses:
+        ours, theirs = (reached(told[name], loss) for name in ("cloze", "trainer"))
+        if not ours:
+            continue
+        cells = [f"{loss:.2f}", f"{ours[0]:.0f} ({ours[1]})"]
+        cells += [f"{theirs[0]:.0f} ({theirs[1]})", f"{theirs[0] / ours[0]:.2f}"] if theirs else ["not reached", "-"]
+        yield f"| {' | '.join(cells)} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--store", type=pathlib.Path, default="runs/books")
+    parser.add_argument("--limit", type=float, default=600)
+    parser.add_argument("--every", type=int, default=100)
+    parser.add_argument("--slice", type=float, default=15)
+    args = parser.parse_args()
+    load_before = os.getloadavg()[0]
+    words = [f"data.store={args.store}", f"evaluate.every={args.every}", "train.until=0", "checkpoint.every=100000"]
+    python = peers_python()
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
+        folder = pathlib.Path(folder)
+        material(folder, args.store, words)
+        ours = [sys.executable, "-m", "pretrain", "train", "bert_mini", "--workdir", folder / "run", *words]
+        theirs = [python, ROOT / "benchmarks" / "time_to_loss_torch.py", folder, str(args.every)]
+        fresh = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
+        turns = {
+            "cloze": Turn(ours, folder / "run" / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, log),
+            "trainer": Turn(theirs, folder / "told.jsonl", "heldout_loss", {}, log),
+        }
+        try:
+            running = dict(turns)
+            while running:
+                for name, turn in list(running.items()):
+                    if not turn.go(min(args.slice, args.limit - turn.clock)) or turn.clock >= args.limit - 0.1:
+                        del running[name]
+                    print(f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}", file=sys.stderr, flush=True)
+        finally:
+            for turn in turns.values():
+                turn.end()
+    told = {name: turn.told for name, turn in turns.items()}
+    columns = ["held-out loss", "Cloze, s (step)", "Trainer, s (step)", "Trainer / Cloze"]
+    rows = list(table(told, LOSSES))
+    last = ", ".join(f"{name} {now:.0f} s, step {step}, {loss:.3f}" for name, rows_ in told.items() for now, step, loss in rows_[-1:])
+    note = (
+        f"`python -m benchmarks.time_to_loss --store {args.store} --limit {args.limit:g} --every {args.every}`: seconds of each program's own clock "
+        f"from its start to the first held-out loss at or below the first column, and the step. The last of each: {last}."
+    )
+    append("time_to_loss.md", [title(load_before), "", note, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
+
+
+if __name__ == "__main__":
+    main()

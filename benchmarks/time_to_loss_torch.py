@@ -1,0 +1,69 @@
+"""The side of PyTorch in benchmarks/time_to_loss.py, after `run_mlm.py`; runs in the peers' environment: time_to_loss_torch.py FOLDER EVERY."""
+
+import json
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+
+from benchmarks.ready_ids import Ready  # noqa: E402
+
+
+class Rows(torch.utils.data.Dataset):
+    """[CLS] text [SEP], cut out of the joined text."""
+
+    def __init__(self, ids, length, settings):
+        self.ids, self.text, self.ends = ids, length - 2, (settings["cls"], settings["sep"])
+        self.special = np.array([1, *[0] * self.text, 1])  # with which the collator need not ask the tokenizer
+
+    def __len__(self):
+        return len(self.ids) // self.text
+
+    def __getitem__(self, i):
+        text = self.ids[i * self.text : (i + 1) * self.text].astype(np.int64)
+        return {"input_ids": np.array([self.ends[0], *text, self.ends[1]]), "special_tokens_mask": self.special}
+
+
+def main():
+    folder, every = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    settings = json.loads((folder / "settings.json").read_text())
+    held = dict(np.load(folder / "heldout.npz"))
+    own = {"cls", "sep", "mask", "arguments", "rate", "length_of_rows", "transformers_version", "architectures", "model_type"}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**{key: value for key, value in settings.items() if key not in own}))
+
+    @torch.no_grad()
+    def score():
+        """The mean over all held-out targets."""
+        model.eval()
+        total = weight = 0.0
+        for at in range(0, len(held["tokens"]), 64):
+            batch = {key: torch.tensor(value[at : at + 64]) for key, value in held.items()}
+            states = model.bert(input_ids=batch["tokens"].long(), attention_mask=batch["valid"].long())[0]
+            chosen = torch.take_along_dim(states, batch["positions"].long()[..., None], 1)
+            nats = torch.nn.functional.cross_entropy(model.cls(chosen).flatten(0, 1), batch["targets"].long().flatten(), reduction="none")
+            total += float((nats * batch["weights"].flatten()).sum())
+            weight += float(batch["weights"].sum())
+        model.train()
+        return total / weight
+
+    class Score(transformers.TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step % every == 0:
+                with (folder / "told.jsonl").open("a") as file:
+                    file.write(json.dumps({"step": state.global_step, "heldout_loss": score()}) + "\n")
+
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "trainer"), use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        lr_scheduler_type="linear", remove_unused_columns=False, seed=0, **settings["arguments"],
+    )  # fmt: skip
+    collator = transformers.DataCollatorForLanguageModeling(Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"]), mlm_probability=settings["rate"])
+    rows = Rows(np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings)
+    transformers.Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[Score()]).train()
+
+
+if __name__ == "__main__":
+    main()
