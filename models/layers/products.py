@@ -17,7 +17,7 @@ def product(x, kernel, contract=1, result=None):
     """
     if x.dtype != jnp.bfloat16:
         return _plain(x, kernel, contract, result)
-    return _narrow(x, kernel, contract, result)
+    return widened(x, kernel, contract, result)
 
 
 def _plain(x, kernel, contract, result):
@@ -34,7 +34,13 @@ def _wide(a, b, dims):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _narrow(x, kernel, contract, result):
+def widened(x, kernel, contract=1, result=None):
+    """`product` through float32 on a CPU, whatever the type of x.
+
+    For the scores of all words it is the faster way in float32, too: the table's gradient is x' g here, where JAX's own transposes g, which is
+    as large as the scores.
+    """
+
     def on_cpu(x, kernel):
         return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
 
@@ -42,7 +48,7 @@ def _narrow(x, kernel, contract, result):
 
 
 def _forwards(x, kernel, contract, result):
-    return _narrow(x, kernel, contract, result), (x, kernel)
+    return widened(x, kernel, contract, result), (x, kernel)
 
 
 def _backwards(contract, result, read, gradient):
@@ -61,7 +67,7 @@ def _backwards(contract, result, read, gradient):
     return jax.lax.platform_dependent(*read, gradient, cpu=on_cpu, default=elsewhere)
 
 
-_narrow.defvjp(_forwards, _backwards)
+widened.defvjp(_forwards, _backwards)
 
 
 @jax.custom_vjp

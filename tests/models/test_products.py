@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.layers.products import product, shift
+from models.layers.products import product, shift, widened
 
 B, L, D, H, K = 2, 5, 12, 3, 7
 
@@ -43,11 +43,11 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
     np.testing.assert_allclose(np.float32(of_w), np.einsum(f"{a},{made}->{b}", x, g), rtol=2**-8, atol=1e-5)
 
 
-def types(platform, dtype):
+def types(platform, dtype, product=product):
     """The types of all products of a value and its gradients, as compiled for a platform."""
 
     def value(x, w):
-        return product(x, w).astype(jnp.float32).sum()
+        return product(x, w, 1, None).astype(jnp.float32).sum()
 
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((B, L, D), (D, K))]
     text = jax.jit(jax.value_and_grad(value, (0, 1))).trace(*arrays).lower(lowering_platforms=(platform,)).as_text()
@@ -57,7 +57,15 @@ def types(platform, dtype):
 def test_only_a_cpu_widens():
     assert types("cpu", jnp.bfloat16) == [("bf16", "bf16", "f32")] * 3
     assert types("tpu", jnp.bfloat16) == types("cuda", jnp.bfloat16) == [("bf16",) * 3] * 3
-    assert types("cpu", jnp.float32) == [("f32",) * 3] * 3
+    assert types("cpu", jnp.float32) == types("cpu", jnp.float32, widened) == types("tpu", jnp.float32, widened) == [("f32",) * 3] * 3
+
+
+def test_in_float32_the_two_ways_are_one():
+    x, w = drawn(B, L, D), drawn(D, K, seed=1)
+    (y, back), (other, other_back) = (jax.vjp(partial(way, contract=1, result=jnp.float32), x, w) for way in (product, widened))
+    np.testing.assert_array_equal(y, other)
+    for one, two in zip(back(y), other_back(y)):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("made", [(D,), (H, K), (1000,)], ids=str)
