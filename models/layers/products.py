@@ -41,6 +41,10 @@ def widened(x, kernel, contract=1, result=None):
     as large as the scores.
     """
 
+    return _ahead(x, kernel, contract, result)
+
+
+def _ahead(x, kernel, contract, result):
     def on_cpu(x, kernel):
         return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
 
@@ -48,7 +52,7 @@ def widened(x, kernel, contract=1, result=None):
 
 
 def _forwards(x, kernel, contract, result):
-    return widened(x, kernel, contract, result), (x, kernel)
+    return _ahead(x, kernel, contract, result), (x, kernel)  # `widened` itself would be computed again where remat needs no more than these
 
 
 def _backwards(contract, result, read, gradient):
@@ -62,7 +66,9 @@ def _backwards(contract, result, read, gradient):
         return of_x.astype(x.dtype), of_kernel.astype(kernel.dtype)
 
     def elsewhere(x, kernel, gradient):
-        return jax.vjp(partial(_plain, contract=contract, result=result), x, kernel)[1](gradient)
+        of_x = jax.linear_transpose(lambda x: _plain(x, kernel, contract, result), x)
+        of_kernel = jax.linear_transpose(lambda kernel: _plain(x, kernel, contract, result), kernel)
+        return *of_x(gradient), *of_kernel(gradient)
 
     return jax.lax.platform_dependent(*read, gradient, cpu=on_cpu, default=elsewhere)
 
