@@ -41,10 +41,6 @@ def widened(x, kernel, contract=1, result=None):
     as large as the scores.
     """
 
-    return _ahead(x, kernel, contract, result)
-
-
-def _ahead(x, kernel, contract, result):
     def on_cpu(x, kernel):
         return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
 
@@ -52,7 +48,7 @@ def _ahead(x, kernel, contract, result):
 
 
 def _forwards(x, kernel, contract, result):
-    return _ahead(x, kernel, contract, result), (x, kernel)  # `widened` itself would be computed again where remat needs no more than these
+    return widened(x, kernel, contract, result), (x, kernel)
 
 
 def _backwards(contract, result, read, gradient):
