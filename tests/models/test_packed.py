@@ -1,0 +1,133 @@
+"""Texts that share a row are as if each were alone: hidden states, losses and gradients, in every model that takes such rows."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.losses import LOSSES
+
+LENGTHS = ((5, 9, 3, 4), (12, 8), (6, 2, 7))  # of the texts of each row, of 24 tokens: one is full
+L, P, A = 24, 3, 9  # masked positions of a text, of which a packed row of four has all; texts in all
+FAMILIES = {"bert": "masked_lm", "roberta": "masked_lm", "albert": "masked_lm", "distilbert": "distillation", "electra": "replaced_token"}
+
+
+def draws(seed=0):
+    """{"tokens": ids [A, L], "positions", "targets", "weights", "chances": [A, P]} of the texts, each in a row of its own."""
+    rng = np.random.default_rng(seed)
+    length_A = np.concatenate(LENGTHS)
+    valid_AL = np.arange(L) < length_A[:, None]
+    weights_AP = np.arange(P) < np.minimum(length_A, P)[:, None]
+    positions_AP = np.stack([np.sort(np.resize(rng.permutation(length), P)) for length in length_A])
+    return {
+        "tokens": np.where(valid_AL, rng.integers(1, 50, (A, L)), 0).astype(np.int32),
+        "valid": valid_AL,
+        "positions": positions_AP.astype(np.int32),
+        "targets": rng.integers(0, 50, (A, P)).astype(np.int32),
+        "weights": weights_AP.astype(np.float32),
+        "chances": rng.random((A, P), np.float32),
+        "token_weights": valid_AL.astype(np.float32),
+    }
+
+
+def packed(alone):
+    """The same texts in three rows."""
+    rows = {key: [] for key in (*alone, "pieces")}
+    text = 0
+    for lengths in LENGTHS:
+        offset, row = 0, {key: [] for key in rows}
+        for number, n in enumerate(lengths, 1):
+            for key in ("tokens", "valid", "token_weights"):
+                row[key].append(alone[key][text, :n])
+            row["pieces"].append(np.full(n, number, np.int32))
+            row["positions"].append(alone["positions"][text] + np.int32(offset))
+            for key in ("targets", "weights", "chances"):
+                row[key].append(alone[key][text])
+            offset, text = offset + n, text + 1
+        for key, parts in row.items():
+            value = np.concatenate(parts)
+            wide = L if key in ("tokens", "valid", "token_weights", "pieces") else 4 * P
+            rows[key].append(np.pad(value, (0, wide - len(value))))
+    return {key: np.stack(value) for key, value in rows.items()}
+
+
+ALONE = draws()
+PACKED = packed(ALONE)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def computed(request, make, tiny_configs):
+    """computed(batch) -> (hidden states, loss, sums, gradients) of a model."""
+    config = tiny_configs[request.param]
+    if request.param == "distilbert":
+        config = dataclasses.replace(config, teacher_depth=2)
+    model, params = make(config)
+    loss = LOSSES[FAMILIES[request.param]]
+
+    def value(params, batch):
+        sums, totals = loss.sums(model, params, batch), loss.totals(batch)
+        return loss.value({name: sums[name] / totals[name] for name in loss.terms}), sums
+
+    def compute(params, batch):
+        (total, sums), grads = jax.value_and_grad(value, has_aux=True)(params, batch)
+        read = batch["tokens"], batch["valid"]
+        states, _ = model.apply({"params": params}, *read, pieces_BL=batch.get("pieces"), method="encode")
+        return states, total, sums, grads
+
+    return partial(jax.jit(compute), params)
+
+
+def of_texts(states_BLD):
+    """The states of a packed batch, text by text: a list of [n, D]."""
+    return [states_BLD[b, sum(LENGTHS[b][:i]) :][:n] for b in range(len(LENGTHS)) for i, n in enumerate(LENGTHS[b])]
+
+
+def test_a_text_in_a_packed_row_is_as_if_alone(computed):
+    states, loss, sums, grads = computed(PACKED)
+    alone, expected, parts, by_params = computed(ALONE)
+    for text, (mine, n) in enumerate(zip(of_texts(states), np.concatenate(LENGTHS), strict=True)):
+        np.testing.assert_allclose(mine, alone[text, :n], atol=1e-5)
+    np.testing.assert_allclose(loss, expected, rtol=1e-5)
+    for name in parts:
+        np.testing.assert_allclose(sums[name], parts[name], rtol=1e-5, atol=1e-5, err_msg=name)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-5), grads, by_params)
+
+
+def test_one_texts_words_change_nothing_in_another(computed):
+    before = of_texts(computed(PACKED)[0])
+    for number in (1, 2):
+        tokens_BL = np.where(PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"])
+        after = of_texts(computed(PACKED | {"tokens": tokens_BL})[0])
+        for was, now, mine in zip(before, after, [i + 1 == number for lengths in LENGTHS for i in range(len(lengths))], strict=True):
+            np.testing.assert_allclose(now, was, atol=np.inf if mine else 1e-6)
+            assert not mine or (np.abs(now - was).max(axis=-1) > 1e-4).all()  # and everything in its own
+
+
+def test_positions_begin_anew(computed):
+    """The places that no text reaches have no gradient, however long the rows are."""
+    *_, grads = computed(PACKED)
+    tables = [leaf for path, leaf in jax.tree_util.tree_leaves_with_path(grads) if "positions" in str(path) and np.abs(leaf).max() > 0]
+    assert len(tables) == 1
+    reached = np.flatnonzero(np.abs(tables[0]).max(axis=1))
+    assert reached.max() - reached.min() + 1 == len(reached) == max(np.concatenate(LENGTHS))
+
+
+def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
+    """Of what the second texts' states make: another first text leaves the gradients as they were, other seconds do not."""
+    model, params = make(bert_config)
+    noise_D = np.random.default_rng(2).standard_normal(bert_config.width).astype(np.float32)
+
+    @jax.jit
+    @jax.grad
+    def gradients(params, tokens_BL):
+        states_BLD, _ = model.apply({"params": params}, tokens_BL, PACKED["valid"], pieces_BL=PACKED["pieces"], method="encode")
+        return jnp.where((PACKED["pieces"] == 2)[..., None], jnp.sin(states_BLD * noise_D), 0).sum()
+
+    before = gradients(params, PACKED["tokens"])
+    for number, moves in ((1, False), (2, True)):
+        tokens_BL = np.where(PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"])
+        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, gradients(params, tokens_BL))
+        assert max(jax.tree.leaves(moved)) > 1e-2 if moves else max(jax.tree.leaves(moved)) < 1e-5
