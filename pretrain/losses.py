@@ -46,7 +46,7 @@ class Loss(NamedTuple):
 
     def totals(self, batch):
         """{name: the weight of the whole batch}, float32."""
-        sums = {key: batch[key].sum(dtype=jnp.float32) for key in set(self.weights.values())}
+        sums = {key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())}  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
     def sums(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
