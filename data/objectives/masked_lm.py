@@ -17,7 +17,7 @@ from data.sentence_rows import SentenceRows
 
 @dataclass(frozen=True)
 class MaskedLm:
-    """Rows `[CLS] text [SEP]` with masked positions: BERT without sentence pairs, as in RoBERTa (Liu et al. 2019)."""
+    """Rows `[CLS] text [SEP]`, or several of these, with masked positions: BERT without sentence pairs, as in RoBERTa (Liu et al. 2019)."""
 
     name: ClassVar[str] = "masked_lm"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP] included
@@ -47,7 +47,7 @@ def check_rows(objective, vocabulary):
 
 
 def masked_rows(objective, split, vocabulary, masker):
-    """(table of rows, build), where build(row_B, key_B) is rows that the masker has masked."""
+    """(table of rows, build), where build(row_B, key_B) is rows of the objective's kind that the masker has masked."""
     table, lay_out = ROWS[objective.rows](split, objective.length, vocabulary)
 
     def build(row_B, key_B):

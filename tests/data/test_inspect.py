@@ -271,7 +271,12 @@ def test_words_masked_in_part_are_named(make, monkeypatch):
 
 @pytest.mark.parametrize(
     "name, promise",
-    [("pieces", "rows across documents"), ("pairs", "segments across documents"), ("orders", "segments across documents")],
+    [
+        ("pieces", "rows across documents"),
+        ("packed", "pieces across documents, or cut where the row had room"),
+        ("pairs", "segments across documents"),
+        ("orders", "segments across documents"),
+    ],
 )
 def test_rows_across_documents_are_named(make, name, promise):
     stream = make(name)

@@ -13,7 +13,9 @@ from pretrain import metrics
 from pretrain.__main__ import main
 from pretrain.config import load
 from pretrain.losses import LOSSES
+from pretrain.sharding import make_mesh
 from pretrain.state import init_params
+from pretrain.train import opening
 
 WORDS = "data.objective=MaskedLm data.objective.length=64 data.objective.predictions=10 data.objective.rows=packed model.length=64".split()
 WORDS += "model.dropout=0.0 evaluate.every=0 checkpoint.every=2 train.steps=4".split()
@@ -40,6 +42,17 @@ def test_a_packed_run_goes_on_on_another_mesh(configs, stores, tmp_path):
         assert one["tokens"] == other["tokens"] == batch["valid"].sum()
         assert other["loss"] == pytest.approx(one["loss"], rel=1e-5)
     assert whole[3]["loss"] < whole[0]["loss"]
+
+
+@pytest.mark.parametrize(("rows", "length", "told"), [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)])
+def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
+    """Documents of some 50 tokens: half of a row of 64 is padding, and little of one of 6."""
+    words = [f"data.objective.rows={rows}", f"data.objective.length={length}", f"data.objective.predictions={max(length * 10 // 64, 1)}"]
+    run = load(configs["bert"], [*WORDS, *words])
+    stream = Stream(stores["bert"], run.data, seed=0)
+    text = opening(run, stores["bert"], stream, {}, make_mesh(run.mesh), 0)
+    padding = 1 - stream.batch(0)["valid"].mean()
+    assert ("data.objective.rows=packed puts several documents into one" in text) == told == (padding > 0.2)
 
 
 def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
