@@ -134,12 +134,6 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
         np.testing.assert_array_equal(used.sum(axis=1), np.maximum(np.rint(0.15 * ordinary_B), 1))
 
 
-def test_whole_words_end_with_their_piece(store, vocabulary):
-    """Were a word to go on into the next piece, its [SEP] and [CLS] would be masked, or it would be left alone."""
-    stream = Stream(store, Data(objective=MaskedLm(64, 10, whole_words=True, rows="packed"), batch_size=64), seed=1)
-    assert inspect(stream)["passed"]
-
-
 def cross(batch, stream):
     batch["pieces"][batch["pieces"] > 1] -= 1
 
