@@ -18,12 +18,9 @@ import sys
 import tempfile
 import time
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"
+import numpy as np
 
-import numpy as np  # noqa: E402
-
-from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, append, interleaved, title  # noqa: E402
+from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, append, interleaved, title
 
 CORPORA = ROOT.parent / "shared" / "corpora"
 MODEL = {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}  # BERT-mini
@@ -46,6 +43,7 @@ def configured(case):
 
 def serve(case):
     """What the rows of a way hold, and a function that runs steps."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before JAX is imported
     import jax
 
     from data.pipeline import Stream

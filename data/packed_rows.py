@@ -24,7 +24,7 @@ class PackedRows:
         self.pieces, self.length = DocumentRows(split, length - FRAME), length
         size_Q = sizes(self.pieces)
         self.order_Q = np.empty(len(size_Q), np.int64 if len(size_Q) >= 2**32 else np.uint32)
-        rows_G, size_S, slots_G, first_S, offsets = [], [], [], [], [0]
+        rows_G, slots_G, first_S, offsets = [], [], [], [0]
         for low, high in zip(self.pieces.offsets.tolist(), self.pieces.offsets[1:].tolist()):
             self.order_Q[low:high] = low + np.argsort(size_Q[low:high], kind="stable")  # by size: a recipe takes runs of pieces
             count_N = np.bincount(size_Q[low:high], minlength=length + 1)
@@ -33,14 +33,13 @@ class PackedRows:
             for rows, parts in made:
                 rows_G.append(rows)
                 slots_G.append(len(parts))
-                size_S.extend(parts)
                 for size in parts:
                     first_S.append(free_N[size])
                     free_N[size] += rows
             offsets.append(offsets[-1] + sum(rows for rows, _ in made))
         self.offsets, self.count = np.array(offsets, np.int64), offsets[-1]
         self.first_row_G, self.first_slot_G = (np.concatenate([[0], np.cumsum(x, dtype=np.int64)]) for x in (rows_G, slots_G))
-        self.size_S, self.first_S = np.array(size_S, np.int64), np.array(first_S, np.int64)
+        self.first_S = np.array(first_S, np.int64)  # of each slot, the place in order_Q of its piece in the recipe's first row
 
     def spans(self, row_B):
         """Of each piece of the rows: (its row's place in row_B, its first token, its number of tokens, where its [CLS] stands): int64 [P].
