@@ -5,6 +5,7 @@ B rows of the batch   L row length   P masked positions of a row   T target leng
 `tokens`, `inputs`  ids, padded on the right           `valid`, `inputs_valid`  True where there is a token
 `positions`         indices into the row, ascending    `targets`  the ids to predict
 `weights`           1.0 where a target counts, 0.0 on padding; a row that only fills up a batch has weights of 0
+`pieces`            which of its row's texts a token belongs to, from 1; 0 on padding
 """
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 ROWS = {"tokens": ("int32", "BL"), "valid": ("bool", "BL")}
 IDS = ("tokens", "inputs", "targets")  # keys of ids, each of which the vocabulary must have
 MASKED = {"positions": ("int32", "BP"), "targets": ("int32", "BP"), "weights": ("float32", "BP")}
+BESIDES = {"packed": {"pieces": ("int32", "BL")}}  # what an objective's `rows` add to its batches
 
 BATCHES = {
     "masked_lm": ROWS | MASKED,
@@ -74,9 +76,10 @@ def shapes(objective, batch_size):
     An objective's configuration has a `name` and gives the sizes of its letters by `dims()`, e.g. {"L": 128, "P": 20}.
     """
     sizes = {"B": batch_size, **objective.dims()}
+    treaty = BATCHES[objective.name] | BESIDES.get(getattr(objective, "rows", None), {})
     return {
         key: (np.dtype(dtype), tuple(sizes[letter] for letter in dims))
-        for key, (dtype, dims) in BATCHES[objective.name].items()
+        for key, (dtype, dims) in treaty.items()
     }
 
 

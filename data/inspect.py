@@ -11,11 +11,11 @@ import numpy as np
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
 from data.inspect_damage import damages
-from data.inspect_rows import documents, orders, originals, pairs
+from data.inspect_rows import orders, originals, pairs, texts
 from data.inspect_stream import continuations, successions, translations
 from data.reading import masked_row, next_row, part_row, span_row
 
-ROWS = {"sentence_pair": pairs, "sentence_order": orders}  # what is promised of rows that are not `documents`
+ROWS = {"sentence_pair": pairs, "sentence_order": orders}  # what is promised of rows that are not `texts`
 
 
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
@@ -124,7 +124,7 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1)):
         none("losses on padding, tokens in it", padding),
         none("positions out of order", disorder),
         *([none("words masked in part", torn)] if objective.whole_words else []),
-        *ROWS.get(objective.name, documents)(stream, seen),
+        *ROWS.get(objective.name, texts)(stream, seen),
     ]
 
 

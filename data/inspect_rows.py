@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from data.checks import none, within
+from data.checks import Check, none, within
 from data.inspect_stream import told
+from data.packed_rows import PackedRows
 from data.rows import DocumentRows
 from data.sentence_rows import SentenceRows
 
@@ -16,8 +17,40 @@ def originals(batch):
     return text_BL
 
 
+def texts(stream, seen):
+    """Rows of masked_lm, or of an objective that masks as it does, against the store."""
+    return (packed if isinstance(stream.table, PackedRows) else documents)(stream, seen)
+
+
+def packed(stream, seen):
+    """Rows of several pieces, each whole and framed, against the store's documents; and how much of the rows is not padding."""
+    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
+    width = stream.table.length - 2
+    frames = uncounted = across = other_text = there = places = 0
+    for each in seen:
+        row_P, first_P, length_P, _ = stream.table.spans(each.row_B)
+        home_P = np.searchsorted(starts, first_P, side="right") - 1
+        across += ((first_P - starts[home_P]) % width > 0).sum()
+        across += (length_P != np.minimum(starts[home_P + 1] - first_P, width)).sum()
+        there, places = there + each.batch["valid"].sum(), places + each.batch["valid"].size
+        for i, (row, valid, pieces) in enumerate(zip(originals(each.batch), each.batch["valid"], each.batch["pieces"])):
+            first, length = first_P[row_P == i].tolist(), length_P[row_P == i].tolist()
+            uncounted += pieces.tolist() != [k for k, n in enumerate(length, 1) for _ in range(n + 2)] + [0] * int((~valid).sum())
+            for k, (a, n) in enumerate(zip(first, length), 1):
+                piece = row[pieces == k]
+                frames += len(piece) < 2 or piece[0] != vocabulary.cls or piece[-1] != vocabulary.sep
+                other_text += not np.array_equal(piece[1:-1], tokens[a : a + n])
+    return [
+        none("pieces across documents, or cut where the row had room", across),
+        none("pieces that are not framed by [CLS] and [SEP]", frames),
+        none("rows whose pieces are not 1 1 1 2 2 ... 0 0", uncounted),
+        none("pieces whose text is not the store's", other_text),
+        Check("share of the rows that is not padding", True, f"{there / places:.4f}", "as near to 1 as the lengths allow"),
+    ]
+
+
 def documents(stream, seen):
-    """Rows of masked_lm against the store."""
+    """Rows that are one piece, or one stretch of the stream, against the store."""
     tokens, starts = stream.split.tokens, stream.split.document_starts
     across = other_text = 0
     separate = isinstance(stream.table, DocumentRows)

@@ -41,6 +41,11 @@ class DocumentRows:
         self.count = int(self.first_row_D[-1])
         self.offsets = source_offsets(split, self.first_row_D)
 
+    @property
+    def filled(self):
+        """The share of the rows' places that hold a token."""
+        return int(self.starts_D[-1]) / max(self.count * self.width, 1)
+
     def spans(self, row_B):
         """(first token, number of tokens) of each row: int64 [B]."""
         document_B = np.searchsorted(self.first_row_D, row_B, side="right") - 1

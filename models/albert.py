@@ -46,10 +46,10 @@ class Albert(nn.Module):
         self.encoder = Stack(layer, c.depth, scan=c.scan, share=True, remat=c.remat, constrain=self.constrain)
         self.pooler = Dense(c.width)
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
         segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BLE = self.embeddings(tokens_BL, segments_BL, train)
-        x_BLD = self.encoder(self.widen(x_BLE), train, mask=padding_mask(valid_BL))
+        x_BLE = self.embeddings(tokens_BL, segments_BL, train, pieces_BL)
+        x_BLD = self.encoder(self.widen(x_BLE), train, mask=padding_mask(valid_BL, pieces_BL))
         return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
 
 
@@ -58,6 +58,7 @@ class AlbertForPretraining(nn.Module):
 
     tokens_BL, segments_BL, positions_BP: int32; valid_BL: bool, False on padding. Returns float32 logits: of the words
     at `positions_BP` [B, P, V], or everywhere [B, L, V] without them; and [B, 2] of "A stood before B" (0) or behind it (1).
+    pieces_BL: int32, the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
     """
 
     config: AlbertConfig
@@ -69,13 +70,13 @@ class AlbertForPretraining(nn.Module):
         self.word = WordHead(self.config.epsilon, act=gelu_tanh)
         self.order = Dense(2)
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
-        x_BPD, order_BC = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, train)
+    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
+        x_BPD, order_BC = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train)
         return self.logits(x_BPD), order_BC
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
+    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
         """What `logits` reads to tell the words [B, P, D], and the logits [B, 2] of the order."""
-        x_BLD, pooled_BD = self.albert(tokens_BL, valid_BL, segments_BL, train)
+        x_BLD, pooled_BD = self.albert(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
         if positions_BP is not None:  # before the vocabulary, which is the costliest product of a small model
             x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
         return x_BLD, self.order(pooled_BD).astype(jnp.float32)
@@ -84,6 +85,6 @@ class AlbertForPretraining(nn.Module):
         """Scores of every word, float32 [B, P, V]."""
         return self.word(x_BPD, self.albert.embeddings.words)
 
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
         """The last layer's hidden states [B, L, D] and the pooled first one [B, D]."""
-        return self.albert(tokens_BL, valid_BL, segments_BL, train)
+        return self.albert(tokens_BL, valid_BL, segments_BL, train, pieces_BL)

@@ -57,16 +57,16 @@ class Reader(nn.Module):
         self.encoder = Stack(layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
         self.word = WordHead(c.epsilon)
 
-    def __call__(self, tokens_BL, valid_BL, train=False):
-        x_BLD = self.embeddings(tokens_BL, jnp.zeros_like(tokens_BL), train)
-        return self.encoder(x_BLD, train, mask=padding_mask(valid_BL))
+    def __call__(self, tokens_BL, valid_BL, train=False, pieces_BL=None):
+        x_BLD = self.embeddings(tokens_BL, jnp.zeros_like(tokens_BL), train, pieces_BL)
+        return self.encoder(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
 
     def logits(self, x_BPD):
         return self.word(x_BPD, self.embeddings.words)
 
 
 class DistilBert(nn.Module):
-    """tokens_BL, positions_BP: int32; valid_BL: bool, False on padding.
+    """tokens_BL, positions_BP: int32; valid_BL: bool, False on padding; pieces_BL: int32, the text of a row that a token belongs to, from 1.
 
     Returns the student's float32 logits of the words at `positions_BP` [B, P, V], or everywhere without them, and a `Lesson`, or
     None without a teacher. DistilBERT has no segments: what is given as such is not read.
@@ -81,17 +81,17 @@ class DistilBert(nn.Module):
         self.student = Reader(c, c.depth, 0, self.constrain, self.attend)
         self.teacher = Reader(c, c.teacher_depth, c.segments, self.constrain, self.attend) if c.teacher_depth else None
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
-        x_BPD, lesson = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, train)
+    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
+        x_BPD, lesson = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train)
         return self.logits(x_BPD), lesson
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, train=False):
+    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
         """What `logits` reads to tell the words [B, P, D], and the lesson."""
-        x_BLD = self.student(tokens_BL, valid_BL, train)
+        x_BLD = self.student(tokens_BL, valid_BL, train, pieces_BL)
         x_BPD = self.at(positions_BP, x_BLD)
         if self.teacher is None:
             return x_BPD, None
-        y_BLD = self.teacher(tokens_BL, valid_BL)
+        y_BLD = self.teacher(tokens_BL, valid_BL, pieces_BL=pieces_BL)
         expected_BPV = jax.lax.stop_gradient(self.teacher.logits(self.at(positions_BP, y_BLD)))
         words_BP = divergence(self.student.logits(x_BPD), expected_BPV)
         return x_BPD, Lesson(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
@@ -103,9 +103,9 @@ class DistilBert(nn.Module):
         """The student's scores of every word, float32 [B, P, V]."""
         return self.student.logits(x_BPD)
 
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
         """The student's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""
-        x_BLD = self.student(tokens_BL, valid_BL, train)
+        x_BLD = self.student(tokens_BL, valid_BL, train, pieces_BL)
         return x_BLD, x_BLD[:, 0]
 
 

@@ -52,7 +52,7 @@ class Encoder(nn.Module):
     attend: Callable = attend
 
     @nn.compact
-    def __call__(self, x_BLE, valid_BL, train):
+    def __call__(self, x_BLE, valid_BL, train, pieces_BL=None):
         c = self.config
         layer = partial(
             PostNormLayer,
@@ -63,7 +63,7 @@ class Encoder(nn.Module):
         )
         x_BLD = x_BLE if self.width == c.embedding else Dense(self.width, name="widen")(x_BLE)
         stack = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain, name="encoder")
-        return stack(x_BLD, train, mask=padding_mask(valid_BL))
+        return stack(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
 
 
 class Judgement(nn.Module):
@@ -81,6 +81,7 @@ class Electra(nn.Module):
     tokens_BL, segments_BL, positions_BP: int32; valid_BL: bool, False on padding. Returns float32 logits: the generator's, of the
     words at `positions_BP` [B, P, V], or everywhere without them; and the discriminator's, of "replaced" [B, L], for the row as the
     generator fills it, or as it is without a `Fill`.
+    pieces_BL: int32, the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
     """
 
     config: ElectraConfig
@@ -96,14 +97,14 @@ class Electra(nn.Module):
         self.discriminator = encoder(c.width, c.heads, c.mlp)
         self.judgement = Judgement()
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, fill=None, train=False):
-        x_BPD, judged_BL, _ = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, fill, train)
+    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, fill=None, pieces_BL=None, train=False):
+        x_BPD, judged_BL, _ = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, fill, pieces_BL, train)
         return self.logits(x_BPD), judged_BL
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, fill=None, train=False):
+    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, fill=None, pieces_BL=None, train=False):
         """What `logits` reads to tell the words [B, P, D]; the logits [B, L] of "replaced"; and bool [B, L], what is replaced."""
         segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BPD = self.generator(self.embeddings(tokens_BL, segments_BL, train), valid_BL, train)
+        x_BPD = self.generator(self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL)
         if positions_BP is not None:
             x_BPD = jnp.take_along_axis(x_BPD, positions_BP[..., None], axis=1)
         replaced_BL = jnp.zeros_like(valid_BL)
@@ -112,7 +113,7 @@ class Electra(nn.Module):
             tokens_BL = put(tokens_BL, positions_BP, drawn_BP, fill.masked_BP)
             # Where the generator writes what stood there, nothing is replaced.
             replaced_BL = put(replaced_BL, positions_BP, drawn_BP != fill.targets_BP, fill.masked_BP)
-        return x_BPD, self.judge(tokens_BL, valid_BL, segments_BL, train), replaced_BL
+        return x_BPD, self.judge(tokens_BL, valid_BL, segments_BL, train, pieces_BL), replaced_BL
 
     def draw(self, x_BPD, chances_BP):
         """A word for each state, int32 [B, P], as likely as the generator finds it."""
@@ -120,19 +121,19 @@ class Electra(nn.Module):
         parts = [slice(start, start + AT_ONCE) for start in range(0, x_BPD.shape[1], AT_ONCE)]
         return jnp.concatenate([word_at(chances_BP[:, part], self.logits(x_BPD[:, part])) for part in parts], axis=1)
 
-    def judge(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+    def judge(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
         """float32 logits [B, L] of "this word was replaced"."""
-        x_BLD, _ = self.encode(tokens_BL, valid_BL, segments_BL, train)
+        x_BLD, _ = self.encode(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
         return self.judgement(x_BLD)
 
     def logits(self, x_BPD):
         """The generator's scores of every word, float32 [B, P, V]."""
         return self.word(x_BPD, self.embeddings.words)
 
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
         """The discriminator's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""
         segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BLD = self.discriminator(self.embeddings(tokens_BL, segments_BL, train), valid_BL, train)
+        x_BLD = self.discriminator(self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL)
         return x_BLD, x_BLD[:, 0]
 
 

@@ -22,6 +22,7 @@ from models.layers.linear import Embed
 from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
+from models.layers.pieces import begins, places
 from models.layers.stack import Stack, unchanged
 from models.layers.wiring import PostNormLayer
 
@@ -103,19 +104,8 @@ class Transformer(nn.Module):
         L, D = tokens_BL.shape[1], self.config.width
         x_BLD = self.words(tokens_BL) * D**0.5
         places_PD = jnp.asarray(sinusoids(L if step is None else step.slots, D), x_BLD.dtype)
-        x_BLD += at(places_PD, L, step) if segments_BL is None else places_PD[positions(segments_BL)]
+        x_BLD += at(places_PD, L, step) if segments_BL is None else places_PD[places(segments_BL)]
         return self.drop(x_BLD, deterministic=not train)
-
-
-def begins(segments_BL):
-    """Where a segment begins: bool [B, L]."""
-    return segments_BL != jnp.pad(segments_BL, ((0, 0), (1, 0)), constant_values=-1)[:, :-1]
-
-
-def positions(segments_BL):
-    """The place of each token in its own segment, from 0: int32 [B, L]."""
-    place_L = jnp.arange(segments_BL.shape[1], dtype=jnp.int32)
-    return place_L - jax.lax.cummax(jnp.where(begins(segments_BL), place_L, 0), axis=1)
 
 
 def shift_right(tokens_BL, segments_BL=None):

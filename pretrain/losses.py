@@ -46,7 +46,7 @@ class Loss(NamedTuple):
 
     def totals(self, batch):
         """{name: the weight of the whole batch}, float32."""
-        sums = {key: batch[key].sum(dtype=jnp.float32) for key in set(self.weights.values())}
+        sums = {key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())}  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
     def sums(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
@@ -192,14 +192,14 @@ def replaced_token(states, scorer, batch):
 
 LOSSES = {
     "masked_lm": Loss(
-        arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"]),
+        arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"], batch.get("pieces")),
         score=masked_lm,
         weights={"masked_lm": "weights", "masked_lm_accuracy": "weights"},
         terms=("masked_lm",),
         tokens=("valid",),
     ),
     "distillation": Loss(
-        arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"]),
+        arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"], batch.get("pieces")),
         score=distillation,
         weights={"masked_lm": "weights", "masked_lm_accuracy": "weights", "distillation": "weights", "states": "valid"},
         terms=("masked_lm", "distillation", "states"),
@@ -234,6 +234,7 @@ LOSSES = {
         arguments=lambda batch: (
             *(batch["tokens"], batch["valid"], None, batch["positions"]),
             Fill(batch["targets"], batch["weights"] > 0, batch["chances"]),
+            batch.get("pieces"),
         ),
         score=replaced_token,
         weights={

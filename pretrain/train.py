@@ -32,6 +32,8 @@ from pretrain.watchdog import Watchdog
 FREE = ("mesh.", "evaluate.", "checkpoint.", "watchdog.", "guard.replicas", "train.steps", "train.until")
 FREE += ("data.store", "data.threads", "data.prefetch", "model.remat")
 
+FULL = 0.9  # share of the rows' places that hold a token: below it, whoever pads is told of packing
+
 
 def train(run, workdir, allow_changes=False, began=None):
     """Train `run` to its last step in `workdir`, from the newest checkpoint there if there is one. began: `time.time()` of the command.
@@ -219,6 +221,8 @@ def opening(run, store, stream, params, mesh, start):
         lines += [f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"]
     if (lost := told(store)) != told(None):
         lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
+    if getattr(run.data.objective, "rows", None) == "documents" and stream.table.filled < FULL:
+        lines += [f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"]
     if left_out := getattr(stream.table, "left_out", 0):
         lines += [f"left out: {left_out:,} pairs that are longer than a row"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]

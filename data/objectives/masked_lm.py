@@ -10,13 +10,14 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from data.objectives.masking import Masker, check_masking
+from data.packed_rows import PackedRows, laid_out
 from data.rows import DocumentRows, Reader, WindowRows
 from data.sentence_rows import SentenceRows
 
 
 @dataclass(frozen=True)
 class MaskedLm:
-    """Rows `[CLS] text [SEP]` with masked positions: BERT without sentence pairs, as in RoBERTa (Liu et al. 2019)."""
+    """Rows `[CLS] text [SEP]`, or several of these, with masked positions: BERT without sentence pairs, as in RoBERTa (Liu et al. 2019)."""
 
     name: ClassVar[str] = "masked_lm"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP] included
@@ -24,7 +25,7 @@ class MaskedLm:
     rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all the pieces of a word or none
     duplicates: int = 0  # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe factor)
-    rows: Literal["documents", "windows", "sentences"] = "documents"  # what a row is made of: see ROWS
+    rows: Literal["documents", "windows", "sentences", "packed"] = "documents"  # what a row is made of: see ROWS
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}
@@ -46,12 +47,21 @@ def check_rows(objective, vocabulary):
 
 
 def masked_rows(objective, split, vocabulary, masker):
-    """(table of rows, build), where build(row_B, key_B) is rows `[CLS] text [SEP]` that the masker has masked."""
-    read, length = Reader(split.tokens, vocabulary.size), objective.length
-    make_table, body = ROWS[objective.rows]
-    table = make_table(split, length - 2)
+    """(table of rows, build), where build(row_B, key_B) is rows of the objective's kind that the masker has masked."""
+    table, lay_out = ROWS[objective.rows](split, objective.length, vocabulary)
 
     def build(row_B, key_B):
+        rows = lay_out(row_B)
+        return rows | masker(rows["tokens"], rows["valid"], key_B)  # which masks the tokens in place
+
+    return table, build
+
+
+def framed(make_table, body, split, length, vocabulary):
+    """(table of rows, lay_out), where lay_out(row_B) is rows `[CLS] text [SEP]`."""
+    table, read = make_table(split, length - 2), Reader(split.tokens, vocabulary.size)
+
+    def lay_out(row_B):
         tokens_BL = np.empty((len(row_B), length), np.int32)
         length_B = body(table, read, row_B, vocabulary.sep, tokens_BL[:, 1:-1])
         valid_BL = np.arange(length) < length_B[:, None] + 2
@@ -59,9 +69,15 @@ def masked_rows(objective, split, vocabulary, masker):
             tokens_BL[~valid_BL] = vocabulary.pad
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
-        return {"valid": valid_BL, **masker(tokens_BL, valid_BL, key_B), "tokens": tokens_BL}
+        return {"tokens": tokens_BL, "valid": valid_BL}
 
-    return table, build
+    return table, lay_out
+
+
+def packed(split, length, vocabulary):
+    """(table of rows, lay_out), where lay_out(row_B) is rows `[CLS] text [SEP] [CLS] text [SEP] ...`."""
+    table, read = PackedRows(split, length), Reader(split.tokens, vocabulary.size)
+    return table, lambda row_B: laid_out(table, read, row_B, vocabulary)
 
 
 def pieces(table, read, row_B, separator, out_BN):
@@ -80,8 +96,9 @@ def joined(table, read, row_B, separator, out_BN):
     return length_B
 
 
-ROWS = {  # (the table of rows, what fills them)
-    "documents": (DocumentRows, pieces),  # rows end with their document
-    "windows": (partial(WindowRows, separated=True), joined),  # of one stream, [SEP] between documents; all are full
-    "sentences": (SentenceRows, joined),  # the same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES
+ROWS = {  # (split, length, vocabulary) -> (table of rows, what lays them out)
+    "documents": partial(framed, DocumentRows, pieces),  # rows end with their document
+    "windows": partial(framed, partial(WindowRows, separated=True), joined),  # of one stream, [SEP] between documents; all are full
+    "sentences": partial(framed, SentenceRows, joined),  # the same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES
+    "packed": packed,  # as documents, several to a row, none of which reads another
 }

@@ -11,12 +11,14 @@ import jax
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed, Part
 from models.layers.norms import LayerNorm
+from models.layers.pieces import places
 
 
 class Embeddings(nn.Module):
     """word + position + segment, normalised (Devlin et al. 2018, section 3, figure 2).
 
     length: the longest row. types: kinds of segments, or 0 where they are not told apart. first: the row of the table of positions that a row's first token reads.
+    pieces_BL: the text that a token belongs to, where a row has several side by side: positions begin anew with each.
     """
 
     vocab: int
@@ -35,11 +37,15 @@ class Embeddings(nn.Module):
         self.norm = LayerNorm(self.epsilon)
         self.drop = self.dropout()
 
-    def __call__(self, tokens_BL, segments_BL, train):
+    def __call__(self, tokens_BL, segments_BL, train, pieces_BL=None):
         L = tokens_BL.shape[1]
         if L > self.length:
             raise ValueError(f"a row of {L} tokens is longer than the {self.length} positions of the model (model.length)")
-        x_BLD = self.words(tokens_BL) + self.positions.embedding[self.first : self.first + L]
+        x_BLD = self.words(tokens_BL)
+        if pieces_BL is None:
+            x_BLD += self.positions.embedding[self.first : self.first + L]
+        else:
+            x_BLD += self.positions(self.first + places(pieces_BL))
         if self.types:
             # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
             table_SD = self.segments.embedding

@@ -49,9 +49,9 @@ class Mask(flax.struct.PyTreeNode):
         return reduce(jnp.logical_and, parts) if parts else None
 
 
-def padding_mask(valid_BM):
-    """Whoever reads, reads only what is there."""
-    return Mask(valid_BM=valid_BM)
+def padding_mask(valid_BM, pieces_BM=None):
+    """Whoever reads, reads only what is there, and of several texts in a row only its own."""
+    return Mask(valid_BM, None if pieces_BM is None else (pieces_BM, pieces_BM))
 
 
 def causal_mask(valid_BM=None, segments_BL=None, window=None, step=None):

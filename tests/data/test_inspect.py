@@ -18,6 +18,7 @@ OBJECTIVES = {
     "pieces": MaskedLm(length=22, predictions=4),
     "joined": MaskedLm(length=22, predictions=4, rows="windows"),
     "sentences": MaskedLm(length=42, predictions=6, rows="sentences"),
+    "packed": MaskedLm(length=48, predictions=7, rows="packed"),
     "words": MaskedLm(length=22, predictions=4, whole_words=True),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
@@ -270,7 +271,12 @@ def test_words_masked_in_part_are_named(make, monkeypatch):
 
 @pytest.mark.parametrize(
     "name, promise",
-    [("pieces", "rows across documents"), ("pairs", "segments across documents"), ("orders", "segments across documents")],
+    [
+        ("pieces", "rows across documents"),
+        ("packed", "pieces across documents, or cut where the row had room"),
+        ("pairs", "segments across documents"),
+        ("orders", "segments across documents"),
+    ],
 )
 def test_rows_across_documents_are_named(make, name, promise):
     stream = make(name)

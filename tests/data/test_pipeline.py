@@ -19,6 +19,7 @@ OBJECTIVES = {
     "pieces": MaskedLm(length=22, predictions=4),
     "joined": MaskedLm(length=22, predictions=4, rows="windows"),
     "sentences": MaskedLm(length=22, predictions=4, rows="sentences"),
+    "packed": MaskedLm(length=48, predictions=7, rows="packed"),
     "words": MaskedLm(length=22, predictions=4, whole_words=True, duplicates=3),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),

@@ -95,7 +95,7 @@ def expected_loss(split, hits):
     return [i for i in range(len(starts) - 1) if {i, i + 1} & damaged["documents"] or near & set(range(starts[i], starts[i + 1]))]
 
 
-@pytest.mark.parametrize("objective", [MaskedLm(16, 3), MaskedLm(16, 3, rows="windows"), MaskedLm(16, 3, rows="sentences"), SentencePair(32, 5), CausalLm(16, end_of_text=False)], ids=repr)
+@pytest.mark.parametrize("objective", [MaskedLm(16, 3), MaskedLm(16, 3, rows="windows"), MaskedLm(16, 3, rows="sentences"), MaskedLm(16, 3, rows="packed"), SentencePair(32, 5), CausalLm(16, end_of_text=False)], ids=repr)
 def test_batches_are_those_of_a_store_that_never_had_them(path, corpus, vocabulary, tmp_path, objective):
     for at in (0, 700, 701, 1500, 3000):
         flip(path / "train" / "tokens.bin", at)

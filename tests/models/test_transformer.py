@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from models import TransformerConfig, build
-from models.transformer import positions, shift_right, sinusoids
+from models.layers.pieces import places
+from models.transformer import shift_right, sinusoids
 
 LENGTHS = np.array([9, 6, 3])
 VALID = np.arange(9) < LENGTHS[:, None]
@@ -88,7 +89,7 @@ def test_an_odd_width_is_refused():
 
 def test_places_are_counted_in_each_segment():
     segments = np.array([[1, 1, 1, 2, 3, 3, 0, 0], [1, 2, 2, 2, 2, 2, 2, 2]])
-    np.testing.assert_array_equal(positions(segments), [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]])
+    np.testing.assert_array_equal(places(segments), [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]])
     tokens = np.arange(11, 19)[None].repeat(2, 0)
     np.testing.assert_array_equal(shift_right(tokens, segments), [[0, 11, 12, 0, 0, 15, 0, 17], [0, 0, 12, 13, 14, 15, 16, 17]])
     np.testing.assert_array_equal(shift_right(tokens), [[0, *range(11, 18)]] * 2)

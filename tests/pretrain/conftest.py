@@ -50,6 +50,7 @@ def tiny(model, objective, **train):
 
 RUNS = {
     "bert": tiny(BERT, MaskedLm(length=32, predictions=6)),
+    "bert_packed": tiny(BERT, MaskedLm(length=32, predictions=6, rows="packed")),
     "bert_pairs": tiny(BERT, SentencePair(length=32, predictions=6)),
     "bert_unrolled": tiny(dataclasses.replace(BERT, scan=False, remat=True), MaskedLm(length=32, predictions=6)),
     "bart": tiny(BART, Denoising(length=32)),
@@ -84,6 +85,8 @@ def random_batch():
             elif key in ("inputs_segments", "targets_segments"):  # of some six tokens each
                 value = 1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)
                 value *= batch["inputs_valid"] if key == "inputs_segments" else 1
+            elif key == "pieces":  # of some six tokens each
+                value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["valid"]
             elif key == "weights":
                 value = rng.random(shape) < rng.random((shape[0], 1))
             elif key in ("next_weights", "order_weights"):

@@ -52,7 +52,7 @@ MASKS = {
     "causal": causal_mask(),
     "window, padding": causal_mask(VALID, window=70),
     "packed": causal_mask(VALID, SEGMENTS),
-    "packed both ways": Mask(segments=(SEGMENTS, SEGMENTS)),
+    "packed both ways": padding_mask(VALID, SEGMENTS),
 }
 
 

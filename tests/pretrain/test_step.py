@@ -70,7 +70,7 @@ def on_one_device():
 CASES = [(name, sizes, 4) for name in ("bert_pairs", "t5") for sizes in MESHES]
 CASES += [("bert_pairs", (1, 1, 1), 1), ("t5", (2, 2, 2), 1), ("bert_unrolled", (2, 2, 2), 4), ("t5_gated", (2, 2, 2), 4)]
 CASES += [("bart", (1, 2, 2, 2), 4), ("transformer", (1, 2, 2, 2), 4), ("distilbert", (2, 2, 2), 4), ("electra", (2, 2, 2), 4)]
-CASES += [("gpt", (2, 2, 2), 4), ("gpt3", (1, 2, 2, 2), 4), ("roberta", (2, 2, 2), 4), ("albert", (1, 2, 2, 2), 4)]
+CASES += [("gpt", (2, 2, 2), 4), ("gpt3", (1, 2, 2, 2), 4), ("roberta", (2, 2, 2), 4), ("albert", (1, 2, 2, 2), 4), ("bert_packed", (1, 2, 2, 2), 4)]
 # CLOZE_BOARD=whole tries these, too.
 MORE = [(name, sizes, 1) for name in ("bert_pairs", "t5") for sizes in MESHES if (name, sizes, 1) not in CASES]
 MORE += [("bert_unrolled", (1, 1, 1), 4), ("t5_gated", (1, 1, 1), 4), ("gpt3", (2, 2, 2), 1), ("roberta", (1, 2, 2, 2), 4), ("albert", (2, 2, 2), 4)]

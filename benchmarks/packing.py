@@ -1,0 +1,149 @@
+"""What packing is worth where documents are short: real tokens a second of the training step, packed rows beside padded ones.
+
+    python -m benchmarks.packing [--corpus FILE] [--length 128] [--rows 32] [--rounds 7] [--steps 8]
+
+Each line of the corpus, or of the field `text` of a JSONL file, is a document; the default is film reviews, a sentence a line. The same BERT
+(BERT-mini, float32, dropout on, AdamW) trains on the same store, in rows of the same length and batches of the same size, once with
+rows="documents" and once with rows="packed". The two take turns, each in a process of its own, under the environment that launch.sh sets, on
+batches of the store that lie on the device already. Real tokens are all but padding; as both frame each document alike, the ratio is that of
+words too. A dated section is appended to benchmarks/results/packing.md.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, append, interleaved, title
+
+CORPORA = ROOT.parent / "shared" / "corpora"
+MODEL = {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}  # BERT-mini
+WAYS = ("documents", "packed")
+BATCHES = 16  # of each program, read in turn
+
+
+def configured(case):
+    """The `config.Run` of a case."""
+    from data.config import Data
+    from data.objectives import MaskedLm
+    from models.config import BertConfig
+    from pretrain.config import AdamW, Run, Train
+
+    predictions = -(-case["length"] * 20 // 128)
+    objective = MaskedLm(length=case["length"], predictions=predictions, rows=case["way"])
+    data = Data(objective=objective, store=case["store"], batch_size=case["rows"])
+    return Run(model=BertConfig(**case["model"]), data=data, optimizer=AdamW(), train=Train(steps=1_000_000, compute="float32"))
+
+
+def serve(case):
+    """What the rows of a way hold, and a function that runs steps."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before JAX is imported
+    import jax
+
+    from data.pipeline import Stream
+    from data.store import Store
+    from pretrain.config import Mesh
+    from pretrain.program import make_program
+    from pretrain.sharding import make_mesh
+
+    run = configured(case)
+    stream = Stream(Store.open(run.data.store), run.data, seed=run.train.seed)
+    program = make_program(run, make_mesh(Mesh(1), jax.devices()[:1]))
+    state, at = program.init(), 0
+    batches = [stream.batch(i) for i in range(BATCHES)]
+    placed = [jax.device_put(batch, {key: leaf.sharding for key, leaf in program.batch.items()}) for batch in batches]
+    state, metrics = program.update(state, placed[0])
+    jax.block_until_ready(metrics)
+
+    def step(steps):
+        nonlocal state, at
+        began, tokens = time.perf_counter(), 0
+        for _ in range(steps):
+            state, metrics = program.update(state, placed[at % BATCHES])
+            tokens += int(batches[at % BATCHES]["valid"].sum())
+            at += 1
+        jax.block_until_ready((state, metrics))
+        return {"seconds": time.perf_counter() - began, "tokens": tokens, "loss": float(metrics["loss"])}
+
+    real = sum(int(stream.evaluation_batch(i)["valid"][: stream.rows - i * case["rows"]].sum()) for i in range(stream.evaluation_steps))
+    ready = {"epoch": stream.rows, "real": real / (stream.rows * case["length"]), "versions": [f"JAX {jax.__version__}"]}
+    return {"ready": ready, "step": step}
+
+
+def prepared(corpus, vocabulary, folder):
+    """The folder of a store in which each line of the corpus is a document, and their number."""
+    from data.prepare import Request, prepare
+
+    text = corpus.read_text()
+    if corpus.suffix == ".jsonl":
+        text = "\n".join(json.loads(line)["text"] for line in text.splitlines())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    (folder / "lines.txt").write_text("\n\n".join(lines) + "\n")
+    prepare(Request(sources=(str(folder / "lines.txt"),), vocabulary=str(vocabulary), document="block", held_out=0.0), folder / "store")
+    return folder / "store", len(lines)
+
+
+def measure(args, folder):
+    """(number of documents, {way: what its rows hold}, {way: [what each round took]})."""
+    store, documents = prepared(args.corpus, args.vocabulary, folder)
+    case = {"store": str(store), "length": args.length, "rows": args.rows, "model": MODEL | args.model}
+    with contextlib.ExitStack() as stack:
+        workers, ready = {}, {}
+        for way in WAYS:
+            words = [sys.executable, "-m", "benchmarks.packing", "--worker", json.dumps(case | {"way": way})]
+            workers[way] = stack.enter_context(Worker(words, KEEP_PAGES))
+            ready[way] = workers[way].hear()
+        interleaved(workers, 1, steps=2)
+        return documents, ready, interleaved(workers, args.rounds, steps=args.steps)
+
+
+def spelt(values):
+    return f"{np.median(values):,.0f} ({values.min():,.0f} to {values.max():,.0f})"
+
+
+def table(ready, found, steps):
+    rate = {way: np.array([reply["tokens"] / reply["seconds"] for reply in replies]) for way, replies in found.items()}
+    lines = ["| rows | rows an epoch | real | ms a step | real tokens/s | to padded rows |", "|---|---|---|---|---|---|"]
+    for way, replies in found.items():
+        ms = np.array([1000 * reply["seconds"] / steps for reply in replies])
+        ratio = rate[way] / rate["documents"]
+        cells = [way, f"{ready[way]['epoch']:,}", f"{ready[way]['real']:.1%}", spelt(ms), spelt(rate[way])]
+        lines.append(f"| {' | '.join(cells)} | {np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f}) |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--corpus", type=pathlib.Path, default=CORPORA / "cls_movie_reviews_polarity2" / "reviews.jsonl")
+    parser.add_argument("--vocabulary", type=pathlib.Path, default=CORPORA / "vocab_bert_uncased" / "vocab.txt")
+    parser.add_argument("--length", type=int, default=128)
+    parser.add_argument("--rows", type=int, default=32, help="rows of a batch")
+    parser.add_argument("--model", type=json.loads, default={}, help="fields of BertConfig, as JSON, that are not BERT-mini's")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=8, help="steps of a program before the other has its turn")
+    parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.worker:
+        return answer(lambda: serve(args.worker))
+    for path in (args.corpus, args.vocabulary):
+        if not path.is_file():
+            parser.error(f"{path}: no such file; --corpus names a text to measure on, --vocabulary a released WordPiece vocabulary")
+    load = os.getloadavg()[0]
+    with tempfile.TemporaryDirectory() as folder:
+        documents, ready, found = measure(args, pathlib.Path(folder))
+    note = (
+        f"`python -m benchmarks.packing --length {args.length} --rows {args.rows} --rounds {args.rounds} --steps {args.steps}`"
+        f"{f' with {json.dumps(args.model)}' if args.model else ''}: {documents:,} documents, the lines of {args.corpus.parent.name}/{args.corpus.name}; "
+        "medians of the rounds, and in brackets the least and the most; ratios round by round."
+    )
+    append("packing.md", [title(load, *ready["packed"]["versions"]), "", note, "", *table(ready, found, args.steps)])
+
+
+if __name__ == "__main__":
+    main()
