@@ -21,6 +21,8 @@ VERBS = {
     "evaluate": ("pretrain.verbs.evaluate", "score a checkpoint on the whole held-out part"),
     "average": ("pretrain.verbs.average", "the mean of a run's last checkpoints, as a workdir of its own"),
     "predict": ("pretrain.predict", "fill masks, or generate, with a checkpoint"),
+    "features": ("pretrain.verbs.features", "hidden states of any layers for a file of texts"),
+    "attention": ("pretrain.verbs.attention", "who reads whom in a text: every layer and head, as a page and pictures"),
     "distil": ("pretrain.distil", "begin a run whose smaller model learns from a trained one"),
     "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),
