@@ -64,7 +64,7 @@ def _state(states, i):
 
 
 class Features(NamedTuple):
-    """arrays: what is written, see docs/features.md. texts, cut, empty: how many there were, were cut, and words of which nothing was left."""
+    """arrays: what is written, see docs/inside.md. texts, cut, empty: how many there were, were cut, and words of which nothing was left."""
 
     arrays: dict[str, np.ndarray]
     texts: int

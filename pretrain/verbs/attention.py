@@ -1,4 +1,4 @@
-"""attention --workdir W "The cat sat." --output PAGE.html: who reads whom, as one page that needs no network, and as pictures (docs/attention.md)."""
+"""attention --workdir W "The cat sat." --output PAGE.html: who reads whom, as one page that needs no network, and as pictures (docs/inside.md)."""
 
 import contextlib
 import os

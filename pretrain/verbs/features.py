@@ -1,4 +1,4 @@
-"""features --workdir W --input TEXT --layers last --output F.npz: hidden states of a file of texts, as arrays (docs/features.md)."""
+"""features --workdir W --input TEXT --layers last --output F.npz: hidden states of a file of texts, as arrays (docs/inside.md)."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`features` writes what the model makes of each text, word or piece, where docs/features.md says."""
+"""`features` writes what the model makes of each text, word or piece, where docs/inside.md says."""
 
 import dataclasses
 import json
