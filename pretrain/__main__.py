@@ -23,6 +23,7 @@ VERBS = {
     "predict": ("pretrain.predict", "fill masks, or generate, with a checkpoint"),
     "features": ("pretrain.verbs.features", "hidden states of any layers for a file of texts"),
     "attention": ("pretrain.verbs.attention", "who reads whom in a text: every layer and head, as a page and pictures"),
+    "senses": ("pretrain.verbs.senses", "one word in many sentences, as a picture by PCA and t-SNE"),
     "distil": ("pretrain.distil", "begin a run whose smaller model learns from a trained one"),
     "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),

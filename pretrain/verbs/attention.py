@@ -31,25 +31,15 @@ def run(args):
     if wrong := next((place for place, _, target in texts if not isinstance(target, str | None)), None):
         raise ValueError(f"{wrong}: the field target is a string, or left out")
     cluster.start(args)
-    import sys
-
     import jax
 
     from pretrain.attention_maps import as_data, attention_maps
     from pretrain.checkpoint import read_run
     from pretrain.page import page
-    from pretrain.sharding import make_mesh, parameter_sharding
-    from pretrain.trained import open_trained
+    from pretrain.trained import open_placed
 
-    run = read_run(args.workdir)
-    check_numbers(args, run.model)
-    mesh = make_mesh(run.mesh)
-    trained = open_trained(
-        args.workdir,
-        args.step,
-        report=lambda text: print(text, file=sys.stderr),
-        place=lambda path, shape: parameter_sharding(path, shape, mesh),
-    )
+    check_numbers(args, read_run(args.workdir).model)  # before parameters are read
+    trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
         panels = attention_maps(trained, mesh, texts, args.length)
     if jax.process_index():

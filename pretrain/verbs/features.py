@@ -35,24 +35,14 @@ def run(args):
     if not texts:
         raise ValueError(f"{args.input}: no text in it, only blank lines; give a text a line")
     cluster.start(args)
-    import sys
-
     import jax
 
     from pretrain.checkpoint import read_run
     from pretrain.features import chosen, extract
-    from pretrain.sharding import make_mesh, parameter_sharding
-    from pretrain.trained import open_trained
+    from pretrain.trained import open_placed
 
-    run = read_run(args.workdir)
-    chosen(args.layers, run.model.depth)  # before parameters are read
-    mesh = make_mesh(run.mesh)
-    trained = open_trained(
-        args.workdir,
-        args.step,
-        report=lambda text: print(text, file=sys.stderr),
-        place=lambda path, shape: parameter_sharding(path, shape, mesh),
-    )
+    chosen(args.layers, read_run(args.workdir).model.depth)  # before parameters are read
+    trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
         found = extract(trained, mesh, texts, args.layers, args.pooling, args.batch_size)
     if jax.process_index():

@@ -56,8 +56,11 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
 
 def test_looking_leaves_nothing_behind(make, bert_config):
     """The program of a model is the same, letter for letter, before and after somebody looked."""
-    _, params = make(bert_config)
-    program = lambda: str(jax.make_jaxpr(partial(build(bert_config).apply, method="encode"))({"params": params}, TOKENS, VALID))
+    model, (_, params) = build(bert_config), make(bert_config)
+
+    def program():
+        return str(jax.make_jaxpr(partial(model.apply, method="encode"))({"params": params}, TOKENS, VALID))
+
     before = program()
-    seen(build(bert_config), params, TOKENS, VALID, method="encode")
+    seen(model, params, TOKENS, VALID, method="encode")
     assert program() == before

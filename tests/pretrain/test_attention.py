@@ -11,7 +11,7 @@ import pytest
 from data.tokenizers import train_vocabulary
 from models import BertConfig, T5Config
 from pretrain.__main__ import main
-from pretrain.attention_maps import as_data, attention_maps
+from pretrain.attention_maps import Panel, Token, as_data, attention_maps, draw
 from pretrain.checkpoint import start_workdir
 from pretrain.config import Mesh
 from pretrain.import_ import initialiser, starting_run
@@ -94,10 +94,12 @@ def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, ca
 
 def test_pictures(workdir, tmp_path):
     pytest.importorskip("matplotlib")
-    say = ["attention", "--workdir", str(workdir), "the $5$ fox", "--images", str(tmp_path / "png"), "--layers", "2", "--heads", "1", "--output"]
+    say = ["attention", "--workdir", str(workdir), "the fox", "--images", str(tmp_path / "png"), "--layers", "2", "--heads", "1", "--output"]
     assert main([*say, str(tmp_path / "a.html")]) == 0
     (picture,) = (tmp_path / "png").iterdir()
     assert picture.name == "text_1_encoder_layer_2.png" and picture.read_bytes().startswith(b"\x89PNG")
+    token = Token("$\\nothing{$", False)  # is no formula
+    draw(Panel("encoder", [token], [token], np.ones((1, 1, 1, 1))), 1, [1], tmp_path / "one.png")
 
 
 @pytest.mark.parametrize(
