@@ -5,15 +5,19 @@ import json
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from data.tokenizers import train_vocabulary
-from models import BertConfig, T5Config
+from models import BertConfig, T5Config, build
+from models.inside import observe
+from models.t5 import shift_right
 from pretrain.__main__ import main
 from pretrain.attention_maps import Panel, Token, as_data, attention_maps, draw
 from pretrain.checkpoint import start_workdir
 from pretrain.config import Mesh
+from pretrain.convert import tokenizer as tokenizers
 from pretrain.import_ import initialiser, starting_run
 from pretrain.page import page
 from pretrain.sharding import make_mesh
@@ -77,6 +81,11 @@ def test_an_encoder_decoder_has_three_kinds(t5):
     assert [token.text for token in first.read if not token.glued][-1] == "</s>" and "".join(token.text for token in first.read) == "thequickfox</s>"
     assert "".join(token.text for token in first.readers) == "(start)alazydog"
     assert len(found[1][2].readers) <= 8
+    tokenizer, model = tokenizers.build(t5.vocabulary, "t5"), build(T5)
+    inputs_BM, targets_BL = (jnp.asarray([tokenizer.encode(text).ids]) for text in texts[0][1:])
+    memory_BMD = model.apply({"params": t5.params}, inputs_BM, inputs_BM >= 0, method="encode")
+    seen = observe(model, t5.params, memory_BMD, inputs_BM >= 0, shift_right(targets_BL), method="decode")
+    np.testing.assert_allclose(first.weights_NHLM, np.stack(seen.weights["cross"])[:, 0], atol=1e-5)
 
 
 def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, capsys):
