@@ -44,7 +44,7 @@ def run(args):
         panels = attention_maps(trained, mesh, texts, args.length)
     if jax.process_index():
         return 0
-    title = f"{type(trained.run.model).__name__}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
+    title = f"{type(trained.run.model).__name__.removesuffix('Config')}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
     text = page("attention", as_data(title, texts, panels, args.layers))
     with whole(output) as part:
         part.write_text(text, encoding="utf-8")

@@ -94,7 +94,7 @@ def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, ca
     text = (tmp_path / "a.html").read_text(encoding="utf-8")
     assert "alert(" in text and "<script>alert" not in text and "\u2028" not in text and text.count("<script") == text.count("</script") == 2
     data = told(text)
-    assert data["texts"][0]["text"] == EVIL and data["title"] == "BertConfig, step 0 of w"
+    assert data["texts"][0]["text"] == EVIL and data["title"] == "Bert, step 0 of w"
     (panel,) = data["texts"][0]["panels"]
     assert panel["name"] == "encoder" and panel["layers"] == [1, 2] and panel["read"][0] == ["[CLS]", False]
     np.testing.assert_allclose(weights(panel).sum(axis=-1), 1, atol=1e-3)
