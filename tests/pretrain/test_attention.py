@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+from argparse import Namespace
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ from models import BertConfig, T5Config, build
 from models.inside import observe
 from models.t5 import shift_right
 from pretrain.__main__ import main
-from pretrain.attention_maps import Panel, Token, as_data, attention_maps, draw
+from pretrain.attention_maps import Panel, Token, as_data, attention_maps
 from pretrain.checkpoint import start_workdir
 from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
@@ -22,6 +23,7 @@ from pretrain.import_ import initialiser, starting_run
 from pretrain.page import page
 from pretrain.sharding import make_mesh
 from pretrain.trained import Trained
+from pretrain.verbs.attention import pictures
 
 TEXT = ["The quick brown fox jumps over the lazy dog.", "A cloze is a test in which words are left out of a text."] * 12
 BERT = BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
@@ -101,14 +103,20 @@ def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, ca
     assert "default-src 'none'" in text and not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|\bimport\(|fetch\(", text)
 
 
-def test_pictures(workdir, tmp_path):
+def panel(*texts):
+    """An encoder's three layers of two heads, who read all alike."""
+    tokens = [Token(text, False) for text in texts]
+    return Panel("encoder", tokens, tokens, np.full((3, 2, len(texts), len(texts)), 1 / len(texts), np.float32))
+
+
+def test_pictures(tmp_path):
     pytest.importorskip("matplotlib")
-    say = ["attention", "--workdir", str(workdir), "the fox", "--images", str(tmp_path / "png"), "--layers", "2", "--heads", "1", "--output"]
-    assert main([*say, str(tmp_path / "a.html")]) == 0
-    (picture,) = (tmp_path / "png").iterdir()
-    assert picture.name == "text_1_encoder_layer_2.png" and picture.read_bytes().startswith(b"\x89PNG")
-    token = Token("$\\nothing{$", False)  # is no formula
-    draw(Panel("encoder", [token], [token], np.ones((1, 1, 1, 1))), 1, [1], tmp_path / "one.png")
+    args = Namespace(images=tmp_path / "png", layers=[2], heads=[1], overwrite=False)
+    panels = [[panel("the", "$\\nothing{$")]]  # which is no formula
+    (picture,) = pictures(args, panels)
+    assert picture == tmp_path / "png" / "text_1_encoder_layer_2.png" and picture.read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(FileExistsError, match="text_1_encoder_layer_2.png exists; name another --images, or add --overwrite"):
+        [*pictures(args, panels)]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +144,9 @@ def test_bad_input(workdir, tmp_path, monkeypatch, capsys, words, message):
     assert message in capsys.readouterr().err and not (tmp_path / "a.html").exists()
 
 
-def test_a_page_has_a_size(t5, monkeypatch):
-    texts = [("text 1", "the quick fox", "a lazy dog")]
+def test_a_page_has_a_size(monkeypatch):
+    texts = [("text 1", "the quick fox", None)]
     monkeypatch.setattr("pretrain.attention_maps.LIMIT", 100)
+    assert len(as_data("T5", texts, [[panel("the", "quick", "fox")]], layers=[1, 3])["texts"]) == 1  # 2 x 2 x 3 x 3 x 2 bytes, as base64: 96
     with pytest.raises(ValueError, match="give fewer or shorter texts"):
-        as_data("T5", texts, maps(t5, texts))
+        as_data("T5", texts, [[panel("the", "quick", "fox")]])
