@@ -17,7 +17,7 @@ def add_arguments(parser):
     parser.add_argument("--layers", type=int, nargs="+", metavar="N", help="from 1; all unless given")
     parser.add_argument("--heads", type=int, nargs="+", metavar="H", help="of the pictures, from 1; all unless given")
     parser.add_argument("--images", metavar="FOLDER", help="also write a PNG for each text and layer, with its heads, into FOLDER")
-    parser.add_argument("--length", type=int, default=64, metavar="T", help="the most tokens that an encoder-decoder writes, where no target is given (%(default)s)")
+    parser.add_argument("--length", type=int, default=64, metavar="T", help="the most tokens that an encoder-decoder writes without a target (%(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace PAGE, and pictures of the same names")
     cluster.add_arguments(parser)
 

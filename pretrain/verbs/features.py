@@ -23,7 +23,7 @@ def add_arguments(parser):
         metavar="LAYER",
         help="embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, or numbers from 0 (embeddings) or from the end (last)",
     )
-    parser.add_argument("--pooling", choices=POOLINGS, default="mean", help="a vector for each text (cls, mean), word (its first piece; or the mean) or piece (%(default)s)")
+    parser.add_argument("--pooling", choices=POOLINGS, default="mean", help="a row for each text (cls, mean), word, or piece (none) (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
     parser.add_argument("--overwrite", action="store_true", help="replace FILE")
     cluster.add_arguments(parser)
