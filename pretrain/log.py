@@ -4,7 +4,7 @@ import time
 
 import jax
 
-from pretrain import flops
+from pretrain import environment, flops
 from pretrain.metrics import MetricsLog, Progress
 from pretrain.waits import Waits
 
@@ -23,7 +23,9 @@ class Log:
             peak = flops.peak(device, run.train.compute)
             many = 1 if device.platform == "cpu" else mesh.size  # CPU devices share the cores of one host
             self.file = MetricsLog(workdir, start)
-            self.progress = Progress(start, run.train.end, flops.of_step(run), peak and peak * many)
+            needed, peak = flops.of_step(run), peak and peak * many
+            self.progress = Progress(start, run.train.end, needed, peak)
+            environment.note(workdir, start, mesh, jax.process_count(), needed, peak)
         self.clock = self.given = time.perf_counter()
 
     def __enter__(self):

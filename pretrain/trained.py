@@ -58,3 +58,17 @@ def open_trained(workdir, step=None, report=print, place=None):
     if vocabulary.size > run.model.vocab:
         raise ConfigError(f"{workdir}: the vocabulary has {vocabulary.size} ids and the model {run.model.vocab}")
     return Trained(workdir, run, step, params, vocabulary)
+
+
+def open_placed(workdir, step=None):
+    """(Trained, mesh): as `open_trained`, with the parameters on the run's mesh; what is told of a checkpoint goes to the standard error."""
+    import sys
+
+    from pretrain.checkpoint import read_run
+    from pretrain.sharding import make_mesh, parameter_sharding
+
+    mesh = make_mesh(read_run(workdir).mesh)
+    trained = open_trained(
+        workdir, step, lambda text: print(text, file=sys.stderr), lambda path, shape: parameter_sharding(path, shape, mesh)
+    )
+    return trained, mesh

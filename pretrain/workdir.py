@@ -11,6 +11,7 @@ from pretrain.typed import ConfigError
 LEFTOVERS = {
     *("checkpoints", "damaged", "vocabulary", "vocabulary.part", "tensorboard", "config.json.part"),
     *("metrics.jsonl", "metrics.jsonl.part", "goodput.json", "goodput.json.part", "left_out.json", "left_out.json.part"),
+    *("environment.jsonl", "environment.jsonl.part"),
 }
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}

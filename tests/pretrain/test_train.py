@@ -88,7 +88,7 @@ def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, 
 
 def test_a_run_leaves_what_the_other_verbs_need(undisturbed):
     name, workdir = undisturbed
-    names = {"checkpoints", "config.json", "goodput.json", "metrics.jsonl", "tensorboard", "vocabulary"}
+    names = {"checkpoints", "config.json", "environment.jsonl", "goodput.json", "metrics.jsonl", "tensorboard", "vocabulary"}
     assert {path.name for path in workdir.iterdir()} == names
     last = metrics.read(workdir / "metrics.jsonl")[-1]
     assert {"step", "loss", "tokens_per_second", "input_seconds", "gradient_norm", "learning_rate", "heldout_loss"} <= last.keys()

@@ -63,9 +63,10 @@ def test_report_draws_the_curves(tmp_path, capsys):
     ledger = {"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}
     (tmp_path / "one" / "goodput.json").write_text(json.dumps(ledger))
     assert main(["report", "--workdir", str(tmp_path / "one")]) == 0
-    assert "one: goodput 75.0% of 40.0 s in 2 starts: start 10.0, step 30.0, down 5.0" in capsys.readouterr().out
-    drawn = sorted(path.name for path in (tmp_path / "one" / "report").iterdir())
-    assert drawn == ["accuracy.png", "gradient_norm.png", "learning_rate.png", "loss.png", "tokens_per_second.png"]
+    said = capsys.readouterr().out
+    assert "one: goodput 75.0% of 40.0 s in 2 starts: start 10.0, step 30.0, down 5.0" in said and "one/report/report.html" in said
+    page, *drawn = sorted((path.name for path in (tmp_path / "one" / "report").iterdir()), key=lambda name: (name.endswith(".png"), name))
+    assert page == "report.html" and drawn == ["accuracy.png", "gradient_norm.png", "learning_rate.png", "loss.png", "tokens_per_second.png"]
     assert all((tmp_path / "one" / "report" / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
     assert main(["report", "--workdir", str(tmp_path / "none")]) == 2
     assert "no rows to draw" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+"""The page of a run says what its files say, over however many runs, and fetches nothing."""
+
+import json
+import re
+
+import jax
+import pytest
+
+from pretrain import environment
+from pretrain.config import Mesh
+from pretrain.goodput import PARTS
+from pretrain.report import POINTS, curves, flat, report, thinned, with_mfu
+from pretrain.sharding import make_mesh
+
+
+def rows(workdir, count=1000, scale=1.0, **more):
+    workdir.mkdir(parents=True)
+    lines = [
+        {"step": n, "loss": scale * 9 / n, "next_sentence": 1 / n, "gradient_norm": 1.0, "learning_rate": 0.1, "tokens": 50.0, "seconds": 2.0, "skipped": 0.0}
+        | {"tokens_per_second": 25.0, "masked_lm_accuracy": n / count}
+        | ({"heldout_loss": 8 / n, "heldout_next_sentence": 0.5} if n % 100 == 0 else {})
+        for n in range(1, count + 1)
+    ]
+    lines[4]["loss"] = None
+    (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (workdir / "config.json").write_text(json.dumps({"type": "Run", "train": {"type": "Train", "steps": count}, **more}))
+    return lines
+
+
+def told(path):
+    text = path.read_text(encoding="utf-8")
+    return text, json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])["runs"]
+
+
+def test_two_runs_of_one_name_on_one_page(tmp_path):
+    rows(tmp_path / "a" / "w", note="</script><script>alert(1)</script> https://x.org/")
+    rows(tmp_path / "b" / "w", 10, scale=2.0)
+    seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0}
+    (tmp_path / "b" / "w" / "goodput.json").write_text(json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}))
+    (path,) = report([tmp_path / "a" / "w", tmp_path / "b" / "w"], tmp_path / "out", pictures=False)
+    text, (first, second) = told(path)
+    assert [first["title"], second["title"]] == [str(tmp_path / "a" / "w"), str(tmp_path / "b" / "w")]
+    labels = ["loss (nats)", "share of targets guessed", "gradient norm", "learning rate", "tokens/s", "next sentence"]
+    assert [curve["label"] for curve in first["curves"]] == [curve["label"] for curve in second["curves"]] == labels
+    loss = second["curves"][0]
+    assert loss["train"][0] == [1, 2, 3, 4, 6, 7, 8, 9, 10] and loss["train"][3][1] == 9.0 and loss["heldout"] is None
+    assert loss["train"][1][-1] == 500 and loss["train"][2][-1] == pytest.approx(20 / 3600)
+    assert first["curves"][0]["heldout"][0] == [*range(100, 1001, 100)] and first["curves"][-1]["heldout"][3] == [0.5] * 10
+    assert len(first["curves"][0]["train"][0]) <= POINTS and first["heldout"] == {"heldout_loss": 0.008, "heldout_next_sentence": 0.5}
+    assert first["facts"]["steps"] == 1000 and first["facts"]["tokens"] == 50_000 and first["facts"]["tokens/s, mean"] == 25
+    assert first["goodput"] is None and second["goodput"] == {"starts": 2, "seconds": seconds}
+    assert first["config"]["train.steps"] == 1000 and second["config"]["train.steps"] == 10
+    # Nothing of a run's own words is run or fetched.
+    assert "<script>alert" not in text and text.count("<script") == text.count("</script") == 2 and "default-src 'none'" in text
+    template = text.replace(text[text.index('id="data">') : text.index("</script>")], "")
+    assert not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|\bimport\(|fetch\(", template)
+
+
+def test_a_thinned_curve_is_the_means_of_its_parts():
+    along = {n: (10 * n, n / 2) for n in range(1, 8)}
+    assert thinned([1, 2, 4, 5, 7], [1.0, 3.0, 4.0, 6.0, 9.0], along, most=3) == [[2, 5, 7], [20, 50, 70], [1.0, 2.5, 3.5], [2.0, 5.0, 9.0]]
+    assert thinned([], [], along) is None
+    assert flat({"type": "Run", "a": {"type": "A", "b": {"c": 1}, "d": [2]}}) == {"type": "Run", "a.type": "A", "a.b.c": 1, "a.d": [2]}
+
+
+def test_the_environment_of_a_run_tells_its_mfu(tmp_path):
+    """Each row by the start that it belongs to; a start's line replaces those of starts that left no step."""
+    mesh = make_mesh(Mesh(-1))
+    for step, peak in ((0, 1.0), (0, 1000.0), (4, None), (2, 500.0)):
+        environment.note(tmp_path, step, mesh, 1, 100.0, peak)
+    lines = environment.read(tmp_path)
+    assert [(line["step"], line["peak_flops"]) for line in lines] == [(0, 1000.0), (2, 500.0)]
+    assert lines[0]["devices"] == 8 and lines[0]["packages"]["jax"] == jax.__version__ and sorted(path.name for path in tmp_path.iterdir()) == [environment.NAME]
+    found = with_mfu([{"step": n, "loss": 1.0, "seconds": 0.5} for n in (1, 2, 3)] + [{"step": 4, "seconds": None}], lines)
+    assert [row.get("mfu") for row in found] == [0.2, 0.2, 0.4, None]
+    assert curves(found)[-1]["label"] == "MFU"
+    assert not any("mfu" in row for row in with_mfu([{"step": 1, "seconds": 1.0}], []))
+    (tmp_path / environment.NAME).write_text("{}\n")
+    assert environment.read(tmp_path) == []

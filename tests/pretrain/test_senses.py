@@ -1,0 +1,75 @@
+"""`senses` finds a word wherever it stands, and its picture is of that word's vectors."""
+
+import numpy as np
+import pytest
+
+from pretrain import senses
+from pretrain.__main__ import main
+
+TEXTS = ["A bank, or two banks.", "No such word.", "(Bank) left-bank BANK!"]
+
+
+def test_a_word_is_found_whatever_stands_around_it():
+    spans = [span for text in TEXTS for span in _spans(text)]
+    offsets = np.cumsum([0, *(len(text.split()) for text in TEXTS)])
+    x_RD = np.ones((len(spans), 2))
+    x_RD[-1] = np.nan  # the last left no piece
+    found = senses.occurrences("bank", TEXTS, {"spans": np.array(spans), "offsets": offsets}, x_RD)
+    assert found == [(1, 0, "A bank, or two"), (8, 2, "(Bank) left-bank BANK!")]
+
+
+def _spans(text):
+    begin = 0
+    for word in text.split():
+        begin = text.index(word, begin)
+        yield begin, begin + len(word)
+        begin += len(word)
+
+
+def test_pca_finds_the_directions_that_were_put_in():
+    rng = np.random.default_rng(0)
+    plane_N2 = rng.normal(size=(40, 2)) * (5.0, 2.0)
+    axes_2D = np.linalg.qr(rng.normal(size=(9, 2)))[0].T
+    x_ND = plane_N2 @ axes_2D + 1e-3 * rng.normal(size=(40, 9)) + 7
+    found_N2, shares = senses.pca(x_ND.astype(np.float32))
+    plane_N2 -= plane_N2.mean(axis=0)
+    distances = [np.linalg.norm(points[:, None] - points, axis=-1) for points in (found_N2, plane_N2)]
+    np.testing.assert_allclose(*distances, atol=2e-2)
+    assert shares[0] > shares[1] and shares.sum() == pytest.approx(1, abs=1e-5)
+    assert found_N2[:, 0].var() > found_N2[:, 1].var()
+
+
+def test_tsne_keeps_neighbours():
+    pytest.importorskip("sklearn")
+    x_ND = np.repeat(np.eye(2, 6), 8, axis=0) + 0.01 * np.random.default_rng(0).normal(size=(16, 6))
+    points_N2 = senses.tsne(x_ND.astype(np.float32))
+    apart = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1)
+    np.fill_diagonal(apart, np.inf)
+    assert ((apart.argmin(axis=1) < 8) == (np.arange(16) < 8)).all()
+
+
+def test_a_picture_takes_any_words(tmp_path):
+    pytest.importorskip("matplotlib")
+    points = np.random.default_rng(0).normal(size=(3, 2))
+    senses.draw({"PCA": points}, ["$5", None, "_x"], ["$\\nothing{$", "a", "b"], "'$\\no{$'", tmp_path / "p.part")
+    assert (tmp_path / "p.part").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "message"),
+    [
+        (['{"text": "the bank"}'] * 4, (), "in.jsonl: 4 texts with 'bank'; a picture needs 5 at least"),
+        (['{"text": "the bank", "sense": 3}'], (), "in.jsonl:1: the field sense is a string"),
+        ([], ("--word", "two words"), "--word 'two words': one word, without white space"),
+        ([], ("--output", "p.svg"), "--output p.svg: a name that ends in .png"),
+        ([], ("--output", "none/p.png"), "none: no such folder"),
+    ],
+)
+def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):
+    monkeypatch.setattr("pretrain.verbs.senses.NEEDS", {})  # as though the extras were there
+    (tmp_path / "in.jsonl").write_text("".join(line + "\n" for line in lines))
+    say = ["senses", "--workdir", str(tmp_path / "w"), "--word", "bank", "--input", str(tmp_path / "in.jsonl"), "--output", str(tmp_path / "p.png")]
+    assert main([*say, *words]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "p.png").exists()
+    monkeypatch.setattr("pretrain.verbs.senses.NEEDS", {"no_such_module": "metrics"})
+    assert main(say) == 2 and "pip install -e '.[metrics]'" in capsys.readouterr().err
