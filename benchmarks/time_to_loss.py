@@ -37,9 +37,10 @@ class Turn:
     """A program that runs only while it is told to, and what it has told of its held-out loss: [(own seconds, step, loss)]."""
 
     def __init__(self, words, page, key, environment, log):
-        self.page, self.key, self.clock, self.told, self.read = page, key, 0.0, [], 0
+        self.page, self.key, self.log, self.clock, self.told, self.read = page, key, log, 0.0, [], 0
         environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"} | environment
-        self.process = subprocess.Popen([str(word) for word in words], cwd=ROOT, env=environment, stdout=log, stderr=log)
+        with log.open("w") as file:
+            self.process = subprocess.Popen([str(word) for word in words], cwd=ROOT, env=environment, stdout=file, stderr=file)
         self.process.send_signal(signal.SIGSTOP)
 
     def go(self, seconds):
@@ -53,7 +54,7 @@ class Turn:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)
         elif self.process.returncode:
-            raise RuntimeError(f"{self.process.args[:4]} ended with status {self.process.returncode}")
+            raise RuntimeError(f"{self.process.args[:4]} ended with status {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
         self.look(self.clock)
         return self.process.poll() is None
 
@@ -119,15 +120,15 @@ def main():
     load_before = os.getloadavg()[0]
     words = [f"data.store={args.store}", f"evaluate.every={args.every}", "train.until=0", "checkpoint.every=100000"]
     python = peers_python()
-    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
+    with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         material(folder, args.store, words)
         ours = [sys.executable, "-m", "pretrain", "train", "bert_mini", "--workdir", folder / "run", *words]
         theirs = [python, ROOT / "benchmarks" / "time_to_loss_torch.py", folder, str(args.every)]
         fresh = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
         turns = {
-            "cloze": Turn(ours, folder / "run" / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, log),
-            "trainer": Turn(theirs, folder / "told.jsonl", "heldout_loss", {}, log),
+            "cloze": Turn(ours, folder / "run" / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, folder / "cloze.log"),
+            "trainer": Turn(theirs, folder / "told.jsonl", "heldout_loss", {}, folder / "trainer.log"),
         }
         try:
             running = dict(turns)

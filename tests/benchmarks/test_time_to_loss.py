@@ -1,0 +1,57 @@
+"""Two programs take turns: who does not have its turn stands still, and its clock with it."""
+
+import sys
+import time
+
+import pytest
+
+from benchmarks.time_to_loss import Turn, reached, table
+
+TELLS = """
+import json, sys, time
+for step in range(1, 400):
+    with open(sys.argv[1], "a") as file:
+        file.write(json.dumps({"step": step} | ({"heldout_loss": 6 - step / 100} if step % 5 == 0 else {})) + "\\n")
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def turn(tmp_path):
+    """turn(program): of which the page is tmp_path/told.jsonl."""
+    begun = []
+
+    def begin(program):
+        page = tmp_path / "told.jsonl"
+        begun.append(Turn([sys.executable, "-c", program, page], page, "heldout_loss", {}, tmp_path / "log"))
+        return begun[-1]
+
+    yield begin
+    for each in begun:
+        each.end()
+
+
+def test_a_program_runs_in_its_turns_only(turn, tmp_path):
+    one = turn(TELLS)
+    while not one.told:
+        assert one.go(0.3)
+    time.sleep(0.2)  # a write that had begun
+    size, clock = (tmp_path / "told.jsonl").stat().st_size, one.clock
+    time.sleep(0.3)
+    assert (tmp_path / "told.jsonl").stat().st_size == size and one.clock == clock
+    assert one.go(0.3) and 0.3 <= one.clock - clock < 3
+    assert [step for _, step, _ in one.told] == list(range(5, 5 * len(one.told) + 1, 5))
+    assert all(0 < now <= one.clock for now, _, _ in one.told)
+
+
+def test_one_that_fails_says_why(turn):
+    with pytest.raises(RuntimeError, match="(?s)status 3.*no such thing"):
+        one = turn("import sys; print('no such thing', file=sys.stderr); sys.exit(3)")
+        while one.go(0.5):
+            pass
+
+
+def test_a_row_for_each_loss_that_was_reached():
+    told = {"cloze": [(10.0, 100, 5.9), (20.0, 200, 5.4), (30.0, 300, 5.6)], "trainer": [(40.0, 100, 5.8)]}
+    assert reached(told["cloze"], 5.5) == (20.0, 200) and reached(told["trainer"], 5.5) is None
+    assert list(table(told, [6.0, 5.5, 5.0])) == ["| 6.00 | 10 (100) | 40 (100) | 4.00 |", "| 5.50 | 20 (200) | not reached | - |"]
