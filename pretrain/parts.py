@@ -151,6 +151,7 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
+    metrics: tuple[Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"], ...] = ()  # of labels: finetune/metrics.py
 
     def __post_init__(self):
         at_least(self, 0, "every")
@@ -163,7 +164,8 @@ class Checkpoint:
     every: int = 1_000
     keep: int = 3
     keep_every: int = 0  # 0: none
-    best: Literal["", "loss"] = ""  # of those saved where the held-out part was scored too, the one with the lowest of these
+    # Of those saved where the held-out part was scored too, the one with the lowest loss, or the highest of evaluate.metrics.
+    best: Literal["", "loss", "accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"] = ""
 
     def __post_init__(self):
         at_least(self, 1, "every", "keep")

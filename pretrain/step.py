@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import optax
 
 from pretrain.guard import chosen, updates, verdict
+from pretrain.losses import cast
 
 
 def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, memory=0, **how):
@@ -73,3 +74,18 @@ def make_evaluation(model, loss, **how):
         return loss.sums(model, params, batch, train=False, **how), loss.totals(batch)
 
     return evaluation
+
+
+def make_judgement(model, loss, compute):
+    """A pure `(params, batch) -> loss.judged`'s rows, without dropout; None where it has none.
+
+    Beside `make_evaluation` in one program the model is computed once: XLA finds the same work twice.
+    """
+
+    def judgement(params, batch):
+        if loss.judged is None:
+            return None
+        states = model.apply({"params": cast(params, compute)}, *loss.arguments(batch), method="states", train=False)
+        return loss.judged(states, batch)
+
+    return judgement

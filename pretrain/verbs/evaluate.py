@@ -60,6 +60,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from models import build
     from pretrain.checkpoint import read_run
     from pretrain.evaluate import make_evaluator
+    from pretrain.finetune.labels import check_store
     from pretrain.losses import LOSSES
     from pretrain.program import parts
     from pretrain.sharding import make_mesh, parameter_sharding
@@ -76,6 +77,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
             f"{opened.path} was prepared with another vocabulary than that of {workdir}; "
             f"prepare it with --vocabulary {workdir}/vocabulary"
         )
+    check_store(run, opened)
     mesh = make_mesh(run.mesh)
     found = open_trained(
         workdir, step, lambda text: print(text, file=sys.stderr), lambda path, shape: parameter_sharding(path, shape, mesh)
@@ -84,7 +86,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = Stream(opened, data, split=split, seed=run.train.seed)
     model = build(run.model, **parts(mesh, []))
-    evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute)
+    evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute, metrics=run.evaluate.metrics)
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(found.params, stream)
 
