@@ -136,6 +136,8 @@ def override(run, words):
         raise ConfigError(f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}")
     if isinstance(run.model, ClassifierConfig):
         check_labels(run.model.labels, run.data.objective)
+    if run.train.free >= 0:
+        check_free(run.model, run.train.free)
     return run
 
 
@@ -145,6 +147,16 @@ def check_labels(labels, objective):
         raise ConfigError(f"data.objective: {objective.name}, but model.labels={labels}: Classification has labels, Regression has none")
     if labels and len(objective.class_weights) not in (0, len(labels)):
         raise ConfigError(f"data.objective.class_weights={objective.class_weights}: one for each of model.labels, which are {', '.join(labels)}")
+
+
+def check_free(model, free):
+    """Raise ConfigError unless `free` layers of a model's encoder can learn while the others stay."""
+    if not isinstance(model, ClassifierConfig):
+        raise ConfigError(f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none")
+    if isinstance(model.encoder, AlbertConfig) and free:
+        raise ConfigError(f"train.free={free}: ALBERT's layers are one and the same; train.free=0 keeps it, -1 lets it learn")
+    if free > model.encoder.depth:
+        raise ConfigError(f"train.free={free}: the encoder has {model.encoder.depth} layers; -1 lets all of it learn")
 
 
 def _find(name):

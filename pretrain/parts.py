@@ -86,11 +86,14 @@ class Train:
     compute: Literal["bfloat16", "float32"] = "bfloat16"  # parameters and optimizer are float32 in either case
     smoothing: float = 0.0  # the share of a target's weight that all words share alike, in training only (Szegedy et al. 2016, section 7)
 
+    free: int = -1  # of a fine-tuned encoder, how many layers from the top learn beside pooler and head; 0: these alone; -1: all of it
+
     def __post_init__(self):
         if not 0 <= self.smoothing < 1:
             raise ConfigError(f"Train.smoothing is {self.smoothing}; it must be at least 0 and below 1")
         at_least(self, 1, "steps", "microbatches")
         at_least(self, 0, "seed", "until")
+        at_least(self, -1, "free")
         if self.until > self.steps:
             raise ConfigError(f"Train.until={self.until} lies behind Train.steps={self.steps}, where the learning rate ends")
 

@@ -74,6 +74,7 @@ CASES += [("gpt", (2, 2, 2), 4), ("gpt3", (1, 2, 2, 2), 4), ("roberta", (2, 2, 2
 # CLOZE_BOARD=whole tries these, too.
 MORE = [(name, sizes, 1) for name in ("bert_pairs", "t5") for sizes in MESHES if (name, sizes, 1) not in CASES]
 MORE += [("bert_unrolled", (1, 1, 1), 4), ("t5_gated", (1, 1, 1), 4), ("gpt3", (2, 2, 2), 1), ("roberta", (1, 2, 2, 2), 4), ("albert", (2, 2, 2), 4)]
+MORE += [("classifier", (2, 2, 2), 4)]
 
 
 @pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
