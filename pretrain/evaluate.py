@@ -9,13 +9,12 @@ from pretrain.compiler import compiler_options
 from pretrain.feed import feed_evaluation
 from pretrain.finetune.metrics import check_metrics, measured
 from pretrain.sharding import gathered, replicated
-from pretrain.step import make_evaluation, make_judgement
+from pretrain.step import make_evaluation
 
 
 def make_score(model, loss, mesh, *, compute):
-    """`(params, batch) -> ({name: sum}, {name: weight}, rows)`, jitted for a mesh; rows: what `Loss.judged` gives, or None."""
-    sums, rows = make_evaluation(model, loss, compute=compute, gather=gathered(mesh)), make_judgement(model, loss, compute)
-    score = lambda params, batch: (*sums(params, batch), rows(params, batch))  # noqa: E731
+    """`step.make_evaluation`, jitted for a mesh."""
+    score = make_evaluation(model, loss, compute=compute, gather=gathered(mesh))
     return jax.jit(score, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh))
 
 

@@ -52,8 +52,12 @@ class Loss(NamedTuple):
         sums = {key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())}  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
-    def sums(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
-        """{name: float32 sum}, computed in the type `compute`; kw: what the model takes besides (train, rngs).
+    def sums(self, model, params, batch, **how):
+        """{name: float32 sum}; how: as in `scored`."""
+        return self.scored(model, params, batch, **how)[0]
+
+    def scored(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
+        """({name: float32 sum}, what `judged` gives or None), computed in the type `compute`; kw: what the model takes besides (train, rngs).
 
         scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
         spreads parameters brings them together: once, not for each part of the targets. smoothing: of words, as `cross_entropy` says.
@@ -61,7 +65,8 @@ class Loss(NamedTuple):
         lean = cast(params, compute)
         states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
         logits = partial(model.apply, {"params": gather(lean)}, method="logits")
-        return self.score(states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch)
+        sums = self.score(states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch)
+        return sums, self.judged and self.judged(states, batch)
 
 
 def cast(params, compute):

@@ -110,7 +110,7 @@ def reader(trained):
     if isinstance(trained.run.model, ClassifierConfig):
         from pretrain.finetune.answer import texts_of
 
-        *columns, _ = (trained.origin() or {}).get("columns", ("text", "label"))
+        *columns, _ = trained.run.data.objective.columns
         return lambda record, place: texts_of(record, place or "the command line", tuple(columns))
 
     def text_of(record, place):

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import optax
 
 from pretrain.guard import chosen, updates, verdict
-from pretrain.losses import cast
 
 
 def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, memory=0, **how):
@@ -68,24 +67,13 @@ def accumulate(part, params, batch, totals, key, microbatches):
 
 
 def make_evaluation(model, loss, **how):
-    """A pure `(params, batch) -> ({name: sum}, {name: weight})`, without dropout; how: what `Loss.sums` takes."""
+    """A pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout; rows: what `Loss.judged` gives, or None.
 
-    def evaluation(params, batch):
-        return loss.sums(model, params, batch, train=False, **how), loss.totals(batch)
-
-    return evaluation
-
-
-def make_judgement(model, loss, compute):
-    """A pure `(params, batch) -> loss.judged`'s rows, without dropout; None where it has none.
-
-    Beside `make_evaluation` in one program the model is computed once: XLA finds the same work twice.
+    how: what `Loss.sums` takes.
     """
 
-    def judgement(params, batch):
-        if loss.judged is None:
-            return None
-        states = model.apply({"params": cast(params, compute)}, *loss.arguments(batch), method="states", train=False)
-        return loss.judged(states, batch)
+    def evaluation(params, batch):
+        sums, rows = loss.scored(model, params, batch, train=False, **how)
+        return sums, loss.totals(batch), rows
 
-    return judgement
+    return evaluation

@@ -16,6 +16,7 @@ class Regression:
     name: ClassVar[str] = "regression"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
+    columns: tuple[str, ...] = ("text", "label")  # of the files of examples: the text, or the two texts, and the label
 
     def dims(self):
         return {"L": self.length}

@@ -128,6 +128,8 @@ def _story(trained):
     if averaged := origin.get("averaged"):
         return f"The mean of the checkpoints of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
     if isinstance(trained.run.model, ClassifierConfig):
+        if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
+            return f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from random parameters."
         return f"Fine-tuned with Cloze, for {trained.step:,} steps, from step {origin['pretrained_step']:,} of `{origin['folder']}`."
     start = f"Its parameters come from `{origin['folder']}`"
     if origin.get("missing"):

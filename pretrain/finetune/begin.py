@@ -40,7 +40,6 @@ def add_arguments(parser):
 def run(args):
     began = time.time()
     task, examples = gather(args)  # what is wrong with the text is told before JAX is imported
-    check_place(args.workdir)
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: at least 1")
     from pretrain.finetune.metrics import check_metrics
@@ -55,6 +54,8 @@ def run(args):
     if args.seeds:
         seeds = range(whole.train.seed, whole.train.seed + args.seeds)
         workdirs = [os.path.join(args.workdir, f"seed-{seed}") for seed in seeds]
+    for workdir in workdirs:
+        check_place(workdir)
     for number, workdir in enumerate(workdirs):
         one = override(whole, [f"train.seed={whole.train.seed + number}"])
         prepare(workdir, one, pretrained, args.fresh, examples)
@@ -130,7 +131,8 @@ def starting_run(args, task, examples, pretrained):
 
     encoder = encoder_of(pretrained)
     model = ClassifierConfig(encoder=encoder, labels=examples.names)
-    objective = task.objective(length=min(128, encoder.length), separators=2 if isinstance(encoder, RobertaConfig) else 1)
+    columns = (*examples.columns.texts, examples.columns.label)
+    objective = task.objective(length=min(128, encoder.length), separators=2 if isinstance(encoder, RobertaConfig) else 1, columns=columns)
     store = os.path.join(args.workdir, "store")
     asked = override(
         Run(
@@ -143,10 +145,13 @@ def starting_run(args, task, examples, pretrained):
         ),
         args.overrides,
     )
+    if not asked.evaluate.every:
+        raise ValueError("evaluate.every=0 leaves the held-out part out, by which the best step is chosen; every epoch is usual")
     given = {word.partition("=")[0] for word in args.overrides}
     epoch = -(-len(examples.parts["train"]) // asked.data.batch_size)
     steps = asked.train.steps if "train.steps" in given else max(1, round(args.epochs * epoch))
-    usual = {"train.steps": steps, "optimizer.warmup": steps // 10, "evaluate.every": epoch, "checkpoint.every": epoch}
+    every = asked.evaluate.every if "evaluate.every" in given else epoch
+    usual = {"train.steps": steps, "optimizer.warmup": steps // 10, "evaluate.every": every, "checkpoint.every": every}
     usual["checkpoint.best"] = (*asked.evaluate.metrics, "loss")[0]
     return override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
 
@@ -164,7 +169,7 @@ def encoder_of(pretrained):
 
 
 def prepare(workdir, run, pretrained, fresh, examples):
-    """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples."""
+    """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
     from data.labelled import write_labelled
     from data.store import Store
     from pretrain.checkpoint import start_workdir
@@ -172,11 +177,11 @@ def prepare(workdir, run, pretrained, fresh, examples):
     if not os.path.exists(os.path.join(workdir, "config.json")):
         params, new = initial(run, pretrained, fresh)
         origin = {"folder": os.path.basename(os.path.abspath(pretrained.workdir)), "pretrained_step": pretrained.step, "fresh": new}
-        start_workdir(workdir, run, params, pretrained.vocabulary, origin | {"columns": [*examples.columns.texts, examples.columns.label]})
+        start_workdir(workdir, run, params, pretrained.vocabulary, origin)
         of = "at random" if fresh == "all" else f"as {pretrained.workdir} has it at step {pretrained.step:,}"
         print(f"{workdir}: the encoder begins {of}; new: {', '.join(new) if fresh == 'head' else 'all of it'}")
     store = run.data.store
-    if os.path.exists(os.path.join(store, "manifest.json")):
+    if os.path.exists(store) and os.listdir(store):
         manifest, digest = Store.open(store).manifest, examples.digest()
         if manifest.get("digest") != digest or manifest["vocabulary"]["fingerprint"] != pretrained.vocabulary.fingerprint:
             raise ValueError(f"{store} holds other examples, or is of another vocabulary; name another --workdir")

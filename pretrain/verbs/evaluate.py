@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 from pretrain import cluster
+from pretrain.finetune.labels import labelled_store
 from pretrain.lines import sink
 from pretrain.questions import read_questions
 
@@ -12,6 +13,7 @@ def add_arguments(parser):
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
     parser.add_argument("--store", help="another token store than the run's, of the same vocabulary")
+    parser.add_argument("--labelled", metavar="FILE", help="other labelled examples for a fine-tuned model, in the columns that it was fine-tuned from")
     parser.add_argument("--split", default="heldout", choices=("heldout", "train"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     task = parser.add_argument_group("questions, by log-likelihood (docs/in_context.md)")
@@ -34,7 +36,14 @@ def run(args):
     cluster.start(args)
     import jax
 
-    step, store, scores = evaluate(args.workdir, step=args.step, store=args.store, split=args.split)
+    if args.labelled:
+        if args.store or args.split != "heldout":
+            raise ValueError("--labelled names the examples: neither --store nor --split goes with it")
+        with labelled_store(args.workdir, args.labelled) as store:
+            step, _, scores = evaluate(args.workdir, step=args.step, store=store)
+        store = args.labelled
+    else:
+        step, store, scores = evaluate(args.workdir, step=args.step, store=args.store, split=args.split)
     if jax.process_index():
         return 0  # all have the same scores; the first tells them
     if args.json:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 from data import labelled
 from data.config import Data
+from data.inspect import inspect
 from data.labelled import Columns, Example, class_of, score_of
 from data.labelled_rows import fit
 from data.objectives import Classification, MaskedLm, Regression
@@ -17,7 +19,7 @@ from data.salvage import sound
 from data.store import Store
 
 PAIR, ONE = Columns(("text", "text2"), "label"), Columns(("text",), "label")
-ROWS = [('He said "no", twice.', "A\tb\nc", "yes"), ("An, other", " second ", "no"), ("third", "Ünïcode", "yes")]
+ROWS = [('"No", he said, "no".', "A\tb\nc", "yes"), ("An, other", " second ", "no"), ("third", "Ünïcode", "yes")]
 
 
 def write(path, text):
@@ -33,7 +35,7 @@ def test_three_forms_are_the_same_examples(tmp_path):
     jsonl = "\ufeff" + "\n\n".join(json.dumps({"text": a, "more": 3, "text2": b, "label": c}) for a, b, c in ROWS) + "\n"
     commas = "label,text,text2\r\n" + "".join(f"{c},{quoted(a)},{quoted(b)}\r\n" for a, b, c in ROWS)
     tabs = "\ufefftext\ttext2\tlabel\n" + "".join(f"{a}\t{b.replace(chr(9), ' ').replace(chr(10), ' ')}\t{c}\n" for a, b, c in ROWS)
-    expected = [(('He said "no", twice.', "A b c"), "yes"), (("An, other", "second"), "no"), (("third", "Ünïcode"), "yes")]
+    expected = [(('"No", he said, "no".', "A b c"), "yes"), (("An, other", "second"), "no"), (("third", "Ünïcode"), "yes")]
     places = {"a.jsonl": (1, 3, 5), "a.csv": (2, 4, 5), "a.tsv": (2, 3, 4), "a.tsv.gz": (2, 3, 4)}
     for name, text in (("a.jsonl", jsonl), ("a.csv", commas), ("a.tsv", tabs), ("a.tsv.gz", tabs)):
         path = write(tmp_path / name, text)
@@ -143,7 +145,9 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
 def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
     one = [Example((text,), score, "here") for text, score in zip(texts, (0.5, 2.0, 3.5))]
     store = labelled.write_labelled(tmp_path / "store", vocabulary, {"train": one}, ())
-    batch = Stream(store, Data(objective=Regression(length=8), batch_size=3)).evaluation_batch(0)
+    stream = Stream(store, Data(objective=Regression(length=8), batch_size=3))
+    assert stream.table.cut == sum(len(vocabulary.encode(text)) > 6 for text in texts[:3]) > 0
+    batch = stream.evaluation_batch(0)
     for i, text in enumerate(texts[:3]):
         ids = [vocabulary.cls, *vocabulary.encode(text)[:6], vocabulary.sep]
         assert batch["tokens"][i].tolist() == ids + [vocabulary.pad] * (8 - len(ids))
@@ -175,3 +179,40 @@ def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, voca
     for how, message in (("refuse", "labels.bin: crc32c"), ("skip", "made whole or not at all")):
         with pytest.raises(ValueError, match=message):
             sound(Store.open(tmp_path / "ab"), how)
+
+
+def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
+    for objective in (Classification(length=24), Regression(length=24, separators=2)):
+        stream = Stream(labelled_store, Data(objective=objective, batch_size=8), seed=1)
+        report = inspect(stream, batches=4, rows=2)
+        assert report["passed"] and len(report["checks"]) == 10 and report["rows"][0]["label"] in ("class 0", "class 1", "score 0", "score 1")
+
+        def spoilt(step, lo=0, hi=None, change=None):
+            batch = Stream.batch(stream, step, lo, hi)
+            change(batch)
+            return batch
+
+        def relabel(batch):
+            key = "labels" if "labels" in batch else "scores"
+            batch[key] = 1 - batch[key]
+
+        def turn(batch):
+            batch["segments"] = 1 - batch["segments"]
+
+        def reword(batch):
+            batch["tokens"][:, 1] = (batch["tokens"][:, 1] - 4) % (vocabulary.size - 5) + 5
+
+        def drop(batch):  # the last token of the last text
+            end_B, row = batch["valid"].sum(axis=1), np.arange(len(batch["valid"]))
+            batch["valid"][row, end_B - 1], batch["segments"][row, end_B - 1] = False, 0
+            batch["tokens"][row, end_B - 2], batch["tokens"][row, end_B - 1] = vocabulary.sep, vocabulary.pad
+
+        for change, name in (
+            (relabel, "labels that are not the example's"),
+            (turn, "rows whose segments are not their texts"),
+            (reword, "rows with other text than the example's"),
+            (drop, "texts that are cut though the row has room"),
+        ):
+            stream.batch = partial(spoilt, change=change)
+            broken = [check["name"] for check in inspect(stream, batches=2)["checks"] if not check["passed"]]
+            assert broken == [name]

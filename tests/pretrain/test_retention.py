@@ -13,7 +13,7 @@ from pretrain import metrics
 from pretrain import train as module
 from pretrain.checkpoint import Checkpoints, restore_params
 from pretrain.config import Checkpoint, Evaluate, load
-from pretrain.retention import NAME, Retention
+from pretrain.retention import NAME, Retention, best, kept
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +120,10 @@ def kept(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
         assert all(checkpoints.scores(step) == {"loss": {4: 1.0, 6: 3.0, 8: 4.0, 10: 2.0, 12: 6.0}[step]} for step in checkpoints.steps())
         return sorted(checkpoints.steps())
+
+
+def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
+    scores = {1: {"accuracy": 0.9, "loss": 0.1}, 2: {"accuracy": 0.9, "loss": 0.3}, 3: {"accuracy": math.nan, "loss": 0.2}, 4: {"loss": 0.4}}
+    assert kept([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
+    assert kept([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
+    assert best(scores, "f1") is None and best({}, "loss") is None

@@ -110,3 +110,5 @@ def test_the_card_says_what_it_tells(vocabularies, tmp_path):
     assert "pipeline_tag: text-classification\n" in card and "| labels | no, maybe, yes |" in card
     assert "Fine-tuned with Cloze, for 7 steps, from step 7,500 of `bert_mini`." in card and "the labels of examples, rows of 16" in card
     assert "AutoModelForSequenceClassification.from_pretrained" in card and "knows no other task" in card
+    (tmp_path / "origin.json").write_text(json.dumps({"folder": "bert_mini", "pretrained_step": 7500, "fresh": ["encoder/bert/pooler/bias"]}))
+    assert "on labelled examples alone, for 7 steps, from random parameters" in of(trained)
