@@ -169,8 +169,11 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
 
 
 def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):
-    one = [Example((text,), label, "here") for text, label in zip(texts, "abab")]
-    stores = [labelled.write_labelled(tmp_path / name, vocabulary, {"train": one}, tuple(name)) for name in ("ab", "ba")]
+    def store(names):
+        one = [Example((text,), label, "here") for text, label in zip(texts, names * 2)]
+        return labelled.write_labelled(tmp_path / names, vocabulary, {"train": one}, tuple(names))
+
+    stores = store("ab"), store("xy")
     assert stores[0].manifest["labels"] == ["a", "b"] and stores[0].fingerprint != stores[1].fingerprint
     path = tmp_path / "ab" / "train" / "labels.bin"
     raw = bytearray(path.read_bytes())
