@@ -166,7 +166,8 @@ def classes(examples: list[Example]) -> tuple[str, ...]:
     """The classes in examples: by size where all are numbers, else in alphabetical order. Raises ValueError where there is but one."""
     names = {example.label for example in examples}
     if len(names) < 2:
-        raise ValueError(f"{examples[0].place.rpartition(':')[0]}: all {len(examples):,} examples have the label {names.pop()!r}; nothing can be learned from that")
+        source = examples[0].place.rpartition(":")[0]
+        raise ValueError(f"{source}: all {len(examples):,} examples have the label {names.pop()!r}; nothing can be learned from that")
     numbers = all(name.removeprefix("-").isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 
@@ -178,7 +179,8 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
     numbers = {name: number for number, name in enumerate(names)}
     for example in examples:
         if example.label not in numbers:
-            raise ValueError(f"{example.place}: the label {example.label!r} is not one of {', '.join(map(repr, names))}, which are those that are learned")
+            known = ", ".join(map(repr, names))
+            raise ValueError(f"{example.place}: the label {example.label!r} is not one of {known}, which are those that are learned")
     return np.array([numbers[example.label] for example in examples], np.float32)
 
 
@@ -192,7 +194,8 @@ def part(examples: list[Example], share: float) -> tuple[list[Example], list[Exa
     for example in examples:
         sides[text_hash("\n".join(example.texts).encode()) < below].append(example)
     if not all(sides):
-        raise ValueError(f"{len(examples)} examples, of which a share of {share:g} leaves {len(sides[0])} to train on and {len(sides[1])} held out: name a file to hold out")
+        left = f"{len(sides[0])} to train on and {len(sides[1])} held out"
+        raise ValueError(f"{len(examples)} examples, of which a share of {share:g} leaves {left}: name a file to hold out")
     return sides
 
 

@@ -2,8 +2,8 @@
 
 BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
 translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
-likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of
-the exported model.
+likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair. Texts are cut into ids by the
+tokenizer that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -163,7 +163,8 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
     `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
     masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what `finetune.answer.Labels` says.
     """
-    from models.config import AlbertConfig, BartConfig, BertConfig, ClassifierConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
+    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+    from models.config import BartConfig, ClassifierConfig, T5Config, TransformerConfig
     from pretrain import fill, write
 
     if isinstance(trained.run.model, ClassifierConfig):

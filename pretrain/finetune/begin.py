@@ -9,6 +9,7 @@ command goes on with it. With --seeds N there is one in W/seed-S for each seed.
 
 import hashlib
 import json
+import math
 import os
 import sys
 import time
@@ -21,9 +22,11 @@ ENCODERS = "BERT, RoBERTa, ALBERT, ELECTRA and DistilBERT"
 
 
 def add_arguments(parser):
-    parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help="of a run that was trained, or imported: " + ENCODERS)
+    encoders = f"of a run that was trained, or imported: {ENCODERS}"
+    parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    parser.add_argument("--task", required=True, help="classification, regression, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli")
+    names = "classification, regression, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    parser.add_argument("--task", required=True, help=names)
     text = parser.add_argument_group("labelled text: .jsonl, .tsv or .csv with named columns (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
     text.add_argument("--train", metavar="FILE", help="to learn from; GLUE's own from TFDS unless given")
     text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
@@ -31,7 +34,8 @@ def add_arguments(parser):
     text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label)")
     text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
     parser.add_argument("--workdir", required=True, help="a folder for the run; an existing one is continued")
-    parser.add_argument("--epochs", type=float, default=3.0, help="times that all examples are seen (%(default)g), unless train.steps says how many steps")
+    epochs = "times that all examples are seen (%(default)g), unless train.steps says how many steps"
+    parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
     parser.add_argument("--seeds", type=int, metavar="N", help="so many runs, from train.seed on, and their mean and spread")
     parser.add_argument("--fresh", choices=("head", "all"), default="head", help="what begins at random: the head (default), or all, to compare")
     parser.add_argument("overrides", nargs="*", metavar="path=value", help="e.g. optimizer.learning_rate=3e-4 data.objective.length=64")
@@ -77,6 +81,8 @@ def gather(args):
     if args.task not in TASKS:
         raise ValueError(f"--task {args.task}: one of {', '.join(TASKS)}")
     task = TASKS[args.task]
+    if not 0 < args.epochs < math.inf:
+        raise ValueError(f"--epochs {args.epochs:g}: above 0")
     train, heldout = args.train, args.heldout
     if train is None:
         if task.tfds is None:

@@ -1,7 +1,6 @@
 """What came out of one fine-tuning, or of several that differ by their seed."""
 
 import json
-import math
 import os
 import statistics
 
@@ -39,6 +38,6 @@ def summary(folder, workdirs, metrics):
         text = json.dumps({"metric": names[0], "runs": runs, "mean": mean, "spread": spread}, indent=1)
         with open(os.path.join(folder, "scores.json"), "w", encoding="utf-8") as file:
             file.write(text + "\n")
-    best_of = max(found, key=lambda workdir: math.copysign(1, names[0] != "loss" or -1) * found[workdir][1][names[0]])
-    words = f"--workdir {best_of} --step {found[best_of][0]}"
+    which = workdirs[best({number: found[workdir][1] for number, workdir in enumerate(workdirs)}, names[0])]
+    words = f"--workdir {which} --step {found[which][0]}"
     return "\n".join([*lines, "next:", f"  python -m pretrain predict {words} --input FILE", f"  python -m pretrain export {words} --output FOLDER"])
