@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from data.labelled import Columns
+from data.labelled import Columns, Example, write_labelled
 from data.tokenizers import train_vocabulary
 from models import BertConfig, GptConfig
 from pretrain import metrics
@@ -141,9 +141,8 @@ def test_a_workdir_keeps_its_examples(tuned, tmp_path, capsys):
     assert main([*command, f"data.store={tmp_path / 'mine'}"]) == 2 and "is not a token store" in capsys.readouterr().err
     assert (tmp_path / "mine" / "file").exists()
     # A store of other labels than the model's is refused before anything is computed.
-    again = [*command, f"data.store={tmp_path / 'store'}"]
-    again[again.index("--workdir") + 1] = str(tmp_path / "w")
-    assert main([*again, "--labels", "none,fox", "train.steps=1", "train.until=1"]) == 0
+    one = {"heldout": [Example(("a fox", "the dog"), "fox", "here")]}
+    write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox"))
     assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
     assert "has the labels 'none', 'fox', the model 'fox', 'none'" in capsys.readouterr().err
 
