@@ -14,6 +14,7 @@ import os
 import sys
 import time
 
+from data.paths import is_remote
 from pretrain.config import Run, override
 from pretrain.parts import AdamW, Checkpoint, Evaluate, Train
 from pretrain.workdir import check_place
@@ -43,6 +44,8 @@ def add_arguments(parser):
 
 def run(args):
     began = time.time()
+    if is_remote(args.workdir):
+        raise ValueError(f"--workdir {args.workdir}: a folder on this machine; `train` goes on with a copy of it in a bucket")
     task, examples = gather(args)  # what is wrong with the text is told before JAX is imported
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: at least 1")

@@ -184,6 +184,7 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
         (GOOD, None, ["--held-out", "1.5"], "--held-out 1.5: a share"),
         (GOOD, GOOD, ["--task", "sst3"], "--task sst3: one of classification, regression, cola"),
         (GOOD, GOOD, ["--task", "regression"], "train.jsonl:1: column 'label': 'x' is no score"),
+        (GOOD, GOOD, ["--workdir", "gs://bucket/w"], "--workdir gs://bucket/w: a folder on this machine"),
         (GOOD, GOOD, ["--epochs", "0"], "--epochs 0: above 0"),
         (GOOD, GOOD, ["--seeds", "0"], "--seeds 0: at least 1"),
         (GOOD, GOOD, ["data.objective.class_weights=1,2,3"], "one for each of model.labels, which are x, y"),
