@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from pretrain import metrics
+from pretrain import metrics, retention
 from pretrain import train as module
 from pretrain.checkpoint import Checkpoints, restore_params
 from pretrain.config import Checkpoint, Evaluate, load
-from pretrain.retention import NAME, Retention, best, kept
+from pretrain.retention import NAME, Retention
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +124,6 @@ def kept(workdir):
 
 def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
     scores = {1: {"accuracy": 0.9, "loss": 0.1}, 2: {"accuracy": 0.9, "loss": 0.3}, 3: {"accuracy": math.nan, "loss": 0.2}, 4: {"loss": 0.4}}
-    assert kept([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
-    assert kept([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
-    assert best(scores, "f1") is None and best({}, "loss") is None
+    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
+    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
+    assert retention.best(scores, "f1") is None and retention.best({}, "loss") is None
