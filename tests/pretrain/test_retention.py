@@ -123,7 +123,7 @@ def kept(workdir):
 
 
 def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
-    scores = {1: {"accuracy": 0.9, "loss": 0.1}, 2: {"accuracy": 0.9, "loss": 0.3}, 3: {"accuracy": math.nan, "loss": 0.2}, 4: {"loss": 0.4}}
+    scores = {1: {"accuracy": 0.9, "loss": 0.1}, 2: {"accuracy": 0.9, "loss": 0.3}, 3: {"accuracy": 0.5, "loss": 0.2}, 4: {"accuracy": math.nan, "loss": 0.4}}
     assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
     assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
     assert retention.best(scores, "f1") is None and retention.best({}, "loss") is None
