@@ -48,5 +48,5 @@ class Classifier(nn.Module):
         """The logits: nothing is left to tell of words."""
         if segments_BL is not None:  # an encoder of one segment tells the texts of a pair apart by what stands between them
             segments_BL = jnp.minimum(segments_BL, self.config.encoder.segments - 1)
-        _, pooled_BD = self.encoder.encode(tokens_BL, valid_BL, segments_BL, train)
+        _, pooled_BD = self.encoder.encode(tokens_BL, valid_BL, segments_BL, train=train)
         return self.classifier(pooled_BD, train)
