@@ -65,6 +65,14 @@ BATCHES = {
         "targets_segments": ("int32", "BT"),
         "weights": ("float32", "BT"),
     },
+    "classification": ROWS
+    | {
+        "segments": ("int32", "BL"),  # 1 for the second text of a pair and the [SEP] behind it
+        "labels": ("int32", "B"),  # the number of a class
+        "weights": ("float32", "B"),  # of its class
+        "row_weights": ("float32", "B"),  # 1.0 for a row
+    },
+    "regression": ROWS | {"segments": ("int32", "BL"), "scores": ("float32", "B"), "weights": ("float32", "B")},
     # Rows without padding: `targets` are the tokens one place further on.
     "causal_lm": {"tokens": ("int32", "BL"), "targets": ("int32", "BL"), "weights": ("float32", "BL")},
 }

@@ -5,10 +5,12 @@ from typing import Literal
 
 from data.objectives import (
     CausalLm,
+    Classification,
     Denoising,
     Distillation,
     MaskedLm,
     PrefixLm,
+    Regression,
     ReplacedToken,
     SentenceOrder,
     SentencePair,
@@ -21,7 +23,18 @@ from data.objectives import (
 class Data:
     store: str = ""  # folder (or gs:// path) that `prepare` wrote
     objective: (
-        MaskedLm | SentencePair | SpanCorruption | SentenceOrder | CausalLm | PrefixLm | Seq2Seq | ReplacedToken | Denoising | Distillation
+        MaskedLm
+        | SentencePair
+        | SpanCorruption
+        | SentenceOrder
+        | CausalLm
+        | PrefixLm
+        | Seq2Seq
+        | ReplacedToken
+        | Denoising
+        | Distillation
+        | Classification
+        | Regression
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest

@@ -11,6 +11,7 @@ import numpy as np
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
 from data.inspect_damage import damages
+from data.inspect_labels import labelled_row, labels
 from data.inspect_rows import orders, originals, pairs, texts
 from data.inspect_stream import continuations, successions, translations
 from data.reading import masked_row, next_row, part_row, span_row
@@ -211,4 +212,6 @@ OBJECTIVES = {  # all others mask words
     "replaced_token": (replacements, masked_row),
     "seq2seq": (translations, part_row),
     "denoising": (damages, part_row),
+    "classification": (labels, labelled_row),
+    "regression": (labels, labelled_row),
 }

@@ -5,6 +5,7 @@
     STORE/{train,heldout}/tokens.bin       T ids of all documents in a row, no special id among them; uint16 or uint32
     STORE/{train,heldout}/documents.bin    int64 [D + 1], offsets of documents into the tokens; the last one is T
     STORE/{train,heldout}/sentences.bin    int64 [S + 1], the same for sentences; each document begins one
+    STORE/{train,heldout}/labels.bin       float32 [D], only where documents have labels: data/labelled.py
     STORE/checksums/                       crc32c of each 4 KiB of these files: data/salvage.py
 
 All numbers are little-endian. D documents, S sentences, T tokens. A store is written by data/prepare.py, or, in tests,
@@ -24,7 +25,7 @@ import tempfile
 import numpy as np
 
 from data.paths import as_path, is_remote
-from data.store_writer import FILES, MANIFEST, OFFSETS, SPLITS, VERSION, StoreWriter, file_checksum
+from data.store_writer import FILES, LABELS, MANIFEST, OFFSETS, SPLITS, VERSION, StoreWriter, file_checksum
 from data.tokenizers import Vocabulary, load_vocabulary
 
 
@@ -45,12 +46,14 @@ class Split:
     document_starts  int64 [D + 1]
     sentence_starts  int64 [S + 1]
     sources          of the documents, in order; contiguous
+    labels           float32 [D]: the number of a class or a score; None in a store without labels
     """
 
     tokens: np.ndarray
     document_starts: np.ndarray
     sentence_starts: np.ndarray
     sources: tuple[Source, ...]
+    labels: np.ndarray | None = None
 
 
 class Store:
@@ -85,7 +88,7 @@ class Store:
         files = {name: file for name, file in self.manifest["files"].items() if name.startswith(SPLITS)}
         sources = [{key: source[key] for key in source if key != "name"} for source in self.manifest["sources"]]
         described = [self.manifest["version"], self.manifest["dtype"], self.manifest["vocabulary"]["fingerprint"]]
-        described += [files, sources]
+        described += [files, sources, *(self.manifest[key] for key in ("labels",) if key in self.manifest)]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
 
     @functools.cached_property
@@ -107,7 +110,9 @@ class Store:
         counts = {"tokens": sizes["tokens"], "documents": sizes["documents"] + 1, "sentences": sizes["sentences"] + 1}
         arrays = [_map(self.path / name / f"{file}.bin", types[file], counts[file]) for file in FILES]
         sources = (Source(s["name"], tuple(s[name]["documents"]), s["rate"]) for s in self.manifest["sources"])
-        return Split(*arrays, tuple(sources))
+        labelled = f"{name}/labels.bin" in self.manifest["files"]
+        labels = _map(self.path / name / "labels.bin", LABELS, sizes["documents"]) if labelled else None
+        return Split(*arrays, tuple(sources), labels)
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""

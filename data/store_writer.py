@@ -14,6 +14,7 @@ MANIFEST = "manifest.json"
 SPLITS = ("train", "heldout")
 FILES = ("tokens", "documents", "sentences")
 OFFSETS = np.dtype("<i8")
+LABELS = np.dtype("<f4")
 CHECKSUMS = "checksums"
 BLOCK = 1 << 12  # bytes that have a checksum of their own: some 2,000 tokens, so that damage costs few documents
 PART = 1 << 18  # numbers of a file that are in memory at a time
@@ -50,6 +51,13 @@ class StoreWriter:
     def add_files(self, split: str, tokens: pathlib.Path, documents: pathlib.Path, sentences: pathlib.Path) -> None:
         """The same from files of ids (of the store's type) and of lengths (int64), a part at a time."""
         self._append(split, _parts(tokens, self.dtype), _parts(documents, OFFSETS), _parts(sentences, OFFSETS))
+
+    def add_labels(self, split: str, labels: np.ndarray) -> None:
+        """Append the labels of documents, which have one each in a store that has any: the number of a class, or a score."""
+        name = f"{split}/labels.bin"
+        if name not in self._files:
+            self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
+        self._files[name].write(labels.astype(LABELS))
 
     def _append(self, split: str, tokens, documents, sentences) -> None:
         totals, end = self.totals[split], self.totals[split]["tokens"]

@@ -43,18 +43,9 @@ def read(folder: str, split: str, start: int, stop: int, fields: list[str]) -> I
     """Examples [start, stop) of a split, in stored order; `line` is the number of the example. Two fields make a pair."""
     tfds = _tfds()
     builder = tfds.builder_from_directory(folder)
-    part = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
     info = builder.info.splits[split]
     each = max(info.num_bytes, 1) / max(info.num_examples, 1)
-    if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
-        examples = builder.as_data_source(split=part)
-    else:
-        once = tfds.ReadConfig(try_autocache=False)
-        only = tfds.decode.PartialDecoding({field: True for field in fields})
-        examples = builder.as_dataset(
-            split=part, decoders=only, read_config=once, shuffle_files=False
-        ).as_numpy_iterator()
-    for i, example in enumerate(examples, start=1):
+    for i, example in enumerate(_examples(builder, split, start, stop, fields), start=1):
         place, valid, mended = f"{folder}, {split}[{start + i - 1}]", [], None
         for field in fields:
             text = example[field]
@@ -67,6 +58,44 @@ def read(folder: str, split: str, start: int, stop: int, fields: list[str]) -> I
             yield Record(pair(*valid) if len(fields) == 2 else valid[0], start + i, int(i * each), mended)
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
+
+
+def records(source: str) -> Iterator[tuple[str, dict]]:
+    """(place, {column: text, number, or the name of a class}) of the examples of tfds:NAME[/CONFIG][:VERSION][:SPLIT], in stored order.
+
+    An example whose class is not known (-1, as in the test parts of GLUE) has None there.
+    """
+    from data.sources import TFDS
+
+    tfds, match = _tfds(), TFDS.fullmatch(source)
+    if not match:
+        raise ValueError(f"{source}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]")
+    name, split = match["name"], match["split"] or "train"
+    features = _builder(name).info.features
+    classes = {column: feature.names for column, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)}
+    for folder, part, start, stop, _ in shards(name, split, []):
+        examples = _examples(tfds.builder_from_directory(folder), part, start, stop, list(features))
+        for i, example in enumerate(examples, start):
+            yield f"{folder}, {part}[{i}]", {column: _plain(example[column], classes.get(column)) for column in features}
+
+
+def _plain(value, names):
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if names is not None:
+        return names[value] if value >= 0 else None
+    return value.item() if getattr(value, "shape", None) == () else value
+
+
+def _examples(builder, split: str, start: int, stop: int, fields: list[str]) -> Iterator[dict]:
+    """Examples [start, stop) of a split with the fields given, in stored order."""
+    tfds = _tfds()
+    part = tfds.core.ReadInstruction(split, from_=start, to=stop, unit="abs")
+    if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
+        return iter(builder.as_data_source(split=part))
+    once = tfds.ReadConfig(try_autocache=False)
+    only = tfds.decode.PartialDecoding({field: True for field in fields})
+    return builder.as_dataset(split=part, decoders=only, read_config=once, shuffle_files=False).as_numpy_iterator()
 
 
 def _tfds():

@@ -6,6 +6,7 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
+    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -29,6 +30,7 @@ MODELS = {
     GptConfig: ("models.gpt", "Gpt"),
     Gpt2Config: ("models.gpt2", "Gpt2"),
     Gpt3Config: ("models.gpt3", "Gpt3"),
+    ClassifierConfig: ("models.classifier", "Classifier"),
 }
 
 

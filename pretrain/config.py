@@ -14,10 +14,12 @@ import pathlib
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
+from data.objectives.classification import Classification
 from data.objectives.denoising import Denoising
 from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
+from data.objectives.regression import Regression
 from data.objectives.replaced_token import ReplacedToken
 from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
@@ -27,6 +29,7 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
+    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -59,6 +62,7 @@ class Run:
         | ElectraConfig
         | BartConfig
         | DistilBertConfig
+        | ClassifierConfig
     )
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
@@ -77,7 +81,7 @@ KINDS = {
         *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
-        *(BartConfig, DistilBertConfig),
+        *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
     )
 }
 
@@ -95,6 +99,7 @@ TRAINED_BY = {
     ElectraConfig: (ReplacedToken,),
     BartConfig: (Denoising,),
     DistilBertConfig: (Distillation, MaskedLm),
+    ClassifierConfig: (Classification, Regression),
 }
 
 
@@ -123,11 +128,35 @@ def override(run, words):
         raise ConfigError(f"mesh {run.mesh}: only one of them may be -1")
     if run.checkpoint.best and not run.evaluate.every:
         raise ConfigError(f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every to a multiple of checkpoint.every")
+    if run.checkpoint.best not in ("", "loss", *run.evaluate.metrics):
+        raise ConfigError(f"checkpoint.best={run.checkpoint.best} is not measured: add it to evaluate.metrics, which are {run.evaluate.metrics}")
     fitting = TRAINED_BY.get(type(run.model), (type(run.data.objective),))
     if not isinstance(run.data.objective, fitting):
         names = " or ".join(kind.__name__ for kind in fitting)
         raise ConfigError(f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}")
+    if isinstance(run.model, ClassifierConfig):
+        check_labels(run.model.labels, run.data.objective)
+    if run.train.free >= 0:
+        check_free(run.model, run.train.free)
     return run
+
+
+def check_labels(labels, objective):
+    """Raise ConfigError unless an objective has a model's labels: none for scores, and a weight for each where they are weighted."""
+    if bool(labels) != isinstance(objective, Classification):
+        raise ConfigError(f"data.objective: {objective.name}, but model.labels={labels}: Classification has labels, Regression has none")
+    if labels and len(objective.class_weights) not in (0, len(labels)):
+        raise ConfigError(f"data.objective.class_weights={objective.class_weights}: one for each of model.labels, which are {', '.join(labels)}")
+
+
+def check_free(model, free):
+    """Raise ConfigError unless `free` layers of a model's encoder can learn while the others stay."""
+    if not isinstance(model, ClassifierConfig):
+        raise ConfigError(f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none")
+    if isinstance(model.encoder, AlbertConfig) and free:
+        raise ConfigError(f"train.free={free}: ALBERT's layers are one and the same; train.free=0 keeps it, -1 lets it learn")
+    if free > model.encoder.depth:
+        raise ConfigError(f"train.free={free}: the encoder has {model.encoder.depth} layers; -1 lets all of it learn")
 
 
 def _find(name):

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from data import batches
-from models import build
+from models import ClassifierConfig, build
 from pretrain.chips import CHIPS
 from pretrain.losses import LOSSES
 from pretrain.optim import optimizer_of, schedule
@@ -50,13 +50,20 @@ def _of_equation(equation):
 
 def of_step(run):
     """The matmul FLOPs that one training step of a run needs; what is only computed again (remat, parts of the targets) is not counted."""
-    model = build(dataclasses.replace(run.model, remat=False))
+    model = build(kept(run.model))
     optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
     shapes = batches.shapes(run.data.objective, run.data.batch_size)
     batch = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in shapes.items()}
     state = jax.eval_shape(partial(init_state, model, run.data.objective, optimizer, run.train.seed))
     step = make_step(model, LOSSES[run.data.objective.name], optimizer, rate, seed=run.train.seed, scores=math.inf)
     return count(jax.make_jaxpr(step)(state, batch))
+
+
+def kept(model):
+    """The configuration of a model, or of its encoder, that computes nothing again."""
+    if isinstance(model, ClassifierConfig):
+        return dataclasses.replace(model, encoder=kept(model.encoder))
+    return dataclasses.replace(model, remat=False)
 
 
 def peak(device, compute):

@@ -79,13 +79,15 @@ def text_of(row):
         return text[:-1]
     if "next" in row:
         return text.append("".join(row["tokens"])).append(row["next"], style="bold green")
-    masked = {mask["position"]: mask for mask in row["masked"]}
+    masked = {mask["position"]: mask for mask in row.get("masked", ())}
     for i, token in enumerate(row["tokens"]):
         style = "cyan" if "segments" in row and row["segments"][i] else ""
         text.append(token, style=STYLES[masked[i]["how"]] if i in masked else style)
     text.append(f"\n+ {row['padding']} of padding" if row["padding"] else "", style="dim")
     if "label" in row:
         text.append("\nlabel   ", style="dim").append(row["label"], style="cyan")
+    if "masked" not in row:
+        return text
     text.append("\npredict ", style="dim")
     for mask in row["masked"]:
         text.append(f" {mask['position']}:").append(mask["target"], style=STYLES[mask["how"]])

@@ -31,6 +31,8 @@ class Loss(NamedTuple):
     terms:     the names whose means add up to the loss; the others are metrics
     tokens:    the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
     factors:   the name of a term -> what its mean is multiplied by, where that is not 1
+    judged:    of objectives whose targets are labels: (states, batch) -> float32 [B, 3] of each row: what is predicted, what is right,
+               and 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
     """
 
     arguments: Callable
@@ -39,6 +41,7 @@ class Loss(NamedTuple):
     terms: tuple[str, ...]
     tokens: tuple[str, ...]
     factors: Mapping[str, float] = MappingProxyType({})
+    judged: Callable | None = None
 
     def value(self, means):
         """The loss, of {name: mean}."""
@@ -49,8 +52,12 @@ class Loss(NamedTuple):
         sums = {key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())}  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
-    def sums(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
-        """{name: float32 sum}, computed in the type `compute`; kw: what the model takes besides (train, rngs).
+    def sums(self, model, params, batch, **how):
+        """{name: float32 sum}; how: as in `scored`."""
+        return self.scored(model, params, batch, **how)[0]
+
+    def scored(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
+        """({name: float32 sum}, what `judged` gives or None), computed in the type `compute`; kw: what the model takes besides (train, rngs).
 
         scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
         spreads parameters brings them together: once, not for each part of the targets. smoothing: of words, as `cross_entropy` says.
@@ -58,7 +65,8 @@ class Loss(NamedTuple):
         lean = cast(params, compute)
         states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
         logits = partial(model.apply, {"params": gather(lean)}, method="logits")
-        return self.score(states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch)
+        sums = self.score(states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch)
+        return sums, self.judged and self.judged(states, batch)
 
 
 def cast(params, compute):
@@ -190,6 +198,24 @@ def replaced_token(states, scorer, batch):
     return words("masked_lm", x_BPD, scorer, batch) | {"replaced_token": nats, "replaced_token_accuracy": hits, "replaced_token_share": share}
 
 
+
+def classification(states_BC, scorer, batch):
+    """The class of a row (Devlin et al. 2018, section 4.1)."""
+    nats, _ = cross_entropy(states_BC, batch["labels"], batch["weights"])
+    _, hits = cross_entropy(states_BC, batch["labels"], batch["row_weights"])
+    return {"classification": nats, "classification_accuracy": hits}
+
+
+def regression(states_BC, scorer, batch):
+    """The square of what a row's score is missed by."""
+    return {"regression": (jnp.square(states_BC[:, 0] - batch["scores"]) * batch["weights"]).sum()}
+
+
+def told(predicted_B, right_B, weights_B):
+    """float32 [B, 3], as `Loss.judged` says."""
+    return jnp.stack([predicted_B.astype(jnp.float32), right_B.astype(jnp.float32), weights_B], axis=1)
+
+
 LOSSES = {
     "masked_lm": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"], batch.get("pieces")),
@@ -275,6 +301,22 @@ LOSSES = {
         weights={"seq2seq": "weights", "seq2seq_accuracy": "weights"},
         terms=("seq2seq",),
         tokens=("inputs_valid", "weights"),
+    ),
+    "classification": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
+        score=classification,
+        weights={"classification": "weights", "classification_accuracy": "row_weights"},
+        terms=("classification",),
+        tokens=("valid",),
+        judged=lambda states_BC, batch: told(states_BC.argmax(-1), batch["labels"], batch["row_weights"]),
+    ),
+    "regression": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
+        score=regression,
+        weights={"regression": "weights"},
+        terms=("regression",),
+        tokens=("valid",),
+        judged=lambda states_BC, batch: told(states_BC[:, 0], batch["scores"], batch["weights"]),
     ),
     "causal_lm": Loss(
         arguments=lambda batch: (batch["tokens"],),

@@ -1,5 +1,8 @@
 """The optimizers of the papers, composed from optax."""
 
+import re
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -40,11 +43,15 @@ def schedule(config, steps):
 
 
 def optimizer_of(run):
-    """The optimizer of a `config.Run`. A teacher stays as it is: no update, no weight decay, and nothing is kept for it.
+    """The optimizer of a `config.Run`. A teacher stays as it is: no update, no weight decay, and nothing is kept for it; so do, but for what
+    is kept, the layers of an encoder that `train.free` leaves out.
 
     Where spikes are skipped, the mean of the norms is a part of its state: it is saved, and stays as it was when a step is skipped.
     """
     optimizer = _without_teacher(run, make_optimizer(run.optimizer, run.train.steps))
+    if run.train.free >= 0:
+        learns = optax.stateless(partial(of_free, run.model.encoder.depth, run.train.free))
+        optimizer = optax.chain(learns, optimizer, learns)  # in front, so that gradients of what stays do not count for the clipped norm
     return optax.chain(watch(run.guard.memory), optimizer) if run.guard.spike else optimizer
 
 
@@ -56,6 +63,23 @@ def _without_teacher(run, optimizer):
         return jax.tree_util.tree_map_with_path(lambda keys, _: "stays" if path_of(keys).startswith("teacher/") else "learns", params)
 
     return optax.partition({"learns": optimizer, "stays": optax.set_to_zero()}, kinds)
+
+
+def of_free(depth, free, updates, params):
+    """The updates with zeros for what stays: all of the encoder but its pooler and the upper `free` of its `depth` layers."""
+
+    def kept(keys, update):
+        path = path_of(keys)
+        if not path.startswith("encoder/") or "/pooler/" in path:
+            return update
+        if match := re.search(r"/layer_(\d+)/", path):
+            return update if int(match[1]) >= depth - free else jnp.zeros_like(update)
+        if "/layers/" not in path:
+            return jnp.zeros_like(update)
+        learns = (jnp.arange(depth) >= depth - free).reshape(-1, *(1,) * (update.ndim - 1))
+        return jnp.where(learns, update, jnp.zeros_like(update))
+
+    return jax.tree_util.tree_map_with_path(kept, updates)
 
 
 def make_optimizer(config, steps):

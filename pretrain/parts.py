@@ -86,11 +86,14 @@ class Train:
     compute: Literal["bfloat16", "float32"] = "bfloat16"  # parameters and optimizer are float32 in either case
     smoothing: float = 0.0  # the share of a target's weight that all words share alike, in training only (Szegedy et al. 2016, section 7)
 
+    free: int = -1  # of a fine-tuned encoder, how many layers from the top learn beside pooler and head; 0: these alone; -1: all of it
+
     def __post_init__(self):
         if not 0 <= self.smoothing < 1:
             raise ConfigError(f"Train.smoothing is {self.smoothing}; it must be at least 0 and below 1")
         at_least(self, 1, "steps", "microbatches")
         at_least(self, 0, "seed", "until")
+        at_least(self, -1, "free")
         if self.until > self.steps:
             raise ConfigError(f"Train.until={self.until} lies behind Train.steps={self.steps}, where the learning rate ends")
 
@@ -151,6 +154,7 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
+    metrics: tuple[Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"], ...] = ()  # of labels: finetune/metrics.py
 
     def __post_init__(self):
         at_least(self, 0, "every")
@@ -163,7 +167,8 @@ class Checkpoint:
     every: int = 1_000
     keep: int = 3
     keep_every: int = 0  # 0: none
-    best: Literal["", "loss"] = ""  # of those saved where the held-out part was scored too, the one with the lowest of these
+    # Of those saved where the held-out part was scored too, the one with the lowest loss, or the highest of evaluate.metrics.
+    best: Literal["", "loss", "accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"] = ""
 
     def __post_init__(self):
         at_least(self, 1, "every", "keep")

@@ -2,8 +2,8 @@
 
 BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
 translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
-likely each word is not the one that stood there. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of
-the exported model.
+likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair. Texts are cut into ids by the
+tokenizer that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -53,14 +53,17 @@ def run(args):
     from pretrain.trained import open_trained
 
     trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
+    read = reader(trained)
     answer = answerer(trained, top=args.top, length=args.length, batch_size=args.batch_size, **how)
     done = 0
     with sink(args.output) as write:
         for chunk in _chunks(records, CHUNK):
-            results = answer([record["text"] for _, record in chunk], [place for place, _ in chunk], done)
-            for (_, record), result in zip(chunk, results, strict=True):
+            texts = [read(record, place) for place, record in chunk]
+            results = answer(texts, [place for place, _ in chunk], done)
+            for (_, record), text, result in zip(chunk, texts, results, strict=True):
                 as_json = args.json or args.output
-                write(json.dumps(record | result, ensure_ascii=False) if as_json else spell(record["text"], result))
+                record = {f"given_{name}" if name in result else name: value for name, value in record.items()}
+                write(json.dumps(record | result, ensure_ascii=False) if as_json else spell(text, result))
                 done += 1
     if args.output:
         print(f"{args.output}: {done:,} texts, step {trained.step:,} of {args.workdir}")
@@ -97,10 +100,25 @@ def read_records(path):
     if pathlib.Path(path).suffix != ".jsonl":
         yield from ((place, {"text": line}) for place, line in read_lines(path))
         return
-    for place, record in read_objects(path):
+    yield from read_objects(path)
+
+
+def reader(trained):
+    """A function (record, place) -> the text in it; of a fine-tuned model, a tuple of the one or the two that it reads."""
+    from models.config import ClassifierConfig
+
+    if isinstance(trained.run.model, ClassifierConfig):
+        from pretrain.finetune.answer import texts_of
+
+        *columns, _ = trained.run.data.objective.columns
+        return lambda record, place: texts_of(record, place or "the command line", tuple(columns))
+
+    def text_of(record, place):
         if not isinstance(record.get("text"), str):
             raise ValueError(f"{place}: expected an object with the field text, a string")
-        yield place, record
+        return record["text"]
+
+    return text_of
 
 
 def _chunks(items, size):
@@ -116,6 +134,9 @@ def _chunks(items, size):
 
 def spell(text, result):
     """A result for a person."""
+    if isinstance(text, tuple):
+        told = f"{result['probability']:7.2%}  {result['label']}" if "label" in result else f"{result['score']:7.3f}"
+        return "\n".join([*text, f"    {told}"]) + "\n"
     lines = [text]
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
@@ -140,11 +161,19 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
     `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
-    masks, `judged`, for each word {word, probability that it was replaced}.
+    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what `finetune.answer.Labels` says.
     """
-    from models.config import AlbertConfig, BartConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig
+    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+    from models.config import BartConfig, ClassifierConfig, T5Config, TransformerConfig
     from pretrain import fill, write
 
+    if isinstance(trained.run.model, ClassifierConfig):
+        if top is not None or length is not None or how:
+            raise ValueError("a fine-tuned model tells the probability of each label: --top, --length and how to write are for others")
+        from pretrain.finetune.answer import Labels
+
+        label = Labels(trained, batch_size)
+        return lambda texts, places, first=0: label(texts, places)
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
         if length is not None or how:
             option = "--length" if length is not None else DECODING

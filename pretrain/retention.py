@@ -22,14 +22,19 @@ def kept(steps, rule, pinned, scores):
     """The steps that stay, as a set.
 
     steps: of all checkpoints; rule: a `parts.Checkpoint`; pinned: steps; scores: {step: {name of a held-out score: value}}. The best is
-    the step with the lowest finite score that is named `rule.best`, of equals the newest.
+    as `best` says.
     """
     stay = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))
     if rule.keep_every:
         stay |= {step for step in steps if step % rule.keep_every == 0}
-    judged = [(scores[step][rule.best], -step) for step in steps if rule.best in scores.get(step, {})]
-    stay |= {-negative for _, negative in sorted(pair for pair in judged if math.isfinite(pair[0]))[:1]}
-    return stay
+    return stay | {step for step in [best({step: scores.get(step, {}) for step in steps}, rule.best)] if step is not None}
+
+
+def best(scores, name):
+    """The step with the best finite score of a name, of equals the newest; None where there is none. The lowest loss is best, the highest metric."""
+    sign = 1 if name == "loss" else -1
+    judged = [(sign * one[name], -step) for step, one in scores.items() if math.isfinite(one.get(name, math.nan))]
+    return -min(judged)[1] if judged else None
 
 
 def pins(path):

@@ -67,9 +67,13 @@ def accumulate(part, params, batch, totals, key, microbatches):
 
 
 def make_evaluation(model, loss, **how):
-    """A pure `(params, batch) -> ({name: sum}, {name: weight})`, without dropout; how: what `Loss.sums` takes."""
+    """A pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout; rows: what `Loss.judged` gives, or None.
+
+    how: what `Loss.sums` takes.
+    """
 
     def evaluation(params, batch):
-        return loss.sums(model, params, batch, train=False, **how), loss.totals(batch)
+        sums, rows = loss.scored(model, params, batch, train=False, **how)
+        return sums, loss.totals(batch), rows
 
     return evaluation

@@ -16,6 +16,7 @@ from pretrain.checkpoint import Checkpoints
 from pretrain.config import Run, read_json, to_json
 from pretrain.evaluate import make_evaluator
 from pretrain.feed import feed, local_rows
+from pretrain.finetune.labels import check_store
 from pretrain.goodput import Ledger
 from pretrain.guard import Guard
 from pretrain.left_out import check_left_out, write_left_out
@@ -30,7 +31,7 @@ from pretrain.watchdog import Watchdog
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
 FREE = ("mesh.", "evaluate.", "checkpoint.", "watchdog.", "guard.replicas", "train.steps", "train.until")
-FREE += ("data.store", "data.threads", "data.prefetch", "model.remat")
+FREE += ("data.store", "data.threads", "data.prefetch", "model.remat", "model.encoder.remat")
 
 FULL = 0.9  # share of the rows' places that hold a token: below it, whoever pads is told of packing
 
@@ -51,13 +52,14 @@ def train(run, workdir, allow_changes=False, began=None):
     preflight(run, workdir)
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
+    check_store(run, store)
     store = preflight_store(run, store)
     check_left_out(store, workdir, allow_changes)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
     heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
 
     program = make_program(run, mesh)
-    evaluate = make_evaluator(program.model, program.loss, mesh, compute=run.train.compute)
+    evaluate = make_evaluator(program.model, program.loss, mesh, compute=run.train.compute, metrics=run.evaluate.metrics)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
@@ -225,6 +227,8 @@ def opening(run, store, stream, params, mesh, start):
         lines += [f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"]
     if left_out := getattr(stream.table, "left_out", 0):
         lines += [f"left out: {left_out:,} pairs that are longer than a row"]
+    if cut := getattr(stream.table, "cut", 0):
+        lines += [f"cut: {cut:,} examples that are longer than a row of {run.data.objective.length}"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
     lines += filter(None, [pages.advice(mesh.devices.flat[0].platform)])
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))

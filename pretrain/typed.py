@@ -63,7 +63,8 @@ def _parse(text, kind, key):
     except (SyntaxError, ValueError):
         value = text
     if any(typing.get_origin(one) is tuple for one in kinds) and not isinstance(value, tuple):
-        value = tuple(value) if isinstance(value, list) else (value,)
+        items = value.split(",") if isinstance(value, str) else value  # words, as in evaluate.metrics=accuracy,f1
+        value = tuple(items) if isinstance(items, list) else (items,)
     if type(value) is float and value.is_integer() and int in kinds and float not in kinds:
         value = int(value)  # steps=1e6
     if str in kinds and not isinstance(value, str) and not (value is None and type(None) in kinds):

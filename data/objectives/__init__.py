@@ -1,10 +1,12 @@
 """Objectives turn rows of token ids into batches; one file each, and this table names them."""
 
 from data.objectives.causal_lm import CausalLm
+from data.objectives.classification import Classification
 from data.objectives.denoising import Denoising
 from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
 from data.objectives.prefix_lm import PrefixLm
+from data.objectives.regression import Regression
 from data.objectives.replaced_token import ReplacedToken
 from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
@@ -13,5 +15,8 @@ from data.objectives.span_corruption import SpanCorruption
 
 OBJECTIVES = {
     objective.name: objective
-    for objective in (MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation)
+    for objective in (
+        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
+        *(Classification, Regression),
+    )
 }

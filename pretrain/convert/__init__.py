@@ -10,6 +10,7 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
+    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -19,7 +20,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from pretrain.convert import albert, bart, bert, distilbert, electra, gpt, gpt2, roberta, t5, transformer
+from pretrain.convert import albert, bart, bert, classifier, distilbert, electra, gpt, gpt2, roberta, t5, transformer
 
 # By model_type in config.json, and by the class of our configuration.
 FAMILIES = {
@@ -40,6 +41,8 @@ CONFIGS = {
 
 def family_of(config):
     """The table of a model's configuration. Raises ValueError where there is none."""
+    if isinstance(config, ClassifierConfig):
+        return classifier
     if type(config) not in CONFIGS:
         known = ", ".join(kind.__name__ for kind in CONFIGS)
         raise ValueError(f"no table of names for a {type(config).__name__}; pretrain/convert/__init__.py knows {known}")
@@ -47,8 +50,8 @@ def family_of(config):
 
 
 def name_of(config):
-    """The name of that table's family, which is model_type in config.json. Raises ValueError where there is none."""
-    module = family_of(config)
+    """The name of the model's family, which is model_type in config.json. Raises ValueError where there is none."""
+    module = family_of(config.encoder if isinstance(config, ClassifierConfig) else config)
     return next(name for name, known in FAMILIES.items() if known is module)
 
 

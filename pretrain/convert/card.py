@@ -4,6 +4,7 @@ import math
 
 import jax
 
+from models.config import ClassifierConfig
 from pretrain.convert import name_of
 
 TASKS = {
@@ -51,6 +52,11 @@ USES = {
     ),
     "text2text-generation": ("It fills gaps (`{gap}`)", "AutoModelForSeq2SeqLM", written("It is a {gap}.")),
     "translation": ("It writes what its pairs had as the target of such a text", "AutoModelForSeq2SeqLM", written("It is a test.")),
+    "text-classification": (
+        "It tells the label or the score of a text, or of a pair of texts",
+        "AutoModelForSequenceClassification",
+        ('pipeline("text-classification", model="{folder}")("It is a text.")',),
+    ),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
 IDLE = {  # what masked words alone do not train
@@ -69,8 +75,15 @@ OBJECTIVES = {
     "denoising": "the text, from one whose sentences were shuffled and whose spans were hidden ({rate:.0%} of the tokens, rows of {length})",
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
+    "classification": "the labels of examples, rows of {length}",
+    "regression": "the scores of examples, rows of {length}",
     "causal_lm": "the next token, rows of {length} across documents",
 }
+
+
+def task_of(config):
+    """What a model is for, as the hub names it."""
+    return "text-classification" if isinstance(config, ClassifierConfig) else TASKS[name_of(config)]
 
 
 def of(trained):
@@ -79,7 +92,7 @@ def of(trained):
     family = name_of(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
-        "\n".join(["---", "library_name: transformers", f"pipeline_tag: {TASKS[family]}", f"tags: [{family}]", "---"]),
+        "\n".join(["---", "library_name: transformers", f"pipeline_tag: {task_of(run.model)}", f"tags: [{family}]", "---"]),
         f"# A {_size(size)} {TITLES[family]}\n\n{_story(trained)}",
         "\n".join(["| | |", "|-|-|", *(f"| {name} | {value} |" for name, value in _facts(trained, family, size))]),
         "## Evaluation\n\n" + _scores(trained),
@@ -92,7 +105,7 @@ def of(trained):
 def loading(config, vocabulary, folder):
     """Lines of Python that load an export and use it."""
     family = name_of(config)
-    _, auto, use = USES[TASKS[family]]
+    _, auto, use = USES[task_of(config)]
     use = [line.format(folder=folder, gap=_gap(family, vocabulary)) for line in use]
     return [
         f"from transformers import {auto}, AutoTokenizer{', pipeline' if use[-1].startswith('pipeline') else ''}",
@@ -114,6 +127,10 @@ def _story(trained):
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
     if averaged := origin.get("averaged"):
         return f"The mean of the checkpoints of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
+    if isinstance(trained.run.model, ClassifierConfig):
+        if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
+            return f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from random parameters."
+        return f"Fine-tuned with Cloze, for {trained.step:,} steps, from step {origin['pretrained_step']:,} of `{origin['folder']}`."
     start = f"Its parameters come from `{origin['folder']}`"
     if origin.get("missing"):
         start += f", but for {len(origin['missing'])} tensors that were not there and began at random"
@@ -123,11 +140,13 @@ def _story(trained):
 
 def _facts(trained, family, size):
     run, vocabulary = trained.run, trained.vocabulary
-    model, objective = run.model, run.data.objective
+    model, objective = getattr(run.model, "encoder", run.model), run.data.objective
     depth = f"{model.depth} + {model.decoder_depth}" if hasattr(model, "decoder_depth") else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
-    if family == "electra":
+    if run.model is not model:
+        yield "labels", ", ".join(run.model.labels) or "none: a score"
+    elif family == "electra":
         own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
         yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"
     if hasattr(model, "length"):
@@ -166,8 +185,9 @@ def _scores(trained):
 
 def _limits(trained, family):
     gap = _gap(family, trained.vocabulary)
-    does, *_ = USES[TASKS[family]]
-    use = f"{does.format(gap=gap)}; it follows no instructions and was not fitted to any task."
+    does, *_ = USES[task_of(trained.run.model)]
+    use = f"{does.format(gap=gap)}; it follows no instructions"
+    use += " and knows no other task." if isinstance(trained.run.model, ClassifierConfig) else " and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
     text = (

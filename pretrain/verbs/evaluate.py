@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 from pretrain import cluster
+from pretrain.finetune.labels import labelled_store
 from pretrain.lines import sink
 from pretrain.questions import read_questions
 
@@ -12,6 +13,7 @@ def add_arguments(parser):
     parser.add_argument("--workdir", required=True)
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
     parser.add_argument("--store", help="another token store than the run's, of the same vocabulary")
+    parser.add_argument("--labelled", metavar="FILE", help="other labelled examples for a fine-tuned model, in the columns that it was fine-tuned from")
     parser.add_argument("--split", default="heldout", choices=("heldout", "train"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     task = parser.add_argument_group("questions, by log-likelihood (docs/in_context.md)")
@@ -34,7 +36,14 @@ def run(args):
     cluster.start(args)
     import jax
 
-    step, store, scores = evaluate(args.workdir, step=args.step, store=args.store, split=args.split)
+    if args.labelled:
+        if args.store or args.split != "heldout":
+            raise ValueError("--labelled names the examples: neither --store nor --split goes with it")
+        with labelled_store(args.workdir, args.labelled) as store:
+            step, _, scores = evaluate(args.workdir, step=args.step, store=store)
+        store = args.labelled
+    else:
+        step, store, scores = evaluate(args.workdir, step=args.step, store=args.store, split=args.split)
     if jax.process_index():
         return 0  # all have the same scores; the first tells them
     if args.json:
@@ -60,6 +69,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from models import build
     from pretrain.checkpoint import read_run
     from pretrain.evaluate import make_evaluator
+    from pretrain.finetune.labels import check_store
     from pretrain.losses import LOSSES
     from pretrain.program import parts
     from pretrain.sharding import make_mesh, parameter_sharding
@@ -76,6 +86,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
             f"{opened.path} was prepared with another vocabulary than that of {workdir}; "
             f"prepare it with --vocabulary {workdir}/vocabulary"
         )
+    check_store(run, opened)
     mesh = make_mesh(run.mesh)
     found = open_trained(
         workdir, step, lambda text: print(text, file=sys.stderr), lambda path, shape: parameter_sharding(path, shape, mesh)
@@ -84,7 +95,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = Stream(opened, data, split=split, seed=run.train.seed)
     model = build(run.model, **parts(mesh, []))
-    evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute)
+    evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute, metrics=run.evaluate.metrics)
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(found.params, stream)
 

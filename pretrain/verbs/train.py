@@ -20,13 +20,18 @@ def run(args):
     began = time.time()
     config = load(args.config, args.overrides)  # a misspelt word ends here, before JAX is imported
     check_place(args.workdir)
+    cluster.start(args)
+    return finish(config, args.workdir, args.allow_changes, began)
+
+
+def finish(config, workdir, allow_changes=False, began=None):
+    """`train` to the end; returns an exit status and says why where it is not 0."""
     from pretrain.guard import Diverged
     from pretrain.replicas import Altered
     from pretrain.train import train
 
-    cluster.start(args)
     try:
-        signal = train(config, args.workdir, args.allow_changes, began)
+        signal = train(config, workdir, allow_changes, began)
     except Diverged as error:
         print(f"error: {error}", file=sys.stderr)
         return cluster.leave(1)

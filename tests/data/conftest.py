@@ -7,6 +7,7 @@ import pathlib
 import pytest
 import tokenizers
 
+from data import labelled
 from data.store import write_store
 from data.tokenizers import train_vocabulary
 
@@ -90,6 +91,14 @@ def pair_store(tmp_path_factory, texts):
     pairs = [[encoded[i][: 1 + i % 20], encoded[i + 100][: 1 + i * 7 % 20]] for i in range(100)]
     path = tmp_path_factory.mktemp("store") / "pairs"
     return write_store(path, vocabulary, {"one": pairs[:30], "other": pairs[30:90]}, heldout={"one": pairs[90:], "other": []})
+
+
+@pytest.fixture(scope="session")
+def labelled_store(tmp_path_factory, vocabulary, texts):
+    """40 training and 10 held-out pairs of texts with the classes "no" and "yes"."""
+    examples = [labelled.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}") for i in range(50)]
+    path = tmp_path_factory.mktemp("store") / "labelled"
+    return labelled.write_labelled(path, vocabulary, {"train": examples[:40], "heldout": examples[40:]}, ("no", "yes"))
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,11 @@ OBJECTIVES = {
     "prefix_lm": objectives.PrefixLm(length=16),
     "denoising": objectives.Denoising(length=24),
     "seq2seq": objectives.Seq2Seq(length=24, target_length=24),
+    "classification": objectives.Classification(length=24),
+    "regression": objectives.Regression(length=24),
 }
 STORES = {"span_corruption": "t5_store", "prefix_lm": "t5_store", "denoising": "bytes_store", "seq2seq": "pair_store"}
+STORES |= {"classification": "labelled_store", "regression": "labelled_store"}
 
 
 @pytest.fixture(params=OBJECTIVES)

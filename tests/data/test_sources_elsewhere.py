@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from etils.epath import backend
 
-from data import builtin, sources
+from data import builtin, labelled, sources
 
 TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
 
@@ -78,7 +78,8 @@ def dataset(request, tmp_path_factory):
         RELEASE_NOTES = {"1.2.0": "first"}
 
         def _info(self):
-            features = tfds.features.FeaturesDict({"verse": tfds.features.Text(), "answer": tfds.features.Text(), "number": np.int64})
+            texts = {"verse": tfds.features.Text(), "answer": tfds.features.Text()}
+            features = tfds.features.FeaturesDict(texts | {"number": np.int64, "mood": tfds.features.ClassLabel(names=["glad", "a"])})
             return tfds.core.DatasetInfo(builder=self, description="verses", features=features)
 
         def _split_generators(self, manager):
@@ -86,7 +87,7 @@ def dataset(request, tmp_path_factory):
 
         def _generate_examples(self, count):
             for i in range(count):
-                yield i, {"verse": f"verse {i} of {count} é", "answer": f"a\n{i}" if count > 5 else "", "number": i}
+                yield i, {"verse": f"verse {i} of {count} é", "answer": f"a\n{i}" if count > 5 else "", "number": i, "mood": i % 2 if count > 5 else -1}
 
     folder = tmp_path_factory.mktemp("tfds")
     builder = Verses(data_dir=folder, file_format=request.param)
@@ -114,13 +115,26 @@ def test_pairs_of_tensorflow_datasets(dataset):
     assert pairs == [f"{verse}\na {verse.split()[1]}" for verse in verses]
     with pytest.raises(ValueError, match=r"test\[0\]: the target is empty"):
         documents(f"{dataset}:test", document="pair", field="verse,answer")
-    with pytest.raises(ValueError, match="no field 'reply', it has answer, number, verse"):
+    with pytest.raises(ValueError, match="no field 'reply', it has answer, mood, number, verse"):
         documents(dataset, document="pair", field="verse,reply")
+
+
+def test_labelled_tensorflow_datasets(dataset):
+    verses = documents(f"{dataset}:train[20:40]", field="verse")
+    columns = labelled.Columns(("verse", "answer"), "mood")
+    read = labelled.read(f"{dataset}:train[20:40]", columns, labelled.class_of)
+    numbers = [int(verse.split()[1]) for verse in verses]
+    assert [example[:2] for example in read] == [((verse, f"a {i}"), ("glad", "a")[i % 2]) for i, verse in zip(numbers, verses)]
+    assert labelled.classes(read) == ("a", "glad") and "train[20]" in read[0].place
+    scores = labelled.read(f"{dataset}:train[20:40]", labelled.Columns(("verse",), "number"), labelled.score_of)
+    assert [example.label for example in scores] == numbers
+    with pytest.raises(ValueError, match=r"test\[0\]: column 'mood': None is no name of a class"):
+        labelled.read(f"{dataset}:test", labelled.Columns(("verse",), "mood"), labelled.class_of)
 
 
 def test_tensorflow_datasets_that_cannot_be_read(dataset):
     for name, field, message in [
-        (dataset, "text", "no field 'text', it has answer, number, verse; --field"),
+        (dataset, "text", "no field 'text', it has answer, mood, number, verse; --field"),
         (f"{dataset}:dev", "verse", "no split 'dev'; it has"),
         ("tfds:no_such_dataset_of_verses", "verse", "TFDS knows no such dataset"),
     ]:

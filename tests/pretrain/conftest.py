@@ -7,11 +7,12 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import CausalLm, Denoising, Distillation, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, Seq2Seq, SpanCorruption
+from data.objectives import CausalLm, Classification, Denoising, Distillation, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, Seq2Seq, SpanCorruption
 from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
+    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -55,6 +56,7 @@ RUNS = {
     "bert_unrolled": tiny(dataclasses.replace(BERT, scan=False, remat=True), MaskedLm(length=32, predictions=6)),
     "bart": tiny(BART, Denoising(length=32)),
     "distilbert": tiny(DISTILBERT, Distillation(length=32, predictions=6)),
+    "classifier": tiny(ClassifierConfig(encoder=BERT, labels=("a", "b"), dropout=0.0), Classification(length=32)),
     "t5": tiny(T5, SpanCorruption(inputs=32)),
     "t5_gated": tiny(dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)),
     "albert": dataclasses.replace(tiny(ALBERT, SentenceOrder(length=32, predictions=6)), optimizer=Lamb(learning_rate=1e-2, warmup=2)),
@@ -87,16 +89,16 @@ def random_batch():
                 value *= batch["inputs_valid"] if key == "inputs_segments" else 1
             elif key == "pieces":  # of some six tokens each
                 value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["valid"]
-            elif key == "weights":
+            elif key == "weights" and len(shape) == 2:
                 value = rng.random(shape) < rng.random((shape[0], 1))
-            elif key in ("next_weights", "order_weights"):
+            elif key in ("next_weights", "order_weights", "row_weights", "weights"):
                 value = np.arange(shape[0]) % 5 > 0
             elif key == "chances":
                 value = rng.random(shape)
             elif key == "positions":
                 value = np.sort(rng.integers(0, run.model.length // 2, shape), axis=1)
             else:
-                value = rng.integers(0, {"segments": 2, "next_sentence": 2, "order": 2}.get(key, 128), shape)
+                value = rng.integers(0, {"segments": 2, "next_sentence": 2, "order": 2, "labels": 2}.get(key, 128), shape)
             batch[key] = value.astype(dtype)
         batches.check(batch, run.data.objective, run.data.batch_size)
         return batch

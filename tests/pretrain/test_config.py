@@ -52,7 +52,8 @@ def test_words_override():
         ("checkpoint.every=0", "Checkpoint.every is 0; it must be at least 1"),
         ("checkpoint.keep=0", "Checkpoint.keep is 0; it must be at least 1"),
         ("checkpoint.keep_every=-1", "Checkpoint.keep_every is -1; it must be at least 0"),
-        ("checkpoint.best=accuracy", "checkpoint.best: 'accuracy' is not one of '', 'loss'"),
+        ("checkpoint.best=bleu", "checkpoint.best: 'bleu' is not one of '', 'loss', 'accuracy'"),
+        ("checkpoint.best=accuracy", "checkpoint.best=accuracy is not measured: add it to evaluate.metrics"),
         ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
         ("model.scan=1", "model.scan: 1 is not true or false"),
         ("train.compute=float16", "train.compute: 'float16' is not one of 'bfloat16', 'float32'"),
@@ -63,7 +64,7 @@ def test_words_override():
         ("mesh.fsdp=0", "each is at least 1"),
         ("mesh.fsdp=-2", "one of them may be -1"),
         ("mesh.fsdp=-1", "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1"),
-        ("data.rates=a,b", "data.rates: ('a,b',) is not a tuple of numbers"),
+        ("data.rates=a,b", "data.rates: ('a', 'b') is not a tuple of numbers"),
         ("data.objective=CausalLm", "data.objective: a BertConfig is trained by MaskedLm or SentencePair, not by CausalLm"),
     ],
 )
@@ -158,3 +159,14 @@ def test_a_misspelt_word_ends_the_command_in_under_a_second(root):
         assert done.returncode == 2 and "did you mean 'depth'" in done.stderr and "Traceback" not in done.stderr
     assert not pathlib.Path(root / "never").exists()
     assert min(times) < 1.0
+
+
+def test_a_head_and_its_objective_have_the_same_labels(runs):
+    run = runs["classifier"]
+    with pytest.raises(ConfigError, match=r"model.labels=\('a', 'b'\): Classification has labels, Regression has none"):
+        override(run, ["data.objective=regression"])
+    with pytest.raises(ConfigError, match="class_weights=.*one for each of model.labels, which are a, b"):
+        override(run, ["data.objective.class_weights=1,2,3"])
+    weighted = override(run, ["data.objective.class_weights=1,2", "evaluate.metrics=accuracy,f1", "checkpoint.best=f1"])
+    assert weighted.data.objective.class_weights == (1.0, 2.0) and from_json(to_json(weighted)) == weighted
+    assert override(run, ["model.encoder.depth=3"]).model.encoder.depth == 3

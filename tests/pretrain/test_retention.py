@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from pretrain import metrics
+from pretrain import metrics, retention
 from pretrain import train as module
 from pretrain.checkpoint import Checkpoints, restore_params
 from pretrain.config import Checkpoint, Evaluate, load
@@ -120,3 +120,10 @@ def kept(workdir):
     with Checkpoints(workdir, read_only=True) as checkpoints:
         assert all(checkpoints.scores(step) == {"loss": {4: 1.0, 6: 3.0, 8: 4.0, 10: 2.0, 12: 6.0}[step]} for step in checkpoints.steps())
         return sorted(checkpoints.steps())
+
+
+def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
+    scores = {1: {"accuracy": 0.9, "loss": 0.1}, 2: {"accuracy": 0.9, "loss": 0.3}, 3: {"accuracy": 0.5, "loss": 0.2}, 4: {"accuracy": math.nan, "loss": 0.4}}
+    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
+    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
+    assert retention.best(scores, "f1") is None and retention.best({}, "loss") is None

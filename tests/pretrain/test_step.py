@@ -74,6 +74,7 @@ CASES += [("gpt", (2, 2, 2), 4), ("gpt3", (1, 2, 2, 2), 4), ("roberta", (2, 2, 2
 # CLOZE_BOARD=whole tries these, too.
 MORE = [(name, sizes, 1) for name in ("bert_pairs", "t5") for sizes in MESHES if (name, sizes, 1) not in CASES]
 MORE += [("bert_unrolled", (1, 1, 1), 4), ("t5_gated", (1, 1, 1), 4), ("gpt3", (2, 2, 2), 1), ("roberta", (1, 2, 2, 2), 4), ("albert", (2, 2, 2), 4)]
+MORE += [("classifier", (2, 2, 2), 4)]
 
 
 @pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
@@ -187,8 +188,8 @@ def test_evaluation_is_the_loss_without_dropout(runs, random_batch):
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.5))
     model, loss, batch = build(run.model), LOSSES["sentence_pair"], random_batch(run)
     params = init_state(model, run.data.objective, optax.sgd(0.0), 0).params
-    sums, weights = jax.jit(make_evaluation(model, loss))(params, batch)
-    again, _ = jax.jit(make_evaluation(model, loss))(params, batch)
+    sums, weights, _ = jax.jit(make_evaluation(model, loss))(params, batch)
+    again, *_ = jax.jit(make_evaluation(model, loss))(params, batch)
     assert sums.keys() == weights.keys() == loss.weights.keys()
     assert sums["masked_lm"] == again["masked_lm"]
     assert weights["masked_lm"] == batch["weights"].sum()

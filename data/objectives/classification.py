@@ -1,0 +1,43 @@
+"""Classification: which class a text, or a pair of texts, belongs to (Devlin et al. 2018, section 4.1)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from data.labelled_rows import labelled_rows
+from data.objectives.regression import check_labelled
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Rows of one example each, of a store that `finetune` makes."""
+
+    name: ClassVar[str] = "classification"
+    length: int = 128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
+    separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
+    columns: tuple[str, ...] = ("text", "label")  # of the files of examples: the text, or the two texts, and the label
+    class_weights: tuple[float, ...] = ()  # how much an example of each class weighs in the loss; () is all alike
+
+    def dims(self):
+        return {"L": self.length}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        check_labelled(self, vocabulary)
+        if self.class_weights and not all(weight > 0 for weight in self.class_weights):
+            raise ValueError(f"classification: class_weights={self.class_weights}; each is above 0")
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+        table, rows = labelled_rows(self, split, vocabulary)
+        labels_D = table.labels.astype(np.int32)
+        if self.class_weights and len(self.class_weights) <= labels_D.max():
+            raise ValueError(f"class_weights={self.class_weights}: {len(self.class_weights)} weights for more classes")
+        weight_C = np.array(self.class_weights or (1.0,) * (labels_D.max() + 1), np.float32)
+
+        def build(row_B, key_B):
+            labels_B, ones_B = labels_D[row_B], np.ones(len(row_B), np.float32)
+            return {**rows(row_B), "labels": labels_B, "weights": weight_C[labels_B], "row_weights": ones_B}
+
+        return table, build

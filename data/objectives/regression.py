@@ -1,0 +1,44 @@
+"""Regression: the score of a text, or of a pair of texts, such as how alike they are (Cer et al. 2017, STS benchmark)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from data.labelled_rows import labelled_rows
+from data.objectives.masking import needs
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Rows of one example each, of a store that `finetune` makes."""
+
+    name: ClassVar[str] = "regression"
+    length: int = 128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
+    separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
+    columns: tuple[str, ...] = ("text", "label")  # of the files of examples: the text, or the two texts, and the label
+
+    def dims(self):
+        return {"L": self.length}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        check_labelled(self, vocabulary)
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+        table, rows = labelled_rows(self, split, vocabulary)
+
+        def build(row_B, key_B):
+            return {**rows(row_B), "scores": table.labels[row_B].astype(np.float32), "weights": np.ones(len(row_B), np.float32)}
+
+        return table, build
+
+
+def check_labelled(objective, vocabulary):
+    """Raise a ValueError unless rows of labelled examples can be made with these settings and this vocabulary."""
+    if objective.separators not in (1, 2):
+        raise ValueError(f"{objective.name}: separators={objective.separators}; between two texts stands one [SEP], or RoBERTa's two")
+    if objective.length < 6:
+        raise ValueError(f"{objective.name}: length={objective.length}; a row holds [CLS] A [SEP] B [SEP], so 6 at least")
+    needs(objective.name, vocabulary, "cls", "sep", "pad")

@@ -1,0 +1,1 @@
+"""Fine-tuning: `train` with labelled text, a head, its loss and pretrained parameters to begin with."""

@@ -1,0 +1,220 @@
+"""finetune --from WORKDIR --task TASK --train FILE --workdir W: a pretrained encoder learns to tell labels, by the same `train`.
+
+    python -m pretrain finetune --from runs/bert --task classification --train train.jsonl --heldout dev.jsonl --workdir runs/sentiment
+    python -m pretrain finetune --from runs/bert --task mrpc --train train.tsv --heldout dev.tsv --seeds 5 --workdir runs/mrpc
+
+W is then a run's folder as any other, with the labelled examples in W/store: `evaluate`, `predict` and `export` take it, and the same
+command goes on with it. With --seeds N there is one in W/seed-S for each seed.
+"""
+
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+
+from data.paths import is_remote
+from pretrain.config import Run, override
+from pretrain.parts import AdamW, Checkpoint, Evaluate, Train
+from pretrain.workdir import check_place
+
+ENCODERS = "BERT, RoBERTa, ALBERT, ELECTRA and DistilBERT"
+
+
+def add_arguments(parser):
+    encoders = f"of a run that was trained, or imported: {ENCODERS}"
+    parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
+    parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
+    names = "classification, regression, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    parser.add_argument("--task", required=True, help=names)
+    text = parser.add_argument_group("labelled text: .jsonl, .tsv or .csv with named columns (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
+    text.add_argument("--train", metavar="FILE", help="to learn from; GLUE's own from TFDS unless given")
+    text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
+    text.add_argument("--held-out", type=float, metavar="SHARE", help="that share, drawn by the texts' hashes (0.1)")
+    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label)")
+    text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
+    parser.add_argument("--workdir", required=True, help="a folder for the run; an existing one is continued")
+    epochs = "times that all examples are seen (%(default)g), unless train.steps says how many steps"
+    parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
+    parser.add_argument("--seeds", type=int, metavar="N", help="so many runs, from train.seed on, and their mean and spread")
+    parser.add_argument("--fresh", choices=("head", "all"), default="head", help="what begins at random: the head (default), or all, to compare")
+    parser.add_argument("overrides", nargs="*", metavar="path=value", help="e.g. optimizer.learning_rate=3e-4 data.objective.length=64")
+
+
+def run(args):
+    began = time.time()
+    if is_remote(args.workdir):
+        raise ValueError(f"--workdir {args.workdir}: a folder on this machine; `train` goes on with a copy of it in a bucket")
+    task, examples = gather(args)  # what is wrong with the text is told before JAX is imported
+    if args.seeds is not None and args.seeds < 1:
+        raise ValueError(f"--seeds {args.seeds}: at least 1")
+    from pretrain.finetune.metrics import check_metrics
+    from pretrain.finetune.report import summary
+    from pretrain.trained import open_trained
+    from pretrain.verbs.train import finish
+
+    pretrained = open_trained(args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr))
+    whole = starting_run(args, task, examples, pretrained)
+    check_metrics(whole.evaluate.metrics, whole.data.objective.name, len(examples.names))
+    workdirs = [args.workdir]
+    if args.seeds:
+        seeds = range(whole.train.seed, whole.train.seed + args.seeds)
+        workdirs = [os.path.join(args.workdir, f"seed-{seed}") for seed in seeds]
+    for workdir in workdirs:
+        check_place(workdir)
+    for number, workdir in enumerate(workdirs):
+        one = override(whole, [f"train.seed={whole.train.seed + number}"])
+        prepare(workdir, one, pretrained, args.fresh, examples)
+        if status := finish(one, workdir, began=began):
+            return status
+        began = None
+    print(summary(args.workdir, workdirs, whole.evaluate.metrics))
+    return 0
+
+
+# ---- the examples ------------------------------------------------------------
+
+
+def gather(args):
+    """(Task, Examples) of the command line."""
+    from data import labelled
+    from pretrain.finetune.tasks import TASKS, columns_of, ordered
+
+    if args.task not in TASKS:
+        raise ValueError(f"--task {args.task}: one of {', '.join(TASKS)}")
+    task = TASKS[args.task]
+    if not 0 < args.epochs < math.inf:
+        raise ValueError(f"--epochs {args.epochs:g}: above 0")
+    train, heldout = args.train, args.heldout
+    if train is None:
+        if task.tfds is None:
+            raise ValueError(f"--task {args.task} needs --train FILE")
+        train, heldout = task.tfds[0], heldout or task.tfds[1]
+    if heldout and args.held_out is not None:
+        raise ValueError("--held-out is a share of --train, where --heldout names no file: give one of them")
+    share = 0.1 if args.held_out is None else args.held_out
+    if not 0 < share < 1:
+        raise ValueError(f"--held-out {share:g}: a share of the examples, between 0 and 1")
+    columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
+    read = labelled.read(train, columns, task.label)
+    names = ()
+    if task.label is labelled.class_of:
+        names = tuple(args.labels.split(",")) if args.labels else ordered(task, labelled.classes(read))
+    elif args.labels:
+        raise ValueError(f"--labels are names of classes; {args.task} has scores")
+    labelled.numbered(read, names)
+    parts = dict(zip(("train", "heldout"), (read, labelled.read(heldout, columns, task.label)) if heldout else labelled.part(read, share)))
+    labelled.numbered(parts["heldout"], names)
+    return task, Examples(parts, names, columns)
+
+
+def labelled_columns(text):
+    from data.labelled import Columns
+
+    *texts, label = text.split(",")
+    if len(texts) not in (1, 2) or not all((*texts, label)):
+        raise ValueError(f"--columns {text}: the name of a text, or of two, and that of the label, with commas between them")
+    return Columns(tuple(texts), label)
+
+
+class Examples:
+    """What is learned and measured by. parts: {split: [labelled.Example]}; names: of the classes; columns: where they were found."""
+
+    def __init__(self, parts, names, columns):
+        self.parts, self.names, self.columns = parts, names, columns
+
+    def digest(self):
+        """A fingerprint of texts and labels: whether a store was made of the same ones."""
+        text = json.dumps([self.names, {split: [example[:2] for example in part] for split, part in self.parts.items()}])
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# ---- the run -----------------------------------------------------------------
+
+
+def starting_run(args, task, examples, pretrained):
+    """The run that the command line asks for: what it does not say is as BERT's authors fine-tuned (Devlin et al. 2018, appendix A.3)."""
+    from data.config import Data
+    from models.config import ClassifierConfig, RobertaConfig
+
+    encoder = encoder_of(pretrained)
+    model = ClassifierConfig(encoder=encoder, labels=examples.names)
+    columns = (*examples.columns.texts, examples.columns.label)
+    objective = task.objective(length=min(128, encoder.length), separators=2 if isinstance(encoder, RobertaConfig) else 1, columns=columns)
+    store = os.path.join(args.workdir, "store")
+    asked = override(
+        Run(
+            model=model,
+            data=Data(store=store, objective=objective),
+            optimizer=AdamW(learning_rate=5e-5),
+            train=Train(compute=pretrained.run.train.compute),
+            evaluate=Evaluate(metrics=task.metrics),
+            checkpoint=Checkpoint(keep=1),
+        ),
+        args.overrides,
+    )
+    if not asked.evaluate.every:
+        raise ValueError("evaluate.every=0 leaves the held-out part out, by which the best step is chosen; every epoch is usual")
+    given = {word.partition("=")[0] for word in args.overrides}
+    epoch = -(-len(examples.parts["train"]) // asked.data.batch_size)
+    steps = asked.train.steps if "train.steps" in given else max(1, round(args.epochs * epoch))
+    every = asked.evaluate.every if "evaluate.every" in given else epoch
+    usual = {"train.steps": steps, "optimizer.warmup": steps // 10, "evaluate.every": every, "checkpoint.every": every}
+    usual["checkpoint.best"] = (*asked.evaluate.metrics, "loss")[0]
+    return override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
+
+
+def encoder_of(pretrained):
+    """The configuration of the encoder in a pretrained run. Raises ValueError, which tells what can be fine-tuned, where it has none."""
+    import dataclasses
+
+    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+
+    model = pretrained.run.model
+    if not isinstance(model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
+        raise ValueError(f"{pretrained.workdir} is a run of a {type(model).__name__}; what is fine-tuned is {ENCODERS}, as pretrained")
+    return dataclasses.replace(model, teacher_depth=None) if isinstance(model, DistilBertConfig) else model
+
+
+def prepare(workdir, run, pretrained, fresh, examples):
+    """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
+    from data.labelled import write_labelled
+    from data.store import Store
+    from pretrain.checkpoint import start_workdir
+
+    if not os.path.exists(os.path.join(workdir, "config.json")):
+        params, new = initial(run, pretrained, fresh)
+        origin = {"folder": os.path.basename(os.path.abspath(pretrained.workdir)), "pretrained_step": pretrained.step, "fresh": new}
+        start_workdir(workdir, run, params, pretrained.vocabulary, origin)
+        of = "at random" if fresh == "all" else f"as {pretrained.workdir} has it at step {pretrained.step:,}"
+        print(f"{workdir}: the encoder begins {of}; new: {', '.join(new) if fresh == 'head' else 'all of it'}")
+    store = run.data.store
+    if os.path.exists(store) and os.listdir(store):
+        manifest, digest = Store.open(store).manifest, examples.digest()
+        if manifest.get("digest") != digest or manifest["vocabulary"]["fingerprint"] != pretrained.vocabulary.fingerprint:
+            raise ValueError(f"{store} holds other examples, or is of another vocabulary; name another --workdir")
+        return
+    write_labelled(store, pretrained.vocabulary, examples.parts, examples.names, digest=examples.digest())
+
+
+def initial(run, pretrained, fresh):
+    """(the parameters that a run begins with, the paths of those that were drawn at random)."""
+    from functools import partial
+
+    import jax
+
+    from models import build
+    from pretrain.sharding import path_of
+    from pretrain.state import init_params
+
+    drawn = jax.device_get(jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))())
+    if fresh == "all":
+        return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
+    params = drawn | {"encoder": taken(drawn["encoder"], jax.device_get(pretrained.params))}
+    return params, [f"classifier/{path_of(keys)}" for keys, _ in jax.tree_util.tree_leaves_with_path(drawn["classifier"])]
+
+
+def taken(like, params):
+    """The part of a tree of parameters that another one has: the encoder, without the heads that it was pretrained by."""
+    return {name: taken(part, params[name]) if isinstance(part, dict) else params[name] for name, part in like.items()}

@@ -1,0 +1,81 @@
+"""What a task is measured by: a number of all predictions of a part, which no sum over batches would give.
+
+By scikit-learn and SciPy. Each is the better the higher it is.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pretrain.typed import ConfigError
+
+
+class Metric(NamedTuple):
+    """objective: whose predictions it is of; library: that it needs; score: (right [N], predicted [N]) -> a number."""
+
+    objective: str
+    library: str
+    score: Callable
+
+
+def _f1(right, predicted):
+    from sklearn.metrics import f1_score
+
+    return f1_score(right, predicted, pos_label=1, zero_division=0.0)
+
+
+def _macro_f1(right, predicted):
+    from sklearn.metrics import f1_score
+
+    return f1_score(right, predicted, average="macro", zero_division=0.0)
+
+
+def _matthews(right, predicted):
+    from sklearn.metrics import matthews_corrcoef
+
+    return matthews_corrcoef(right, predicted)
+
+
+def _correlation(name):
+    def score(right, predicted):
+        from scipy import stats
+
+        if np.ptp(right) == 0 or np.ptp(predicted) == 0:  # the same score for all tells nothing
+            return 0.0
+        return getattr(stats, name)(right, predicted).statistic
+
+    return score
+
+
+METRICS = {
+    "accuracy": Metric("classification", "numpy", lambda right, predicted: (right == predicted).mean()),
+    "f1": Metric("classification", "sklearn", _f1),  # of the second class, where there are two
+    "macro_f1": Metric("classification", "sklearn", _macro_f1),  # the mean over the classes
+    "matthews": Metric("classification", "sklearn", _matthews),
+    "pearson": Metric("regression", "scipy", _correlation("pearsonr")),
+    "spearman": Metric("regression", "scipy", _correlation("spearmanr")),
+}
+
+
+def check_metrics(names, objective, labels=2):
+    """Raise ConfigError for a metric that is not of the objective (its name), or whose library is not there.
+
+    labels: how many the model tells apart.
+    """
+    for name in names:
+        metric = METRICS[name]
+        if metric.objective != objective:
+            fitting = [other for other, one in METRICS.items() if one.objective == objective]
+            raise ConfigError(f"evaluate.metrics: {name} is of {metric.objective}; {objective} has {', '.join(fitting) or 'none'}")
+        if name == "f1" and labels != 2:
+            raise ConfigError(f"evaluate.metrics: f1 is of two classes, here are {labels}; take macro_f1")
+        if importlib.util.find_spec(metric.library) is None:
+            raise ConfigError(f"evaluate.metrics: {name} needs {metric.library}: pip install 'cloze[metrics]', or leave {name} out")
+
+
+def measured(names, rows_N3):
+    """{name: number} of the rows that `losses.Loss.judged` gives; those that only fill a batch are left out."""
+    predicted_N, right_N = rows_N3[rows_N3[:, 2] > 0, :2].astype(np.float64).T
+    return {name: float(METRICS[name].score(right_N, predicted_N)) for name in names}

@@ -1,0 +1,80 @@
+"""The tasks by name: which columns hold the texts and the label, what a label is, what is learned, and by what it is measured.
+
+The nine of GLUE (Wang et al. 2019, table 1) with the names that their columns have in GLUE's own files, in TensorFlow Datasets, and in
+JSON lines that are about; `classification` and `regression` are for any text, or pair of texts, of one's own. The head follows from the
+encoder (models/classifier.py), the loss from the objective (pretrain/losses.py).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from data.labelled import Columns, class_of, records, score_of
+from data.objectives.classification import Classification
+from data.objectives.regression import Regression
+
+
+class Task(NamedTuple):
+    """columns: ways in which they may be named, the first one that is there counts; label: makes one of a value.
+
+    metrics: names of finetune.metrics.METRICS, the first of which tells the best step. orders: of classes, where neither the numbers nor the
+    alphabet put them as they are meant (the second of two is what `f1` is of). tfds: the dataset that is read where no file is named.
+    """
+
+    columns: tuple[Columns, ...]
+    label: Callable
+    objective: type
+    metrics: tuple[str, ...]
+    orders: tuple[tuple[str, ...], ...] = ()
+    tfds: tuple[str, str] | None = None  # to train on, held out
+
+
+PAIR = ("sentence1", "sentence2")
+
+
+def glue(name, columns, metrics, orders=(), label=class_of, objective=Classification, heldout="validation"):
+    return Task(columns, label, objective, metrics, orders, (f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"))
+
+
+OWN = (Columns(("text", "text2"), "label"), Columns(("text",), "label"))
+TASKS = {
+    "classification": Task(OWN, class_of, Classification, ("accuracy",)),
+    "regression": Task(OWN, score_of, Regression, ("pearson", "spearman")),
+    "cola": glue("cola", (Columns(("sentence",), "label"),), ("matthews",), (("unacceptable", "acceptable"),)),
+    "sst2": glue("sst2", (Columns(("sentence",), "label"),), ("accuracy",), (("negative", "positive"),)),
+    "mrpc": glue(
+        "mrpc",
+        (Columns(PAIR, "label"), Columns(("#1 String", "#2 String"), "Quality")),
+        ("f1", "accuracy"),
+        (("not_equivalent", "equivalent"),),
+    ),
+    "stsb": glue("stsb", (Columns(PAIR, "label"), Columns(PAIR, "score")), ("pearson", "spearman"), label=score_of, objective=Regression),
+    "qqp": glue(
+        "qqp",
+        (Columns(("question1", "question2"), "label"), Columns(("question1", "question2"), "is_duplicate")),
+        ("f1", "accuracy"),
+        (("not_duplicate", "duplicate"),),
+    ),
+    "mnli": glue(
+        "mnli", (Columns(("premise", "hypothesis"), "label"), Columns(PAIR, "gold_label")), ("accuracy",), heldout="validation_matched"
+    ),
+    "qnli": glue("qnli", (Columns(("question", "sentence"), "label"),), ("accuracy",)),
+    "rte": glue("rte", (Columns(PAIR, "label"), Columns(("premise", "hypothesis"), "label")), ("accuracy",)),
+    "wnli": glue("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
+}
+
+
+def columns_of(task, source):
+    """The task's columns as the first record of a source names them. Raises ValueError, which tells all the ways, where none is there."""
+    place, record = next(iter(records(source)), (source, None))
+    if record is None:
+        raise ValueError(f"{source}: no examples in it")
+    for columns in task.columns:
+        if {*columns.texts, columns.label} <= record.keys():
+            return columns
+    ways = " or ".join(",".join((*columns.texts, columns.label)) for columns in task.columns)
+    raise ValueError(f"{place}: has the columns {', '.join(map(repr, record))}; expected {ways}. --columns TEXT[,TEXT],LABEL names others")
+
+
+def ordered(task, names):
+    """The names of classes as the task orders them, or as they are."""
+    return next((order for order in task.orders if set(order) == set(names)), names)

@@ -1,0 +1,22 @@
+"""GLUE's files as they lie beside the project are read under their names; skipped where they are not there."""
+
+import pytest
+
+from data import labelled
+from pretrain.finetune.tasks import TASKS, columns_of, ordered
+
+FILES = [
+    ("cola", "glue_cola/dev_in.jsonl", 527, ("0", "1")),
+    ("sst2", "glue_sst2/dev.jsonl", 872, ("0", "1")),
+    ("mrpc", "glue_mrpc/test.jsonl", 1725, ("0", "1")),
+    ("rte", "glue_rte/dev.jsonl", 277, ("entailment", "not_entailment")),
+    ("stsb", "glue_stsb/test.jsonl", 1379, ()),
+]
+
+
+@pytest.mark.parametrize(("name", "path", "count", "names"), FILES)
+def test_they_are_read(corpora, name, path, count, names):
+    task, source = TASKS[name], str(corpora / path)
+    read = labelled.read(source, columns_of(task, source), task.label)
+    assert len(read) == count and (ordered(task, labelled.classes(read)) if names else ()) == names
+    assert names or all(0 <= example.label <= 5 for example in read)

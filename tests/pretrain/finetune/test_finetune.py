@@ -1,0 +1,220 @@
+"""From a pretrained workdir and a labelled file to a model that tells labels, on the command line; and each way in which a file is wrong."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from data.labelled import Columns, Example, write_labelled
+from data.tokenizers import train_vocabulary
+from models import BertConfig, GptConfig
+from pretrain import metrics
+from pretrain.__main__ import main
+from pretrain.checkpoint import read_run, start_workdir
+from pretrain.finetune.tasks import TASKS, columns_of, ordered
+from pretrain.import_ import initialiser, starting_run
+from pretrain.trained import open_trained
+
+BERT = BertConfig(vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0)
+WORDS = "the a fox dog river stone runs sees near old".split()
+FAST = ["data.batch_size=32", "optimizer.learning_rate=3e-3", "data.objective.length=10", "data.threads=1"]
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def sentences(count, seed=0):
+    """Of two to four words."""
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(count)]
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A workdir of a BERT that was never trained."""
+    workdir = tmp_path_factory.mktemp("pretrained") / "bert"
+    params = jax.jit(initialiser(starting_run(BERT)))()
+    start_workdir(workdir, starting_run(BERT), params, train_vocabulary(sentences(300), 56, algorithm="bpe"))
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def tuned(pretrained, tmp_path_factory):
+    """(workdir, command, held-out file): whether a pair of texts speaks of a fox."""
+    folder = tmp_path_factory.mktemp("tuned")
+    pairs = list(zip(sentences(320, 1), sentences(320, 2)))
+    rows = [{"s": a, "t": b, "is": "fox" if "fox" in f"{a} {b}".split() else "none"} for a, b in pairs]
+    files = lines(folder / "train.jsonl", rows[:256]), lines(folder / "dev.jsonl", rows[256:])
+    command = ["finetune", "--from", str(pretrained), "--task", "classification", "--train", files[0], "--heldout", files[1]]
+    command += ["--columns", "s,t,is", "--workdir", str(folder / "w"), "--epochs", "5", *FAST, "checkpoint.keep=50"]
+    with jax.numpy_dtype_promotion("standard"):
+        assert main(command) == 0
+    return folder / "w", command, files[1]
+
+
+def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
+    workdir, *_ = tuned
+    first, before = open_trained(workdir, 0), open_trained(pretrained)
+    expected = {"bert": before.params["bert"]}
+    jax.tree.map(np.testing.assert_array_equal, first.params["encoder"], expected)
+    assert first.origin() == {
+        **{"folder": "bert", "pretrained_step": 0},
+        "fresh": ["classifier/out/bias", "classifier/out/kernel"],
+    }
+    run = read_run(workdir)
+    assert run.data.objective.columns == ("s", "t", "is")
+    assert run.model.labels == ("fox", "none") and run.train.steps == 40 and run.optimizer.warmup == 4
+    assert run.evaluate.every == run.checkpoint.every == 8 and run.checkpoint.best == "accuracy"
+    assert first.vocabulary == before.vocabulary
+
+
+def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
+    workdir, command, dev = tuned
+    scored = [row["heldout_accuracy"] for row in metrics.read(workdir / "metrics.jsonl") if "heldout_accuracy" in row]
+    assert len(scored) == 5 and max(scored) > 0.9
+    assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["rows"] == 64 and told["accuracy"] == scored[-1] == pytest.approx(told["classification_accuracy"])
+    assert "perplexity" not in told
+    few = workdir.parent / "few.jsonl"
+    few.write_text("".join(pathlib.Path(dev).read_text().splitlines(keepends=True)[:20]))
+    assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(few), "--json"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["rows"] == 20 and other["store"] == str(few)
+    output = workdir.parent / "told.jsonl"
+    assert main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
+    results = [json.loads(line) for line in output.read_text().splitlines()]
+    assert np.mean([result["label"] == result["is"] for result in results]) == told["accuracy"]
+    assert np.mean([result["label"] == result["is"] for result in results[:20]]) == other["accuracy"]
+    for result in results:
+        assert result["probability"] == result["probabilities"][result["label"]] == max(result["probabilities"].values())
+        assert sum(result["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert any(result.get("cut") for result in results) and not all(result.get("cut") for result in results)
+    capsys.readouterr()
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    best = 8 + 8 * max(range(5), key=lambda i: (scored[i], i))
+    assert "done already" in out and f"best by accuracy at step {best}, held out: accuracy {max(scored):.4f}" in out
+
+
+def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, capsys):
+    workdir, *_ = tuned
+    predict = ["predict", "--workdir", str(workdir)]
+    assert main([*predict, "--input", lines(tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["given_label"] == 3 and result["label"] in ("fox", "none")
+    assert main([*predict, "--input", lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}])]) == 2
+    assert "b.jsonl:2: expected s and t, each a text; this has 's'" in capsys.readouterr().err
+    assert main([*predict, "--input", lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])]) == 2
+    assert "c.jsonl:1 is empty" in capsys.readouterr().err
+    (tmp_path / "d.txt").write_text("a fox\tthe dog\n")
+    assert main([*predict, "--input", str(tmp_path / "d.txt"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["label"] in ("fox", "none")
+    assert main([*predict, "a fox"]) == 2 and "the command line: expected s and t" in capsys.readouterr().err
+    assert main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "are for others" in capsys.readouterr().err
+
+
+def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, capsys):
+    workdir, *_ = tuned
+    evaluate = ["evaluate", "--workdir", str(workdir), "--labelled", lines(tmp_path / "a.jsonl", [{"s": "a", "t": "b", "is": "dog"}])]
+    assert main(evaluate) == 2 and "a.jsonl:1: the label 'dog' is not one of 'fox', 'none'" in capsys.readouterr().err
+    assert main([*evaluate, "--store", "x"]) == 2 and "neither --store nor --split" in capsys.readouterr().err
+    evaluate[2] = str(pretrained)
+    assert main(evaluate) == 2 and "is not a run that `finetune` began" in capsys.readouterr().err
+
+
+def test_a_workdir_keeps_its_examples(tuned, tmp_path, capsys):
+    workdir, command, dev = tuned
+    other = [dev if word.endswith("train.jsonl") else word for word in command]
+    assert main(other) == 2 and "holds other examples" in capsys.readouterr().err
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").touch()
+    assert main([*command, f"data.store={tmp_path / 'mine'}"]) == 2 and "is not a token store" in capsys.readouterr().err
+    assert (tmp_path / "mine" / "file").exists()
+    # A store of other labels than the model's is refused before anything is computed.
+    one = {"heldout": [Example(("a fox", "the dog"), "fox", "here")]}
+    write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox"))
+    assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
+    assert "has the labels 'none', 'fox', the model 'fox', 'none'" in capsys.readouterr().err
+
+
+def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
+    """How many foxes there are in a text; part of it is held out."""
+    rows = [{"text": text, "label": float(text.split().count("fox"))} for text in sentences(100, 3)]
+    command = ["finetune", "--from", str(pretrained), "--task", "regression", "--train", lines(tmp_path / "t.jsonl", rows)]
+    command += ["--workdir", str(tmp_path / "w"), "--epochs", "2", "--seeds", "2", "--fresh", "all", *FAST, "train.seed=4"]
+    assert main(command) == 0
+    told = json.loads((tmp_path / "w" / "scores.json").read_text())
+    runs = [told["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
+    values = [run["pearson"] for run in runs]
+    assert told["metric"] == "pearson" and told["mean"]["pearson"] == pytest.approx(np.mean(values))
+    assert told["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1)) and values[0] != values[1]
+    assert "2 seeds: pearson" in capsys.readouterr().out
+    first = open_trained(tmp_path / "w" / "seed-4", runs[0]["step"])
+    assert first.run.train.seed == 4 and len(first.origin()["fresh"]) > 10
+    assert main(["predict", "--workdir", str(tmp_path / "w" / "seed-5"), "a fox and a fox", "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out)["score"], float)
+    assert main(command) == 0 and capsys.readouterr().out.count("is done already") == 2
+
+
+GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
+
+
+@pytest.mark.parametrize(
+    ("train", "heldout", "words", "message"),
+    [
+        (GOOD, [{"text": "a", "label": "z"}], [], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
+        (GOOD[:1], GOOD, [], "train.jsonl: all 1 examples have the label 'x'"),
+        ([], GOOD, [], "train.jsonl: no examples in it"),
+        (GOOD, [], [], "dev.jsonl: no examples in it"),
+        ([{"sentence": "a"}], GOOD, [], "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns"),
+        (GOOD, [*GOOD, {"text": "b"}], [], "dev.jsonl:9: no column 'label'"),
+        (GOOD, GOOD, ["--columns", "text"], "--columns text: the name of a text, or of two, and that of the label"),
+        (GOOD, GOOD, ["--labels", "x,w"], "train.jsonl:2: the label 'y' is not one of 'x', 'w'"),
+        (GOOD, GOOD, ["--held-out", "0.2"], "give one of them"),
+        (GOOD, None, ["--held-out", "1.5"], "--held-out 1.5: a share"),
+        (GOOD, GOOD, ["--task", "sst3"], "--task sst3: one of classification, regression, cola"),
+        (GOOD, GOOD, ["--task", "regression"], "train.jsonl:1: column 'label': 'x' is no score"),
+        (GOOD, GOOD, ["--workdir", "gs://bucket/w"], "--workdir gs://bucket/w: a folder on this machine"),
+        (GOOD, GOOD, ["--epochs", "0"], "--epochs 0: above 0"),
+        (GOOD, GOOD, ["--seeds", "0"], "--seeds 0: at least 1"),
+        (GOOD, GOOD, ["data.objective.class_weights=1,2,3"], "one for each of model.labels, which are x, y"),
+        (GOOD, GOOD, ["evaluate.every=0"], "evaluate.every=0 leaves the held-out part out"),
+        (GOOD, GOOD, ["evaluate.metrics=pearson"], "pearson is of regression"),
+        (GOOD, GOOD, ["checkpoint.best=f1"], "checkpoint.best=f1 is not measured: add it to evaluate.metrics"),
+    ],
+)
+def test_what_is_wrong_is_told_before_there_is_a_workdir(pretrained, tmp_path, capsys, train, heldout, words, message):
+    command = ["finetune", "--from", str(pretrained), "--task", "classification", "--train", lines(tmp_path / "train.jsonl", train)]
+    command += [] if heldout is None else ["--heldout", lines(tmp_path / "dev.jsonl", heldout)]
+    assert main([*command, "--workdir", str(tmp_path / "w"), *words]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "w").exists()
+
+
+def test_what_is_no_encoder_is_refused(tmp_path, capsys):
+    gpt = GptConfig(vocab=64, length=16, width=16, depth=1, heads=2, mlp=16)
+    vocabulary = train_vocabulary(sentences(300), 40, layout="gpt", algorithm="bpe")
+    start_workdir(tmp_path / "gpt", starting_run(gpt), jax.jit(initialiser(starting_run(gpt)))(), vocabulary)
+    train = lines(tmp_path / "train.jsonl", GOOD)
+    assert main(["finetune", "--from", str(tmp_path / "gpt"), "--task", "classification", "--train", train, "--workdir", str(tmp_path / "w")]) == 2
+    assert "a run of a GptConfig; what is fine-tuned is BERT, RoBERTa" in capsys.readouterr().err
+
+
+def test_the_nine_of_glue_know_their_columns(tmp_path):
+    nine = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
+    assert nine == {name for name, task in TASKS.items() if task.tfds} and len(TASKS) == 11
+    assert {name for name in nine if len(TASKS[name].columns[0].texts) == 1} == {"cola", "sst2"}
+    path = tmp_path / "train.tsv"
+    path.write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\ta\tb\n")
+    assert columns_of(TASKS["mrpc"], str(path)) == Columns(("#1 String", "#2 String"), "Quality")
+    assert ordered(TASKS["mrpc"], ("equivalent", "not_equivalent")) == ("not_equivalent", "equivalent")
+    assert ordered(TASKS["mrpc"], ("0", "1")) == ("0", "1")

@@ -1,0 +1,68 @@
+"""What is to stay stays, to the bit, and what is to learn learns: no layer, the upper ones, or all."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from models import AlbertConfig, BertConfig, ClassifierConfig
+from pretrain.config import override
+from pretrain.optim import of_free
+from pretrain.program import make_program
+from pretrain.sharding import make_mesh, path_of
+from pretrain.typed import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+@pytest.mark.parametrize(("free", "scan"), [(0, True), (1, True), (1, False), (-1, True)])
+def test_what_stays(free, scan):
+    """On updates alone."""
+    layers = {"mlp": {"up": {"kernel": np.ones((2, 3, 4) if scan else (3, 4))}}}
+    tree = {
+        "encoder": {"bert": {"embeddings": {"words": np.ones(3)}, "pooler": {"kernel": np.ones(3)}}},
+        "classifier": {"out": {"bias": np.ones(2)}},
+    }
+    tree["encoder"]["bert"]["encoder"] = {"layers": layers} if scan else {"layer_0": layers, "layer_1": layers}
+    left = jax.tree.map(lambda leaf: np.asarray(leaf), of_free(2, free if free >= 0 else 2, tree, tree))
+    assert left["classifier"]["out"]["bias"].all() and left["encoder"]["bert"]["pooler"]["kernel"].all()
+    assert not left["encoder"]["bert"]["embeddings"]["words"].any()
+    stack = left["encoder"]["bert"]["encoder"]
+    each = [stack[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1)] if not scan else stack["layers"]["mlp"]["up"]["kernel"]
+    assert [bool(layer.any()) for layer in each] == [i >= 2 - free if free >= 0 else True for i in (0, 1)]
+    assert [bool(layer.all()) for layer in each] == [bool(layer.any()) for layer in each]
+
+
+def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
+    run = override(runs["classifier"], ["train.free=1", "optimizer.weight_decay=0.1"])
+    mesh = make_mesh(run.mesh, jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        state = program.init()
+        before = jax.device_get(state.params)
+        for seed in range(2):
+            state, metrics = program.update(state, jax.device_put(random_batch(run, seed), program.batch["tokens"].sharding))
+    assert metrics["classification_accuracy"] <= 1 and metrics["skipped"] == 0
+    after = jax.tree.leaves(jax.device_get(state.params))
+    changed = {path_of(keys): a != b for (keys, a), b in zip(jax.tree_util.tree_leaves_with_path(before), after)}
+    for path, differs in changed.items():
+        if "/layers/" in path:
+            assert not differs[0].any(), path
+            assert path.endswith("key/bias") or differs[1].any(), path  # a key's bias has no gradient but what rounding leaves
+        else:
+            assert differs.any() == (path.startswith("classifier/") or "/pooler/" in path), path
+
+
+def test_what_cannot_stay_is_refused(runs):
+    with pytest.raises(ConfigError, match="train.free=0: only a fine-tuned encoder"):
+        override(runs["bert"], ["train.free=0"])
+    with pytest.raises(ConfigError, match="train.free=3: the encoder has 2 layers"):
+        override(runs["classifier"], ["train.free=3"])
+    albert = dataclasses.replace(runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b")))
+    with pytest.raises(ConfigError, match="ALBERT's layers are one and the same"):
+        override(albert, ["train.free=2"])
+    assert override(albert, ["train.free=0"]).train.free == 0 and isinstance(runs["classifier"].model.encoder, BertConfig)
