@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.layers.products import product, shift, widened
+from models.layers.products import product, shift
 
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
 Init = nn.initializers.Initializer
@@ -64,4 +64,4 @@ class Embed(nn.Module):
 
     def attend(self, x):
         """x [..., D] -> scores [..., V] of every row of the table, float32."""
-        return widened(x, self.embedding.T, 1, jnp.float32)
+        return product(x, self.embedding.T, 1, jnp.float32)
