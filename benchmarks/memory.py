@@ -3,7 +3,7 @@
     python benchmarks/memory.py [--only gpt2]
 
 Each row compiles the whole step of a configuration for a TPU slice that is not here, by libtpu on this machine's CPU, twice: with all
-scores of the vocabulary at once, or in parts (`pretrain/losses.py`); by XLA's attention, or by Splash (`pretrain/kernels.py`). Nothing
+scores of the vocabulary at once, or in parts (`pretrain/cross_entropy.py`); by XLA's attention, or by Splash (`pretrain/kernels.py`). Nothing
 runs: bytes are the compiler's, times are the bounds of `plan`. Writes benchmarks/results/memory.md.
 """
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
 import numpy as np
 

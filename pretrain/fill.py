@@ -8,7 +8,6 @@ B batch   L row length   P masks of a row   K answers   V vocabulary
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 
 from models import build
 from pretrain.convert import name_of, tokenizer

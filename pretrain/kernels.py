@@ -6,7 +6,6 @@ could repeat, so a model with attention dropout is computed by XLA while it trai
 B batch   L length of the readers   M length of what is read   H heads   K head width
 """
 
-from functools import partial
 
 import jax
 import jax.numpy as jnp

@@ -11,7 +11,6 @@ from functools import partial
 import jax
 
 from data.labelled import text_of
-from data.objectives.regression import Regression
 from models import build
 from pretrain.convert import name_of, tokenizer
 from pretrain.ragged import batches, fill, named, padded, power

@@ -5,7 +5,6 @@ The suite tries a few of each; `python -m benchmarks.reliability` sets CLOZE_BOA
 """
 
 import dataclasses
-import os
 import pathlib
 import shutil
 import subprocess

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from data.objectives import CausalLm, SpanCorruption
-from models.config import AlbertConfig, GptConfig, RobertaConfig, T5Config
+from models.config import AlbertConfig, GptConfig, T5Config
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import Adafactor
 from pretrain.typed import ConfigError

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain.losses import LOSSES, cross_entropy, vocabulary_loss
+from pretrain.cross_entropy import cross_entropy, vocabulary_loss
+from pretrain.losses import LOSSES
 
 
 def problem(B=2, T=13, D=8, V=50, dtype=jnp.float32):

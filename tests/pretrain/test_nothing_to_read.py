@@ -16,7 +16,8 @@ from models.layers.attention import attend
 from models.layers.masks import Mask, causal_mask, padding_mask
 from pretrain.config import Mesh
 from pretrain.kernels import cudnn_attend, splash_attend
-from pretrain.losses import LOSSES, cross_entropy
+from pretrain.cross_entropy import cross_entropy
+from pretrain.losses import LOSSES
 from pretrain.sharding import make_mesh
 from pretrain.state import init_params
 

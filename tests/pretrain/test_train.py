@@ -1,7 +1,6 @@
 """A run is a function of its configuration and its store, however often it is stopped, and by whatever."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
