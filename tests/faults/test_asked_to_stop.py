@@ -42,8 +42,9 @@ def stop(fault, configured, command, workdir, soon):
     return newest
 
 
-def test_asked_to_stop_while_it_saves(configured, command, soon, tmp_path):
+def test_asked_to_stop_while_it_saves_and_then_twice_while_it_evaluates(configured, command, soon, tmp_path):
     assert 4 < stop("term:finish:4", configured, command, tmp_path / "run", soon) < 10
+    stop("twice:evaluate:12", configured, command, tmp_path / "run", soon)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
