@@ -6,7 +6,6 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
-    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -16,6 +15,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
+from models.finetuned import ClassifierConfig, HeadedConfig
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {

@@ -13,7 +13,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from models import build
-from models.config import AlbertConfig, BertConfig, ClassifierConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models.finetuned import ClassifierConfig
 from models.layers.attention import attend
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead

@@ -257,30 +257,6 @@ class Gpt3Config:
         check(self)
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassifierConfig:
-    """A head on an encoder that was pretrained: it has a score for each label, or the one of a regression where there are none."""
-
-    encoder: BertConfig | RobertaConfig | AlbertConfig | ElectraConfig | DistilBertConfig = dataclasses.field(default_factory=BertConfig)
-    labels: tuple[str, ...] = ("0", "1")  # the names of the classes, in the order of the logits
-    dropout: float = 0.1  # of what the head reads
-
-    def __post_init__(self):
-        check(self)
-        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"labels are {self.labels}; they are two at least, all different, or none for a score")
-
-    @property
-    def outputs(self):
-        return len(self.labels) or 1
-
-    # What a trainer reads of any model.
-    vocab = property(lambda self: self.encoder.vocab)
-    length = property(lambda self: self.encoder.length)
-    heads = property(lambda self: self.encoder.heads)
-    remat = property(lambda self: self.encoder.remat)
-
-
 def check(config):
     """Raise ValueError for a size below 1, a dropout rate outside of [0, 1), or an epsilon that is not positive.
 

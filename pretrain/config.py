@@ -29,7 +29,6 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
-    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -39,6 +38,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
+from models.finetuned import ClassifierConfig, HeadedConfig
 from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
 from pretrain.typed import ConfigError, check, plain, replace, typed
 from pretrain.watchdog import Limits
@@ -151,7 +151,7 @@ def check_labels(labels, objective):
 
 def check_free(model, free):
     """Raise ConfigError unless `free` layers of a model's encoder can learn while the others stay."""
-    if not isinstance(model, ClassifierConfig):
+    if not isinstance(model, HeadedConfig):
         raise ConfigError(f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none")
     if isinstance(model.encoder, AlbertConfig) and free:
         raise ConfigError(f"train.free={free}: ALBERT's layers are one and the same; train.free=0 keeps it, -1 lets it learn")

@@ -40,7 +40,7 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=()):
         means = {name: sums[name] / weights[name] for name in sums}
         words = loss.terms[0]
         perplexity = {"perplexity": math.exp(min(means[words], 700.0))} if loss.judged is None else {}
-        found = measured(metrics, np.concatenate(judged)) if metrics else {}
+        found = measured(metrics, np.concatenate(judged), model.config, stream.split) if metrics else {}
         return {"loss": loss.value(means), **means, **perplexity, **found, "targets": weights[words], "rows": stream.rows}
 
     return evaluate

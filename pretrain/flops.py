@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from data import batches
-from models import ClassifierConfig, build
+from models import HeadedConfig, build
 from pretrain.chips import CHIPS
 from pretrain.losses import LOSSES
 from pretrain.optim import optimizer_of, schedule
@@ -61,7 +61,7 @@ def of_step(run):
 
 def kept(model):
     """The configuration of a model, or of its encoder, that computes nothing again."""
-    if isinstance(model, ClassifierConfig):
+    if isinstance(model, HeadedConfig):
         return dataclasses.replace(model, encoder=kept(model.encoder))
     return dataclasses.replace(model, remat=False)
 

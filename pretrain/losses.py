@@ -28,8 +28,8 @@ class Loss(NamedTuple):
     terms:     the names whose means add up to the loss; the others are metrics
     tokens:    the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
     factors:   the name of a term -> what its mean is multiplied by, where that is not 1
-    judged:    of objectives whose targets are labels: (states, batch) -> float32 [B, 3] of each row: what is predicted, what is right,
-               and 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
+    judged:    of objectives whose targets are labels: (states, batch) -> float32 [B, K] of each row: what is predicted, what is right (K = 3),
+               and last 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
     """
 
     arguments: Callable

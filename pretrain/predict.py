@@ -105,13 +105,12 @@ def read_records(path):
 
 def reader(trained):
     """A function (record, place) -> the text in it; of a fine-tuned model, a tuple of the one or the two that it reads."""
-    from models.config import ClassifierConfig
+    from models.finetuned import HeadedConfig
 
-    if isinstance(trained.run.model, ClassifierConfig):
-        from pretrain.finetune.answer import texts_of
+    if isinstance(trained.run.model, HeadedConfig):
+        from pretrain.finetune.heads import head_of
 
-        *columns, _ = trained.run.data.objective.columns
-        return lambda record, place: texts_of(record, place or "the command line", tuple(columns))
+        return head_of(trained.run.model).reader(trained)
 
     def text_of(record, place):
         if not isinstance(record.get("text"), str):
@@ -135,8 +134,9 @@ def _chunks(items, size):
 def spell(text, result):
     """A result for a person."""
     if isinstance(text, tuple):
-        told = f"{result['probability']:7.2%}  {result['label']}" if "label" in result else f"{result['score']:7.3f}"
-        return "\n".join([*text, f"    {told}"]) + "\n"
+        from pretrain.finetune.heads import told
+
+        return "\n".join([*text, f"    {told(result)}"]) + "\n"
     lines = [text]
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
@@ -161,19 +161,20 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
     `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
-    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what `finetune.answer.Labels` says.
+    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what its head answers (pretrain/finetune/heads.py).
     """
     from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
-    from models.config import BartConfig, ClassifierConfig, T5Config, TransformerConfig
+    from models.config import BartConfig, T5Config, TransformerConfig
+    from models.finetuned import HeadedConfig
     from pretrain import fill, write
 
-    if isinstance(trained.run.model, ClassifierConfig):
+    if isinstance(trained.run.model, HeadedConfig):
         if top is not None or length is not None or how:
-            raise ValueError("a fine-tuned model tells the probability of each label: --top, --length and how to write are for others")
-        from pretrain.finetune.answer import Labels
+            raise ValueError("a fine-tuned model tells what its head was taught: --top, --length and how to write are for others")
+        from pretrain.finetune.heads import head_of
 
-        label = Labels(trained, batch_size)
-        return lambda texts, places, first=0: label(texts, places)
+        answer = head_of(trained.run.model).answerer(trained, batch_size)
+        return lambda texts, places, first=0: answer(texts, places)
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
         if length is not None or how:
             option = "--length" if length is not None else DECODING

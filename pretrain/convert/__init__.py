@@ -10,7 +10,6 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
-    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -20,6 +19,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
+from models.finetuned import ClassifierConfig, HeadedConfig
 from pretrain.convert import albert, bart, bert, classifier, distilbert, electra, gpt, gpt2, roberta, t5, transformer
 
 # By model_type in config.json, and by the class of our configuration.
@@ -36,13 +36,12 @@ CONFIGS = {
     TransformerConfig: transformer,
     BartConfig: bart,
     DistilBertConfig: distilbert,
+    ClassifierConfig: classifier,
 }
 
 
 def family_of(config):
     """The table of a model's configuration. Raises ValueError where there is none."""
-    if isinstance(config, ClassifierConfig):
-        return classifier
     if type(config) not in CONFIGS:
         known = ", ".join(kind.__name__ for kind in CONFIGS)
         raise ValueError(f"no table of names for a {type(config).__name__}; pretrain/convert/__init__.py knows {known}")
@@ -51,7 +50,7 @@ def family_of(config):
 
 def name_of(config):
     """The name of the model's family, which is model_type in config.json. Raises ValueError where there is none."""
-    module = family_of(config.encoder if isinstance(config, ClassifierConfig) else config)
+    module = family_of(config.encoder if isinstance(config, HeadedConfig) else config)
     return next(name for name, known in FAMILIES.items() if known is module)
 
 

@@ -4,9 +4,10 @@ import math
 
 import jax
 
-from models.config import ClassifierConfig
+from models.finetuned import ClassifierConfig, HeadedConfig
 from pretrain.convert import name_of
 
+HEADS = {ClassifierConfig: "text-classification"}  # what a fine-tuned model is for, whatever its encoder
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
@@ -83,7 +84,7 @@ OBJECTIVES = {
 
 def task_of(config):
     """What a model is for, as the hub names it."""
-    return "text-classification" if isinstance(config, ClassifierConfig) else TASKS[name_of(config)]
+    return HEADS.get(type(config)) or TASKS[name_of(config)]
 
 
 def of(trained):
@@ -127,7 +128,7 @@ def _story(trained):
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
     if averaged := origin.get("averaged"):
         return f"The mean of the checkpoints of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
-    if isinstance(trained.run.model, ClassifierConfig):
+    if isinstance(trained.run.model, HeadedConfig):
         if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
             return f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from random parameters."
         return f"Fine-tuned with Cloze, for {trained.step:,} steps, from step {origin['pretrained_step']:,} of `{origin['folder']}`."
@@ -187,7 +188,7 @@ def _limits(trained, family):
     gap = _gap(family, trained.vocabulary)
     does, *_ = USES[task_of(trained.run.model)]
     use = f"{does.format(gap=gap)}; it follows no instructions"
-    use += " and knows no other task." if isinstance(trained.run.model, ClassifierConfig) else " and was not fitted to any task."
+    use += " and knows no other task." if isinstance(trained.run.model, HeadedConfig) else " and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
     text = (

@@ -71,6 +71,12 @@ def _scores(model, params, tokens_BL, valid_BL, segments_BL, *, classes):
     return jax.nn.softmax(logits_BC) if classes else logits_BC
 
 
+def reader(trained):
+    """A function (record, place) -> the texts in it; place: None on the command line."""
+    *columns, _ = trained.run.data.objective.columns
+    return lambda record, place: texts_of(record, place or "the command line", tuple(columns))
+
+
 def texts_of(record, place, columns):
     """The text, or the pair, of a record: by the columns that the model was fine-tuned from, or as `text` and `text2`.
 

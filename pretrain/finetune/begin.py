@@ -7,8 +7,6 @@ W is then a run's folder as any other, with the labelled examples in W/store: `e
 command goes on with it. With --seeds N there is one in W/seed-S for each seed.
 """
 
-import hashlib
-import json
 import math
 import os
 import sys
@@ -16,14 +14,13 @@ import time
 
 from data.paths import is_remote
 from pretrain.config import Run, override
+from pretrain.finetune.encoders import NAMES
 from pretrain.parts import AdamW, Checkpoint, Evaluate, Train
 from pretrain.workdir import check_place
 
-ENCODERS = "BERT, RoBERTa, ALBERT, ELECTRA and DistilBERT"
-
 
 def add_arguments(parser):
-    encoders = f"of a run that was trained, or imported: {ENCODERS}"
+    encoders = f"of a run that was trained, or imported: {NAMES}"
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
     names = "classification, regression, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
@@ -56,7 +53,7 @@ def run(args):
 
     pretrained = open_trained(args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr))
     whole = starting_run(args, task, examples, pretrained)
-    check_metrics(whole.evaluate.metrics, whole.data.objective.name, len(examples.names))
+    check_metrics(whole.evaluate.metrics, whole.data.objective.name, getattr(whole.model, "outputs", 2))
     workdirs = [args.workdir]
     if args.seeds:
         seeds = range(whole.train.seed, whole.train.seed + args.seeds)
@@ -77,9 +74,8 @@ def run(args):
 
 
 def gather(args):
-    """(Task, Examples) of the command line."""
-    from data import labelled
-    from pretrain.finetune.tasks import TASKS, columns_of, ordered
+    """(task, examples) of the command line; examples: as pretrain/finetune/examples.py says."""
+    from pretrain.finetune.tasks import TASKS
 
     if args.task not in TASKS:
         raise ValueError(f"--task {args.task}: one of {', '.join(TASKS)}")
@@ -96,38 +92,7 @@ def gather(args):
     share = 0.1 if args.held_out is None else args.held_out
     if not 0 < share < 1:
         raise ValueError(f"--held-out {share:g}: a share of the examples, between 0 and 1")
-    columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
-    read = labelled.read(train, columns, task.label)
-    names = ()
-    if task.label is labelled.class_of:
-        names = tuple(args.labels.split(",")) if args.labels else ordered(task, labelled.classes(read))
-    elif args.labels:
-        raise ValueError(f"--labels are names of classes; {args.task} has scores")
-    labelled.numbered(read, names)
-    parts = dict(zip(("train", "heldout"), (read, labelled.read(heldout, columns, task.label)) if heldout else labelled.part(read, share)))
-    labelled.numbered(parts["heldout"], names)
-    return task, Examples(parts, names, columns)
-
-
-def labelled_columns(text):
-    from data.labelled import Columns
-
-    *texts, label = text.split(",")
-    if len(texts) not in (1, 2) or not all((*texts, label)):
-        raise ValueError(f"--columns {text}: the name of a text, or of two, and that of the label, with commas between them")
-    return Columns(tuple(texts), label)
-
-
-class Examples:
-    """What is learned and measured by. parts: {split: [labelled.Example]}; names: of the classes; columns: where they were found."""
-
-    def __init__(self, parts, names, columns):
-        self.parts, self.names, self.columns = parts, names, columns
-
-    def digest(self):
-        """A fingerprint of texts and labels: whether a store was made of the same ones."""
-        text = json.dumps([self.names, {split: [example[:2] for example in part] for split, part in self.parts.items()}])
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return task, task.read(args, train, heldout, share)
 
 
 # ---- the run -----------------------------------------------------------------
@@ -136,17 +101,13 @@ class Examples:
 def starting_run(args, task, examples, pretrained):
     """The run that the command line asks for: what it does not say is as BERT's authors fine-tuned (Devlin et al. 2018, appendix A.3)."""
     from data.config import Data
-    from models.config import ClassifierConfig, RobertaConfig
 
-    encoder = encoder_of(pretrained)
-    model = ClassifierConfig(encoder=encoder, labels=examples.names)
-    columns = (*examples.columns.texts, examples.columns.label)
-    objective = task.objective(length=min(128, encoder.length), separators=2 if isinstance(encoder, RobertaConfig) else 1, columns=columns)
+    model = examples.model(pretrained)
     store = os.path.join(args.workdir, "store")
     asked = override(
         Run(
             model=model,
-            data=Data(store=store, objective=objective),
+            data=Data(store=store, objective=examples.objective(model)),
             optimizer=AdamW(learning_rate=5e-5),
             train=Train(compute=pretrained.run.train.compute),
             evaluate=Evaluate(metrics=task.metrics),
@@ -165,21 +126,8 @@ def starting_run(args, task, examples, pretrained):
     return override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
 
 
-def encoder_of(pretrained):
-    """The configuration of the encoder in a pretrained run. Raises ValueError, which tells what can be fine-tuned, where it has none."""
-    import dataclasses
-
-    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
-
-    model = pretrained.run.model
-    if not isinstance(model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
-        raise ValueError(f"{pretrained.workdir} is a run of a {type(model).__name__}; what is fine-tuned is {ENCODERS}, as pretrained")
-    return dataclasses.replace(model, teacher_depth=None) if isinstance(model, DistilBertConfig) else model
-
-
 def prepare(workdir, run, pretrained, fresh, examples):
     """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
-    from data.labelled import write_labelled
     from data.store import Store
     from pretrain.checkpoint import start_workdir
 
@@ -195,7 +143,7 @@ def prepare(workdir, run, pretrained, fresh, examples):
         if manifest.get("digest") != digest or manifest["vocabulary"]["fingerprint"] != pretrained.vocabulary.fingerprint:
             raise ValueError(f"{store} holds other examples, or is of another vocabulary; name another --workdir")
         return
-    write_labelled(store, pretrained.vocabulary, examples.parts, examples.names, digest=examples.digest())
+    examples.write(store, pretrained.vocabulary)
 
 
 def initial(run, pretrained, fresh):
@@ -204,15 +152,18 @@ def initial(run, pretrained, fresh):
 
     import jax
 
-    from models import build
+    from models import HeadedConfig, build
     from pretrain.sharding import path_of
     from pretrain.state import init_params
 
     drawn = jax.device_get(jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))())
     if fresh == "all":
         return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
+    if not isinstance(run.model, HeadedConfig):  # it learns another task as it is
+        return jax.device_get(pretrained.params), []
+    paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
     params = drawn | {"encoder": taken(drawn["encoder"], jax.device_get(pretrained.params))}
-    return params, [f"classifier/{path_of(keys)}" for keys, _ in jax.tree_util.tree_leaves_with_path(drawn["classifier"])]
+    return params, [path for path in paths if not path.startswith("encoder/")]
 
 
 def taken(like, params):

@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 
-from models.config import ClassifierConfig
+from models.finetuned import ClassifierConfig
 from pretrain.typed import ConfigError
 
 

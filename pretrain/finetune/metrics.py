@@ -13,7 +13,10 @@ from pretrain.typed import ConfigError
 
 
 class Metric(NamedTuple):
-    """objective: whose predictions it is of; library: that it needs; score: (right [N], predicted [N]) -> a number."""
+    """objective: whose predictions it is of; library: that it needs.
+
+    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number.
+    """
 
     objective: str
     library: str
@@ -49,13 +52,18 @@ def _correlation(name):
     return score
 
 
+def _labels(score):
+    """A metric of (right [N], predicted [N]), of rows [N, 3]."""
+    return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
+
+
 METRICS = {
-    "accuracy": Metric("classification", "numpy", lambda right, predicted: (right == predicted).mean()),
-    "f1": Metric("classification", "sklearn", _f1),  # of the second class, where there are two
-    "macro_f1": Metric("classification", "sklearn", _macro_f1),  # the mean over the classes
-    "matthews": Metric("classification", "sklearn", _matthews),
-    "pearson": Metric("regression", "scipy", _correlation("pearsonr")),
-    "spearman": Metric("regression", "scipy", _correlation("spearmanr")),
+    "accuracy": Metric("classification", "numpy", _labels(lambda right, predicted: (right == predicted).mean())),
+    "f1": Metric("classification", "sklearn", _labels(_f1)),  # of the second class, where there are two
+    "macro_f1": Metric("classification", "sklearn", _labels(_macro_f1)),  # the mean over the classes
+    "matthews": Metric("classification", "sklearn", _labels(_matthews)),
+    "pearson": Metric("regression", "scipy", _labels(_correlation("pearsonr"))),
+    "spearman": Metric("regression", "scipy", _labels(_correlation("spearmanr"))),
 }
 
 
@@ -75,7 +83,7 @@ def check_metrics(names, objective, labels=2):
             raise ConfigError(f"evaluate.metrics: {name} needs {metric.library}: pip install 'cloze[metrics]', or leave {name} out")
 
 
-def measured(names, rows_N3):
-    """{name: number} of the rows that `losses.Loss.judged` gives; those that only fill a batch are left out."""
-    predicted_N, right_N = rows_N3[rows_N3[:, 2] > 0, :2].astype(np.float64).T
-    return {name: float(METRICS[name].score(right_N, predicted_N)) for name in names}
+def measured(names, rows_NK, config=None, split=None):
+    """{name: number} of the rows that `losses.Loss.judged` gives; those that only fill a batch, whose last column is 0, are left out."""
+    rows_NK = rows_NK[rows_NK[:, -1] > 0].astype(np.float64)
+    return {name: float(METRICS[name].score(rows_NK, config, split)) for name in names}

@@ -11,10 +11,13 @@ from typing import NamedTuple
 from data.labelled import Columns, class_of, records, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
+from pretrain.finetune.examples import gather
 
 
-class Task(NamedTuple):
-    """columns: ways in which they may be named, the first one that is there counts; label: makes one of a value.
+class LabelTask(NamedTuple):
+    """A class or a score for a text, or for a pair.
+
+    columns: ways in which they may be named, the first one that is there counts; label: makes one of a value.
 
     metrics: names of finetune.metrics.METRICS, the first of which tells the best step. orders: of classes, where neither the numbers nor the
     alphabet put them as they are meant (the second of two is what `f1` is of). tfds: the dataset that is read where no file is named.
@@ -27,18 +30,22 @@ class Task(NamedTuple):
     orders: tuple[tuple[str, ...], ...] = ()
     tfds: tuple[str, str] | None = None  # to train on, held out
 
+    def read(self, *where):
+        """The examples; where: as `examples.gather` takes it."""
+        return gather(self, *where)
+
 
 PAIR = ("sentence1", "sentence2")
 
 
 def glue(name, columns, metrics, orders=(), label=class_of, objective=Classification, heldout="validation"):
-    return Task(columns, label, objective, metrics, orders, (f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"))
+    return LabelTask(columns, label, objective, metrics, orders, (f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"))
 
 
 OWN = (Columns(("text", "text2"), "label"), Columns(("text",), "label"))
 TASKS = {
-    "classification": Task(OWN, class_of, Classification, ("accuracy",)),
-    "regression": Task(OWN, score_of, Regression, ("pearson", "spearman")),
+    "classification": LabelTask(OWN, class_of, Classification, ("accuracy",)),
+    "regression": LabelTask(OWN, score_of, Regression, ("pearson", "spearman")),
     "cola": glue("cola", (Columns(("sentence",), "label"),), ("matthews",), (("unacceptable", "acceptable"),)),
     "sst2": glue("sst2", (Columns(("sentence",), "label"),), ("accuracy",), (("negative", "positive"),)),
     "mrpc": glue(

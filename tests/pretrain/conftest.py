@@ -12,7 +12,6 @@ from models.config import (
     AlbertConfig,
     BartConfig,
     BertConfig,
-    ClassifierConfig,
     DistilBertConfig,
     ElectraConfig,
     Gpt2Config,
@@ -22,6 +21,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
+from models.finetuned import ClassifierConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)

@@ -1,0 +1,39 @@
+"""Fine-tuned models: an encoder that was pretrained, and a new head. As in models/config.py, these are sizes alone, read without JAX."""
+
+import dataclasses
+
+from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, check
+
+Encoder = BertConfig | RobertaConfig | AlbertConfig | ElectraConfig | DistilBertConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadedConfig:
+    """What every head stands on; a trainer reads of it what it reads of any model."""
+
+    encoder: Encoder = dataclasses.field(default_factory=BertConfig)
+    dropout: float = 0.1  # of what the head reads
+
+    def __post_init__(self):
+        check(self)
+
+    vocab = property(lambda self: self.encoder.vocab)
+    length = property(lambda self: self.encoder.length)
+    heads = property(lambda self: self.encoder.heads)
+    remat = property(lambda self: self.encoder.remat)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassifierConfig(HeadedConfig):
+    """A score for each label, or the one of a regression where there are none."""
+
+    labels: tuple[str, ...] = ("0", "1")  # the names of the classes, in the order of the logits
+
+    def __post_init__(self):
+        super().__post_init__()
+        if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
+            raise ValueError(f"labels are {self.labels}; they are two at least, all different, or none for a score")
+
+    @property
+    def outputs(self):
+        return len(self.labels) or 1
