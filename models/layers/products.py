@@ -1,6 +1,6 @@
 """Products of what a layer reads with its weights, and sums with its biases, in the way that a platform does fastest.
 
-I, O the dimensions that a kernel sums over and makes, each may be several   ... any others
+I, O the dimensions that a kernel sums over and makes, each may be several   N rows   ... any others
 """
 
 import math
@@ -23,18 +23,28 @@ def _wide(a, b, dims):
     return jax.lax.dot_general(a, b, (dims, ((), ())), preferred_element_type=jnp.float32)
 
 
+def _matrices(x, kernel, contract):
+    """x [N, I] and the kernel [I, O], of what may have more dimensions."""
+    I = math.prod(kernel.shape[:contract])
+    return x.reshape(-1, I), kernel.reshape(I, -1)
+
+
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def product(x, kernel, contract=1, result=None):
     """x [..., I] times kernel [I, O] -> [..., O]; contract: how many dimensions I are; result: the type, that of x unless given.
 
     XLA's CPU compiler multiplies bfloat16 in half the time where the product is float32 (LOG.md). So it is, there, and is rounded afterwards;
-    gradients likewise, of a gradient that is rounded to bfloat16 first. And of the two that make the kernel's gradient in float32 it is the
-    smaller that is transposed: JAX's own takes the gradient, whose transpose was a fifth of a step of BERT-base. Everywhere else this is
-    `jax.lax.dot_general` and its own gradient.
+    gradients likewise, of a gradient that is rounded to bfloat16 first. Of float32 it is given matrices: where rows or a kernel have
+    several dimensions it copies them into other orders first, a tenth of a step of GPT-2; of bfloat16 those copies are what it is fast with.
+    And of the two that make the kernel's gradient in float32 it is the smaller that is transposed: JAX's own takes the gradient, whose
+    transpose was a fifth of a step of BERT-base. Everywhere else this is `jax.lax.dot_general` and its own gradient.
     """
 
     def on_cpu(x, kernel):
-        return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
+        if x.dtype == jnp.bfloat16:
+            return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
+        x_NI, kernel_IO = _matrices(x, kernel, contract)
+        return _plain(x_NI, kernel_IO, 1, result).reshape(*x.shape[: x.ndim - contract], *kernel.shape[contract:])
 
     return jax.lax.platform_dependent(x, kernel, cpu=on_cpu, default=partial(_plain, contract=contract, result=result))
 
@@ -48,16 +58,20 @@ def _backwards(contract, result, read, gradient):
 
     def on_cpu(x, kernel, gradient):
         gradient = gradient.astype(x.dtype)
-        rest, made = x.ndim - contract, kernel.ndim - contract
-        of_x = _wide(gradient, kernel, (tuple(range(rest, rest + made)), tuple(range(contract, kernel.ndim))))
-        rows = tuple(range(rest))
-        # XLA has no product of bfloat16 into float32 for what it makes of the other order (JAX 0.10.2).
-        if x.dtype == jnp.bfloat16 or math.prod(kernel.shape[:contract]) < math.prod(kernel.shape[contract:]):
-            of_kernel = _wide(x, gradient, (rows, rows))
+        if x.dtype == jnp.bfloat16:
+            rest, made = x.ndim - contract, kernel.ndim - contract
+            of_x = _wide(gradient, kernel, (tuple(range(rest, rest + made)), tuple(range(contract, kernel.ndim))))
+            # XLA has no product of bfloat16 into float32 for what it makes of the other order (JAX 0.10.2).
+            rows = tuple(range(rest))
+            return of_x.astype(x.dtype), _wide(x, gradient, (rows, rows)).astype(kernel.dtype)
+        x_NI, kernel_IO = _matrices(x, kernel, contract)
+        gradient_NO = gradient.reshape(-1, kernel_IO.shape[1])
+        of_x = _wide(gradient_NO, kernel_IO, ((1,), (1,)))
+        if kernel_IO.shape[0] < kernel_IO.shape[1]:
+            of_kernel = _wide(x_NI, gradient_NO, ((0,), (0,)))
         else:
-            of_kernel = _wide(gradient, x, (rows, rows))
-            of_kernel = of_kernel.transpose(*range(made, kernel.ndim), *range(made))
-        return of_x.astype(x.dtype), of_kernel.astype(kernel.dtype)
+            of_kernel = _wide(gradient_NO, x_NI, ((0,), (0,))).T
+        return of_x.astype(x.dtype).reshape(x.shape), of_kernel.astype(kernel.dtype).reshape(kernel.shape)
 
     def elsewhere(x, kernel, gradient):
         of_x = jax.linear_transpose(lambda x: _plain(x, kernel, contract, result), x)

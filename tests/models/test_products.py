@@ -44,6 +44,24 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
     np.testing.assert_allclose(np.float32(of_w), np.einsum(f"{a},{made}->{b}", x, g), rtol=2**-8, atol=1e-5)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
+    """All three products, of rows and kernels of any dimensions; and they are what NumPy makes of the dimensions as they are."""
+    left, right, contract, letters = CASES[case]
+    x, w = drawn(*left), drawn(*right, seed=1)
+    value = jax.jit(lambda x, w, g: (jax.vjp(partial(product, contract=contract), x, w)[1](g), product(x, w, contract)))
+    g = drawn(*np.einsum(letters, x, w).shape, seed=2)
+    (of_x, of_w), y = value(x, w, g)
+    inputs, made = letters.split("->")
+    a, b = inputs.split(",")
+    np.testing.assert_allclose(y, np.einsum(letters, x, w), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(of_x, np.einsum(f"{made},{b}->{a}", g, w), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(of_w, np.einsum(f"{a},{made}->{b}", x, g), rtol=1e-5, atol=1e-5)
+    text = value.trace(x, w, g).lower(lowering_platforms=("cpu",)).as_text()
+    sides = re.findall(r"stablehlo\.dot_general.*\(tensor<([\dx]*)f32>, tensor<([\dx]*)f32>\)", text)
+    assert len(sides) == 3 and all(side.count("x") == 2 for pair in sides for side in pair)
+
+
 def types(platform, dtype):
     """The types of all products of a value and its gradients, as compiled for a platform."""
 
@@ -70,7 +88,7 @@ def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
     for one, two in zip(back(y), other_back(y)):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
     text = jax.jit(lambda x, w, g: jax.vjp(product, x, w)[1](g)[1]).trace(x, w, y).lower(lowering_platforms=("cpu",)).as_text()
-    (left,) = re.findall(r"stablehlo\.dot_general.*contracting_dims = \[0, 1\].*\(tensor<2x5x(\d+)xf32>", text)
+    (left,) = re.findall(r"stablehlo\.dot_general.*contracting_dims = \[0\] x \[0\].*\(tensor<10x(\d+)xf32>", text)
     assert int(left) == min(D, made)
 
 
