@@ -73,6 +73,12 @@ BATCHES = {
         "row_weights": ("float32", "B"),  # 1.0 for a row
     },
     "regression": ROWS | {"segments": ("int32", "BL"), "scores": ("float32", "B"), "weights": ("float32", "B")},
+    "tagging": ROWS
+    | {
+        "labels": ("int32", "BL"),  # the number of a word's tag, at its first piece
+        "weights": ("float32", "BL"),  # 1.0 there
+        "row_weights": ("float32", "B"),  # 1.0 for a row
+    },
     # Rows without padding: `targets` are the tokens one place further on.
     "causal_lm": {"tokens": ("int32", "BL"), "targets": ("int32", "BL"), "weights": ("float32", "BL")},
 }

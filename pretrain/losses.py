@@ -120,6 +120,12 @@ def classification(states_BC, scorer, batch):
     return {"classification": nats, "classification_accuracy": hits}
 
 
+def tagging(states_BLC, scorer, batch):
+    """The tag of a word, at its first piece (Devlin et al. 2018, section 5.3)."""
+    nats, hits = cross_entropy(states_BLC, batch["labels"], batch["weights"])
+    return {"tagging": nats, "tagging_accuracy": hits}
+
+
 def regression(states_BC, scorer, batch):
     """The square of what a row's score is missed by."""
     return {"regression": (jnp.square(states_BC[:, 0] - batch["scores"]) * batch["weights"]).sum()}
@@ -128,6 +134,12 @@ def regression(states_BC, scorer, batch):
 def told(predicted_B, right_B, weights_B):
     """float32 [B, 3], as `Loss.judged` says."""
     return jnp.stack([predicted_B.astype(jnp.float32), right_B.astype(jnp.float32), weights_B], axis=1)
+
+
+def told_at(predicted_BL, weights_BL, weights_B):
+    """float32 [B, L + 1], as `Loss.judged` says: what is predicted at each position, -1 where nothing is asked. What is right, the store knows."""
+    at_BL = jnp.where(weights_BL > 0, predicted_BL, -1).astype(jnp.float32)
+    return jnp.concatenate([at_BL, weights_B[:, None]], axis=1)
 
 
 LOSSES = {
@@ -231,6 +243,14 @@ LOSSES = {
         terms=("regression",),
         tokens=("valid",),
         judged=lambda states_BC, batch: told(states_BC[:, 0], batch["scores"], batch["weights"]),
+    ),
+    "tagging": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"]),
+        score=tagging,
+        weights={"tagging": "weights", "tagging_accuracy": "weights"},
+        terms=("tagging",),
+        tokens=("valid",),
+        judged=lambda states_BLC, batch: told_at(states_BLC.argmax(-1), batch["weights"], batch["row_weights"]),
     ),
     "causal_lm": Loss(
         arguments=lambda batch: (batch["tokens"],),

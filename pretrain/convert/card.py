@@ -4,10 +4,10 @@ import math
 
 import jax
 
-from models.finetuned import ClassifierConfig, HeadedConfig
+from models.finetuned import ClassifierConfig, HeadedConfig, TaggerConfig
 from pretrain.convert import name_of
 
-HEADS = {ClassifierConfig: "text-classification"}  # what a fine-tuned model is for, whatever its encoder
+HEADS = {ClassifierConfig: "text-classification", TaggerConfig: "token-classification"}  # what a fine-tuned model is for, whatever its encoder
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
@@ -58,6 +58,11 @@ USES = {
         "AutoModelForSequenceClassification",
         ('pipeline("text-classification", model="{folder}")("It is a text.")',),
     ),
+    "token-classification": (
+        "It tells the tag of each word",
+        "AutoModelForTokenClassification",
+        ('pipeline("token-classification", model="{folder}", aggregation_strategy="first")("It is a text.")',),
+    ),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
 IDLE = {  # what masked words alone do not train
@@ -77,6 +82,7 @@ OBJECTIVES = {
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
     "classification": "the labels of examples, rows of {length}",
+    "tagging": "the tags of words, rows of {length}",
     "regression": "the scores of examples, rows of {length}",
     "causal_lm": "the next token, rows of {length} across documents",
 }

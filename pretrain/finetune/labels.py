@@ -2,14 +2,15 @@
 
 import contextlib
 import tempfile
+from functools import partial
 
-from models.finetuned import ClassifierConfig
+from models.finetuned import ClassifierConfig, TaggerConfig
 from pretrain.typed import ConfigError
 
 
 def check_store(run, store):
     """Raise ConfigError unless the store's labels are those of the model, where it has a head for some."""
-    if not isinstance(run.model, ClassifierConfig):
+    if type(run.model) not in LABELLED:
         return
     labels = store.manifest.get("labels")
     if labels is None:
@@ -25,15 +26,31 @@ def labelled_store(workdir, source):
 
     Raises ValueError that names file and line, as data/labelled.py does, and where the run is no fine-tuned one.
     """
-    from data.labelled import Columns, class_of, read, score_of, write_labelled
     from data.tokenizers import load_vocabulary
     from pretrain.checkpoint import read_run
 
     run = read_run(workdir)
-    if not isinstance(run.model, ClassifierConfig):
+    if type(run.model) not in LABELLED:
         raise ValueError(f"{workdir} is not a run that `finetune` began; --labelled is for these")
-    labels, (*texts, label) = run.model.labels, run.data.objective.columns
-    examples = read(source, Columns(tuple(texts), label), class_of if labels else score_of)
+    read, write = LABELLED[type(run.model)](run)
+    examples = read(source)
     with tempfile.TemporaryDirectory() as folder:
-        write_labelled(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels)
+        write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, run.model.labels)
         yield f"{folder}/store"
+
+
+def classes(run):
+    from data.labelled import Columns, class_of, read, score_of, write_labelled
+
+    *texts, label = run.data.objective.columns
+    return partial(read, columns=Columns(tuple(texts), label), label=class_of if run.model.labels else score_of), write_labelled
+
+
+def tags(run):
+    from data.tagged import read, write_tagged
+
+    return partial(read, columns=run.data.objective.columns), write_tagged
+
+
+# Of runs whose examples have labels: run -> (source -> examples, the function that writes them as a store).
+LABELLED = {ClassifierConfig: classes, TaggerConfig: tags}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pretrain.finetune import entities
 from pretrain.typed import ConfigError
 
 
@@ -62,6 +63,10 @@ METRICS = {
     "f1": Metric("classification", "sklearn", _labels(_f1)),  # of the second class, where there are two
     "macro_f1": Metric("classification", "sklearn", _labels(_macro_f1)),  # the mean over the classes
     "matthews": Metric("classification", "sklearn", _labels(_matthews)),
+    "entity_f1": Metric("tagging", "numpy", entities.f1),
+    "entity_precision": Metric("tagging", "numpy", entities.precision),
+    "entity_recall": Metric("tagging", "numpy", entities.recall),
+    "tag_accuracy": Metric("tagging", "numpy", entities.accuracy),
     "pearson": Metric("regression", "scipy", _labels(_correlation("pearsonr"))),
     "spearman": Metric("regression", "scipy", _labels(_correlation("spearmanr"))),
 }

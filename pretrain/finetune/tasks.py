@@ -12,6 +12,7 @@ from data.labelled import Columns, class_of, records, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
 from pretrain.finetune.examples import gather
+from pretrain.finetune.tagged import TagTask
 
 
 class LabelTask(NamedTuple):
@@ -67,6 +68,7 @@ TASKS = {
     "qnli": glue("qnli", (Columns(("question", "sentence"), "label"),), ("accuracy",)),
     "rte": glue("rte", (Columns(PAIR, "label"), Columns(("premise", "hypothesis"), "label")), ("accuracy",)),
     "wnli": glue("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
+    "tagging": TagTask(),
 }
 
 
