@@ -10,6 +10,7 @@ import numpy as np
 
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
+from data.inspect_choices import choices, question_row
 from data.inspect_damage import damages
 from data.inspect_labels import labelled_row, labels
 from data.inspect_rows import orders, originals, pairs, texts
@@ -216,4 +217,5 @@ OBJECTIVES = {  # all others mask words
     "classification": (labels, labelled_row),
     "regression": (labels, labelled_row),
     "tagging": (tags, tagged_row),
+    "multiple_choice": (choices, question_row),
 }

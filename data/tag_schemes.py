@@ -86,8 +86,8 @@ def breaks(tags: Sequence[str], scheme: str) -> int:
         if scheme == "iob1":
             count += letter == "B" and not inside
         else:
-            count += letter in "IE" and not inside
-            count += scheme != "bio" and before[0] in "BI" and not goes_on  # an entity without its end
+            unended = scheme != "bio" and before[0] in "BI" and not goes_on
+            count += unended or (letter in "IE" and not inside)
         before = letter, kind
     return count
 

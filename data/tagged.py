@@ -37,6 +37,11 @@ class Sentence(NamedTuple):
     line: int
     step: int
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """What tells it from others, as that of an `Example`."""
+        return self.words
+
     def place(self, word: int) -> str:
         """Where a word of it stands, as "file:line"."""
         return f"{self.source}:{self.line + word * self.step}"

@@ -15,7 +15,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ClassifierConfig, HeadedConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
@@ -32,6 +32,7 @@ MODELS = {
     Gpt3Config: ("models.gpt3", "Gpt3"),
     ClassifierConfig: ("models.classifier", "Classifier"),
     TaggerConfig: ("models.tagger", "Tagger"),
+    ChoiceConfig: ("models.chooser", "Chooser"),
 }
 
 

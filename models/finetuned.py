@@ -55,3 +55,8 @@ class TaggerConfig(HeadedConfig):
     @property
     def outputs(self):
         return len(self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceConfig(HeadedConfig):
+    """One score for each choice of a question, however many there are."""

@@ -18,6 +18,7 @@ from data.objectives.classification import Classification
 from data.objectives.denoising import Denoising
 from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.regression import Regression
 from data.objectives.replaced_token import ReplacedToken
@@ -39,7 +40,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ClassifierConfig, HeadedConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
 from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
 from pretrain.typed import ConfigError, check, plain, replace, typed
 from pretrain.watchdog import Limits
@@ -65,6 +66,7 @@ class Run:
         | DistilBertConfig
         | ClassifierConfig
         | TaggerConfig
+        | ChoiceConfig
     )
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
@@ -84,7 +86,7 @@ KINDS = {
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
         *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
-        *(TaggerConfig, Tagging),
+        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice),
     )
 }
 
@@ -104,6 +106,7 @@ TRAINED_BY = {
     DistilBertConfig: (Distillation, MaskedLm),
     ClassifierConfig: (Classification, Regression),
     TaggerConfig: (Tagging,),
+    ChoiceConfig: (MultipleChoice,),
 }
 
 

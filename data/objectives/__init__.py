@@ -5,6 +5,7 @@ from data.objectives.classification import Classification
 from data.objectives.denoising import Denoising
 from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.regression import Regression
 from data.objectives.replaced_token import ReplacedToken
@@ -19,6 +20,6 @@ OBJECTIVES = {
     for objective in (
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(Classification, Regression),
-        *(Tagging,),
+        *(Tagging, MultipleChoice),
     )
 }

@@ -4,10 +4,11 @@ import math
 
 import jax
 
-from models.finetuned import ClassifierConfig, HeadedConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
 from pretrain.convert import name_of
 
-HEADS = {ClassifierConfig: "text-classification", TaggerConfig: "token-classification"}  # what a fine-tuned model is for, whatever its encoder
+# What a fine-tuned model is for, whatever its encoder.
+HEADS = {ClassifierConfig: "text-classification", TaggerConfig: "token-classification", ChoiceConfig: "multiple-choice"}
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
@@ -63,6 +64,14 @@ USES = {
         "AutoModelForTokenClassification",
         ('pipeline("token-classification", model="{folder}", aggregation_strategy="first")("It is a text.")',),
     ),
+    "multiple-choice": (
+        "It tells which of some texts goes on with a text, or answers a question",
+        "AutoModelForMultipleChoice",
+        (
+            'ids = tokenizer(["He opens the door."] * 2, ["He goes in.", "It rains."], padding=True, return_tensors="pt")',
+            "print(model(**{name: array[None] for name, array in ids.items()}).logits.softmax(-1))",
+        ),
+    ),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
 IDLE = {  # what masked words alone do not train
@@ -83,6 +92,7 @@ OBJECTIVES = {
     "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
     "classification": "the labels of examples, rows of {length}",
     "tagging": "the tags of words, rows of {length}",
+    "multiple_choice": "the right one of {choices} choices, rows of {length}",
     "regression": "the scores of examples, rows of {length}",
     "causal_lm": "the next token, rows of {length} across documents",
 }
@@ -152,7 +162,7 @@ def _facts(trained, family, size):
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
     if run.model is not model:
-        yield "labels", ", ".join(run.model.labels) or "none: a score"
+        yield "labels", ", ".join(getattr(run.model, "labels", ())) or "none: a score"
     elif family == "electra":
         own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
         yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"

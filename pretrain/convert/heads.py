@@ -6,7 +6,7 @@ The encoder's own names are those of its family's table; a rule is as in pretrai
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.finetuned import ClassifierConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
 from pretrain.convert.table import linear
 
 
@@ -44,6 +44,11 @@ def tags(config, family):
     return named(config.labels) | dropped(config, family)
 
 
+def scores(config, family):
+    own = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu", "summary_last_dropout": config.dropout}
+    return own if family == "electra" else dropped(config, family)
+
+
 POOLED = linear("classifier/out", "classifier")
 
 
@@ -71,5 +76,14 @@ HEADS = {
         dict.fromkeys(("bert", "albert", "roberta", "electra", "distilbert"), POOLED),
         tags,
         left_out=("bert.pooler.dense", "roberta.pooler.dense", "albert.pooler"),
+    ),
+    ChoiceConfig: Head(
+        "ForMultipleChoice",
+        {
+            **dict.fromkeys(("bert", "albert", "roberta"), POOLED),
+            "electra": hidden("sequence_summary.summary", "classifier"),
+            "distilbert": hidden("pre_classifier", "classifier"),
+        },
+        scores,
     ),
 }

@@ -24,7 +24,7 @@ def add_arguments(parser):
     encoders = f"of a run that was trained, or imported: {NAMES}"
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    names = "classification, regression, tagging, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    names = "classification, regression, tagging, multiple_choice, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
     parser.add_argument("--task", required=True, help=names)
     text = parser.add_argument_group("labelled text: .jsonl, .tsv or .csv with named columns (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
     text.add_argument("--train", metavar="FILE", help="to learn from; GLUE's own from TFDS unless given")

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.finetuned import ClassifierConfig, TaggerConfig
-from pretrain.finetune import answer, tags
+from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
+from pretrain.finetune import answer, choose, tags
 
 
 def told(texts, result):
@@ -27,6 +27,7 @@ class Head(NamedTuple):
 HEADS = {
     ClassifierConfig: Head(answer.reader, answer.Labels),
     TaggerConfig: Head(tags.reader, tags.Tags, tags.told),
+    ChoiceConfig: Head(choose.reader, choose.Choices, choose.told),
 }
 
 

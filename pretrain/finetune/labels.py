@@ -4,7 +4,7 @@ import contextlib
 import tempfile
 from functools import partial
 
-from models.finetuned import ClassifierConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
 from pretrain.typed import ConfigError
 
 
@@ -12,11 +12,11 @@ def check_store(run, store):
     """Raise ConfigError unless the store's labels are those of the model, where it has a head for some."""
     if type(run.model) not in LABELLED:
         return
-    labels = store.manifest.get("labels")
+    labels, own = store.manifest.get("labels"), labels_of(run)
     if labels is None:
         raise ConfigError(f"{store.path}: its documents have no labels; `finetune` makes a store of labelled examples")
-    if tuple(labels) != run.model.labels:
-        told = [", ".join(map(repr, names)) or "scores" for names in (labels, run.model.labels)]
+    if tuple(labels) != own:
+        told = [", ".join(map(repr, names)) or "scores" for names in (labels, own)]
         raise ConfigError(f"{store.path} has the labels {told[0]}, the model {told[1]}: the same ones are needed, in the same order")
 
 
@@ -35,7 +35,7 @@ def labelled_store(workdir, source):
     read, write = LABELLED[type(run.model)](run)
     examples = read(source)
     with tempfile.TemporaryDirectory() as folder:
-        write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, run.model.labels)
+        write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels_of(run))
         yield f"{folder}/store"
 
 
@@ -52,5 +52,17 @@ def tags(run):
     return partial(read, columns=run.data.objective.columns), write_tagged
 
 
+def choices(run):
+    from data.choices import read
+    from data.labelled import write_labelled
+
+    return partial(read, choices=run.data.objective.choices), write_labelled
+
+
+def labels_of(run):
+    """What the labels of a run's examples are numbers of: the names of classes or of tags, or the numbers of choices themselves."""
+    return tuple(map(str, range(run.data.objective.choices))) if isinstance(run.model, ChoiceConfig) else run.model.labels
+
+
 # Of runs whose examples have labels: run -> (source -> examples, the function that writes them as a store).
-LABELLED = {ClassifierConfig: classes, TaggerConfig: tags}
+LABELLED = {ClassifierConfig: classes, TaggerConfig: tags, ChoiceConfig: choices}

@@ -18,8 +18,8 @@ class Tags:
     """Calling it with sentences, each a tuple of words, gives {"tags", "entities"} of each.
 
     tags: the name of one for each word. entities: [{"type", "text", "start", "end"}], the words [start, end) of the sentence; none of plain
-    tags. A word whose first piece is behind the end of a row, as long as in training, has the tag O, or null where that is no tag, and the
-    result has "cut": true; so has a word of which the vocabulary makes no token.
+    tags. A word of which the vocabulary makes no token has the tag O, or None where that is no tag. So has one whose first piece stands behind
+    the end of a row, which is as long as in training; the result then has "cut": true.
     """
 
     def __init__(self, trained, batch_size):

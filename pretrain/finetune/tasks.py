@@ -11,6 +11,7 @@ from typing import NamedTuple
 from data.labelled import Columns, class_of, records, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
+from pretrain.finetune.choices import ChoiceTask
 from pretrain.finetune.examples import gather
 from pretrain.finetune.tagged import TagTask
 
@@ -69,6 +70,7 @@ TASKS = {
     "rte": glue("rte", (Columns(PAIR, "label"), Columns(("premise", "hypothesis"), "label")), ("accuracy",)),
     "wnli": glue("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
     "tagging": TagTask(),
+    "multiple_choice": ChoiceTask(),
 }
 
 
