@@ -1,5 +1,7 @@
 """What rows of questions promise: each choice of a question behind the same text, and the number of the right one."""
 
+import dataclasses
+
 from data.checks import none, specials
 from data.inspect_labels import labelled_row
 
@@ -39,4 +41,4 @@ def question_row(stream, seen, i):
     """One question for reading: the row of its right choice."""
     right = int(seen.batch["labels"][i])
     one = {key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()}
-    return labelled_row(stream, seen.__class__(one, seen.row_B, seen.key_B), i) | {"label": f"choice {right}, as shown"}
+    return labelled_row(stream, dataclasses.replace(seen, batch=one), i) | {"label": f"choice {right}, as shown"}

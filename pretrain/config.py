@@ -143,7 +143,7 @@ def override(run, words):
         raise ConfigError(f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}")
     if isinstance(run.model, ClassifierConfig):
         check_labels(run.model.labels, run.data.objective)
-    if isinstance(run.model, TaggerConfig) and run.model.scheme == "plain" and (spelled := {*run.evaluate.metrics} - {"tag_accuracy"}):
+    if isinstance(run.model, TaggerConfig) and run.model.scheme == "plain" and (spelled := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"}):
         raise ConfigError(f"evaluate.metrics: {min(spelled)} is of entities, and plain tags spell none; take tag_accuracy")
     if run.train.free >= 0:
         check_free(run.model, run.train.free)

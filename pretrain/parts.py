@@ -8,7 +8,7 @@ from typing import Literal
 
 from pretrain.typed import ConfigError, at_least
 
-# Of pretrain/finetune/metrics.py.
+# Scores of pretrain/finetune/metrics.py.
 Metric = Literal[
     *("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"),
     *("entity_f1", "entity_precision", "entity_recall", "tag_accuracy"),
@@ -160,7 +160,7 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
-    metrics: tuple[Metric, ...] = ()  # of labels: finetune/metrics.py
+    metrics: tuple[Literal[Metric, "unread_words"], ...] = ()  # of labels: finetune/metrics.py
 
     def __post_init__(self):
         at_least(self, 0, "every")

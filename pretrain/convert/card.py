@@ -69,7 +69,7 @@ USES = {
         "AutoModelForMultipleChoice",
         (
             'ids = tokenizer(["He opens the door."] * 2, ["He goes in.", "It rains."], padding=True, return_tensors="pt")',
-            "print(model(**{name: array[None] for name, array in ids.items()}).logits.softmax(-1))",
+            "print(model(**{{name: array[None] for name, array in ids.items()}}).logits.softmax(-1))",
         ),
     ),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
@@ -161,8 +161,10 @@ def _facts(trained, family, size):
     depth = f"{model.depth} + {model.decoder_depth}" if hasattr(model, "decoder_depth") else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
-    if run.model is not model:
-        yield "labels", ", ".join(getattr(run.model, "labels", ())) or "none: a score"
+    if isinstance(run.model, ChoiceConfig):
+        yield "choices", f"{run.data.objective.choices} in training, any number in use"
+    elif run.model is not model:
+        yield "labels", ", ".join(run.model.labels) or "none: a score"
     elif family == "electra":
         own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
         yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"

@@ -48,6 +48,11 @@ def f1(rows_NK, config, split):
     return 2 * both / max(there + said, 1)
 
 
+def unread(rows_NK, config, split):
+    """How many words' tags stand in no row: no score, but what the others were computed with."""
+    return len(split.tags) - int((rows_NK[:, :-1] >= 0).sum())
+
+
 def accuracy(rows_NK, config, split):
     """The share of the words whose tag is told."""
     hits = [one == other for right, told in sentences(rows_NK, config, split) for one, other in zip(right, told)]

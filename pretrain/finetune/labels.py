@@ -10,9 +10,9 @@ from pretrain.typed import ConfigError
 
 def check_store(run, store):
     """Raise ConfigError unless the store's labels are those of the model, where it has a head for some."""
-    if type(run.model) not in LABELLED:
+    labels, own = store.manifest.get("labels"), getattr(run.model, "labels", None)
+    if own is None:
         return
-    labels, own = store.manifest.get("labels"), labels_of(run)
     if labels is None:
         raise ConfigError(f"{store.path}: its documents have no labels; `finetune` makes a store of labelled examples")
     if tuple(labels) != own:

@@ -67,6 +67,7 @@ METRICS = {
     "entity_precision": Metric(("tagging",), "numpy", entities.precision),
     "entity_recall": Metric(("tagging",), "numpy", entities.recall),
     "tag_accuracy": Metric(("tagging",), "numpy", entities.accuracy),
+    "unread_words": Metric(("tagging",), "numpy", entities.unread),  # no score
     "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),
     "spearman": Metric(("regression",), "scipy", _labels(_correlation("spearmanr"))),
 }

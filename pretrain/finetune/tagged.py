@@ -11,7 +11,7 @@ from data.labelled import part
 class TagTask(NamedTuple):
     """A tag for each word."""
 
-    metrics: tuple[str, ...] = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
+    metrics: tuple[str, ...] = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy", "unread_words")
     tfds: None = None
 
     def read(self, args, train, heldout, share):
@@ -43,7 +43,7 @@ class Tagged:
     @property
     def metrics(self):
         """Plain tags spell no entities."""
-        return ("tag_accuracy",) if self.scheme == tag_schemes.PLAIN else TagTask().metrics
+        return TagTask().metrics[-2:] if self.scheme == tag_schemes.PLAIN else TagTask().metrics
 
     def digest(self):
         text = json.dumps([self.names, self.scheme, {split: [one[:2] for one in part] for split, part in self.parts.items()}])

@@ -12,8 +12,8 @@ NAMES = ("O", "B-X", "I-X", "B-Y", "I-Y")
 SCORES = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
 
 
-def scored(right, told, names=NAMES, scheme="bio", read=None):
-    """The metrics of sentences of tags; read: how many words of each stand in its row."""
+def scored(right, told, read=None, names=NAMES, scheme="bio", scores=SCORES):
+    """The metrics `scores` of sentences of tags; read: how many words of each stand in its row."""
     counts = [len(sentence) for sentence in right]
     numbers = np.array([names.index(tag) for sentence in right for tag in sentence], np.float32)
     words = 2 * np.arange(len(numbers) + 1)  # two pieces each
@@ -23,7 +23,7 @@ def scored(right, told, names=NAMES, scheme="bio", read=None):
     for i, sentence in enumerate(told):
         for at, tag in enumerate(sentence[: read[i] if read else None]):
             rows[i, 1 + 2 * at] = names.index(tag)
-    return measured(SCORES, rows, TaggerConfig(labels=names, scheme=scheme), split)
+    return measured(scores, rows, TaggerConfig(labels=names, scheme=scheme), split)
 
 
 def test_an_entity_is_found_only_whole():
@@ -41,8 +41,9 @@ def test_words_behind_a_row_are_told_as_outside():
     found = scored(right, right, read=[1])  # B-X alone is another entity
     assert found == pytest.approx({"entity_f1": 0, "entity_precision": 0, "entity_recall": 0, "tag_accuracy": 3 / 5})
     assert scored(right, right, read=[2])["entity_recall"] == 0.5
-    plain = scored([["A", "B"]], [["A", "B"]], ("A", "B"), "plain", read=[1])
-    assert plain["tag_accuracy"] == 0.5
+    assert scored(right * 2, right * 2, read=[2, 4], scores=("unread_words",)) == {"unread_words": 4}
+    plain = scored([["A", "B"]], [["A", "B"]], [1], ("A", "B"), "plain", ("tag_accuracy",))
+    assert plain == {"tag_accuracy": 0.5}
 
 
 def drawn(seed, count=300):

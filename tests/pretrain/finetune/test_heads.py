@@ -109,4 +109,4 @@ def test_the_card_says_what_it_tells(vocabularies, tmp_path):
     assert "AutoModelForTokenClassification.from_pretrained" in card and "the tags of words, rows of 16" in card
     chooser = tuned("bert", ChoiceConfig(encoder=ENCODERS["bert"]), MultipleChoice(length=16), vocabularies)
     card = of(dataclasses.replace(chooser, workdir=tmp_path))
-    assert "pipeline_tag: multiple-choice\n" in card and "the right one of 4 choices, rows of 16" in card and "| labels |" not in card
+    assert "pipeline_tag: multiple-choice\n" in card and "the right one of 4 choices, rows of 16" in card and "| choices | 4 in training" in card
