@@ -30,7 +30,7 @@ def add_arguments(parser):
     text.add_argument("--train", metavar="FILE", help="to learn from; GLUE's own from TFDS unless given")
     text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
     text.add_argument("--held-out", type=float, metavar="SHARE", help="that share, drawn by the texts' hashes (0.1)")
-    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label)")
+    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags")
     text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
     text.add_argument("--scheme", choices=SCHEMES, help="of --task tagging: how tags spell entities; what they look like unless given")
     parser.add_argument("--workdir", required=True, help="a folder for the run; an existing one is continued")

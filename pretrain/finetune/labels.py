@@ -1,6 +1,7 @@
 """The labels of a model and those of a store must be the same, in the same order: a class is a number to both."""
 
 import contextlib
+import sys
 import tempfile
 from functools import partial
 
@@ -35,7 +36,9 @@ def labelled_store(workdir, source):
     read, write = LABELLED[type(run.model)](run)
     examples = read(source)
     with tempfile.TemporaryDirectory() as folder:
-        write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels_of(run))
+        store = write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels_of(run))
+        if silent := sum(store.manifest.get("silent", {}).values()):
+            print(f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags", file=sys.stderr)
         yield f"{folder}/store"
 
 

@@ -54,8 +54,12 @@ def test_it_learns_and_tells(tuned, capsys):
     assert run.model.labels == ("O", "B-animal", "I-animal") and run.model.scheme == "bio" and run.checkpoint.best == "entity_f1"
     scored = [row["heldout_entity_f1"] for row in metrics.read(workdir / "metrics.jsonl") if "heldout_entity_f1" in row]
     assert len(scored) == 3 and max(scored) > 0.7
-    assert main(["evaluate", "--workdir", str(workdir), "--labelled", dev, "--json"]) == 0
-    evaluated = json.loads(capsys.readouterr().out)
+    other = workdir.parent / "other.conll"  # the same, and a word of which the vocabulary makes no token
+    other.write_text(open(dev).read() + "\u200b\tO\n")
+    assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
+    told = capsys.readouterr()
+    assert f"{other}: 1 words of which the vocabulary makes no token are left out" in told.err
+    evaluated = json.loads(told.out)
     assert evaluated["rows"] == 61 and evaluated["unread_words"] == 12 and evaluated["entity_f1"] == scored[-1]
     given = workdir.parent / "given.jsonl"
     given.write_text("".join(json.dumps({"words": words, "tags": tags}) + "\n" for words, tags in held_out))
