@@ -9,6 +9,7 @@ from data.objectives import (
     Denoising,
     Distillation,
     MaskedLm,
+    MultipleChoice,
     PrefixLm,
     Regression,
     ReplacedToken,
@@ -16,6 +17,7 @@ from data.objectives import (
     SentencePair,
     Seq2Seq,
     SpanCorruption,
+    Tagging,
 )
 
 
@@ -35,6 +37,8 @@ class Data:
         | Distillation
         | Classification
         | Regression
+        | Tagging
+        | MultipleChoice
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest

@@ -13,6 +13,7 @@ import sys
 import time
 
 from data.paths import is_remote
+from data.tag_schemes import SCHEMES
 from pretrain.config import Run, override
 from pretrain.finetune.encoders import NAMES
 from pretrain.parts import AdamW, Checkpoint, Evaluate, Train
@@ -23,14 +24,15 @@ def add_arguments(parser):
     encoders = f"of a run that was trained, or imported: {NAMES}"
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    names = "classification, regression, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    names = "classification, regression, tagging, multiple_choice, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
     parser.add_argument("--task", required=True, help=names)
     text = parser.add_argument_group("labelled text: .jsonl, .tsv or .csv with named columns (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
     text.add_argument("--train", metavar="FILE", help="to learn from; GLUE's own from TFDS unless given")
     text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
     text.add_argument("--held-out", type=float, metavar="SHARE", help="that share, drawn by the texts' hashes (0.1)")
-    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label)")
+    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags")
     text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
+    text.add_argument("--scheme", choices=SCHEMES, help="of --task tagging: how tags spell entities; what they look like unless given")
     parser.add_argument("--workdir", required=True, help="a folder for the run; an existing one is continued")
     epochs = "times that all examples are seen (%(default)g), unless train.steps says how many steps"
     parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
@@ -80,6 +82,8 @@ def gather(args):
     if args.task not in TASKS:
         raise ValueError(f"--task {args.task}: one of {', '.join(TASKS)}")
     task = TASKS[args.task]
+    if args.scheme and args.task != "tagging":
+        raise ValueError("--scheme is of tags: --task tagging")
     if not 0 < args.epochs < math.inf:
         raise ValueError(f"--epochs {args.epochs:g}: above 0")
     train, heldout = args.train, args.heldout
@@ -110,7 +114,7 @@ def starting_run(args, task, examples, pretrained):
             data=Data(store=store, objective=examples.objective(model)),
             optimizer=AdamW(learning_rate=5e-5),
             train=Train(compute=pretrained.run.train.compute),
-            evaluate=Evaluate(metrics=task.metrics),
+            evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),
         ),
         args.overrides,

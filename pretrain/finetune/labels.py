@@ -1,21 +1,23 @@
 """The labels of a model and those of a store must be the same, in the same order: a class is a number to both."""
 
 import contextlib
+import sys
 import tempfile
+from functools import partial
 
-from models.finetuned import ClassifierConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
 from pretrain.typed import ConfigError
 
 
 def check_store(run, store):
     """Raise ConfigError unless the store's labels are those of the model, where it has a head for some."""
-    if not isinstance(run.model, ClassifierConfig):
+    labels, own = store.manifest.get("labels"), getattr(run.model, "labels", None)
+    if own is None:
         return
-    labels = store.manifest.get("labels")
     if labels is None:
         raise ConfigError(f"{store.path}: its documents have no labels; `finetune` makes a store of labelled examples")
-    if tuple(labels) != run.model.labels:
-        told = [", ".join(map(repr, names)) or "scores" for names in (labels, run.model.labels)]
+    if tuple(labels) != own:
+        told = [", ".join(map(repr, names)) or "scores" for names in (labels, own)]
         raise ConfigError(f"{store.path} has the labels {told[0]}, the model {told[1]}: the same ones are needed, in the same order")
 
 
@@ -25,15 +27,45 @@ def labelled_store(workdir, source):
 
     Raises ValueError that names file and line, as data/labelled.py does, and where the run is no fine-tuned one.
     """
-    from data.labelled import Columns, class_of, read, score_of, write_labelled
     from data.tokenizers import load_vocabulary
     from pretrain.checkpoint import read_run
 
     run = read_run(workdir)
-    if not isinstance(run.model, ClassifierConfig):
+    if type(run.model) not in LABELLED:
         raise ValueError(f"{workdir} is not a run that `finetune` began; --labelled is for these")
-    labels, (*texts, label) = run.model.labels, run.data.objective.columns
-    examples = read(source, Columns(tuple(texts), label), class_of if labels else score_of)
+    read, write = LABELLED[type(run.model)](run)
+    examples = read(source)
     with tempfile.TemporaryDirectory() as folder:
-        write_labelled(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels)
+        store = write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels_of(run))
+        if silent := sum(store.manifest.get("silent", {}).values()):
+            print(f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags", file=sys.stderr)
         yield f"{folder}/store"
+
+
+def classes(run):
+    from data.labelled import Columns, class_of, read, score_of, write_labelled
+
+    *texts, label = run.data.objective.columns
+    return partial(read, columns=Columns(tuple(texts), label), label=class_of if run.model.labels else score_of), write_labelled
+
+
+def tags(run):
+    from data.tagged import read, write_tagged
+
+    return partial(read, columns=run.data.objective.columns), write_tagged
+
+
+def choices(run):
+    from data.choices import read
+    from data.labelled import write_labelled
+
+    return partial(read, choices=run.data.objective.choices), write_labelled
+
+
+def labels_of(run):
+    """What the labels of a run's examples are numbers of: the names of classes or of tags, or the numbers of choices themselves."""
+    return tuple(map(str, range(run.data.objective.choices))) if isinstance(run.model, ChoiceConfig) else run.model.labels
+
+
+# Of runs whose examples have labels: run -> (source -> examples, the function that writes them as a store).
+LABELLED = {ClassifierConfig: classes, TaggerConfig: tags, ChoiceConfig: choices}
