@@ -4,7 +4,7 @@ Devlin et al. (2018), section 3.1. Whole-word masking as in the later version of
 order while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself. N-grams
 of words (Lan et al. 2020, section 4.1): a row's words fall into runs of 1 to N, and runs are taken as words are.
 
-B rows   L row length   P masked positions of a row   M masked tokens of the batch   W its words
+B rows   R of them   L row length   P masked positions of a row   M masked tokens of the batch   W its words   S words looked at together
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from data import hashing
 
 BERTS = (0.8, 0.1)  # shares of the chosen words that become [MASK], and another word; the rest stay as they are
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
+MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4  # kinds of ids, in one table: a look-up costs more than a test of a bit
 
 
 class Masker:
@@ -24,13 +25,12 @@ class Masker:
     def __init__(self, objective, vocabulary, ngram=1, shares=BERTS):
         self.rate, self.predictions = objective.rate, objective.predictions
         self.mask, self.shares = vocabulary.mask, shares
-        self.maskable = ~np.asarray(vocabulary.special)
-        self.ordinary = np.flatnonzero(self.maskable).astype(np.int32)
+        special = np.asarray(vocabulary.special)
+        self.ordinary = np.flatnonzero(~special).astype(np.int32)
         self.whole_words, self.ngram = objective.whole_words, ngram
-        self.ends_word = ~self.maskable
-        if vocabulary.unk is not None:
-            self.ends_word[vocabulary.unk] = False
-        self.starts_word = np.asarray(vocabulary.starts_word) | self.ends_word
+        ends_word = special & (np.arange(len(special)) != vocabulary.unk)
+        starts_word = np.asarray(vocabulary.starts_word) | ends_word
+        self.kinds = (MASKABLE * ~special + STARTS_WORD * starts_word + ENDS_WORD * ends_word).astype(np.uint8)
 
     def __call__(self, tokens_BL, valid_BL, key_B):
         """Mask int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batches.py.
@@ -38,24 +38,22 @@ class Masker:
         A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
         """
-        candidate_BL = np.take(self.maskable, tokens_BL)
-        candidate_BL &= valid_BL
-        number_B = self.number(count(candidate_BL))
+        B, L = tokens_BL.shape
+        kinds_BL = np.take(self.kinds, tokens_BL)
+        candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & valid_BL
+        number_B = self.number(candidate_BL.view(np.int8).sum(axis=1, dtype=np.int32))
         order_B, hide_B = hashing.key(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
-        order_BL = hashing.shuffled(order_B, tokens_BL.shape[1])
+        order_BL = hashing.shuffled(order_B, L)
         if self.whole_words:
-            chosen_BL = self.words(tokens_BL, candidate_BL, order_BL, number_B, key_B)
-            number_B = count(chosen_BL)
+            place_M, number_B = self.words(kinds_BL, candidate_BL, order_BL, number_B, key_B)
         else:
-            chosen_BL = self.first(candidate_BL, order_BL, number_B)
+            place_M = np.flatnonzero(self.first(candidate_BL, order_BL, number_B))
         used_BP = np.arange(self.predictions) < number_B[:, None]
-        place_M = np.flatnonzero(chosen_BL)
         targets_M = np.take(tokens_BL, place_M)
         bits_BP = hashing.words(hide_B, self.predictions)
         np.put(tokens_BL, place_M, self.hidden(targets_M, bits_BP[used_BP]))
-        column_M = place_M - np.repeat(np.arange(len(tokens_BL)) * tokens_BL.shape[1], number_B)
         return {
-            "positions": filled(used_BP, column_M),
+            "positions": filled(used_BP, place_M - np.repeat(np.arange(B) * L, number_B)),
             "targets": filled(used_BP, targets_M),
             "weights": used_BP.astype(np.float32),
         }
@@ -75,33 +73,48 @@ class Masker:
         last_B = first_BP[np.arange(len(first_BP)), np.maximum(number_B, 1) - 1]
         return candidate_BL & (order_BL <= last_B[:, None])
 
-    def words(self, tokens_BL, candidate_BL, order_BL, number_B, key_B):
-        """bool [B, L]: the tokens of words, or n-grams, taken in the order of their first tokens, as long as they fit `number_B`.
+    def words(self, kinds_BL, candidate_BL, order_BL, number_B, key_B):
+        """The tokens of words, or n-grams, taken in the order of their first tokens, as long as they fit `number_B`.
 
-        A word begins at a piece that begins one, at the row's first token, and behind a special token, because no row
-        shows both sides of these. An unknown piece is part of its word, and that word is left alone.
+        (their places in the flattened rows, ascending [M]; how many of each row [B]). A word begins at a piece that begins one, at the
+        row's first token, and behind a special token, because no row shows both sides of these. An unknown piece is part of its word, and
+        that word is left alone.
         """
-        begins_BL = np.take(self.starts_word, tokens_BL)
-        begins_BL[:, 1:] |= np.take(self.ends_word, tokens_BL[:, :-1])
+        begins_BL = (kinds_BL & STARTS_WORD) != 0
+        begins_BL[:, 1:] |= (kinds_BL[:, :-1] & ENDS_WORD) != 0
         begins_BL[:, 0] = True
         begin_W = np.flatnonzero(begins_BL)
         if self.ngram > 1:
             begin_W = begin_W[starts_of_ngrams(begin_W, candidate_BL, key_B, self.ngram)]
-        length_W = np.diff(begin_W, append=begins_BL.size)
         length_BL = np.zeros(begins_BL.shape, np.int32)
-        length_BL.ravel()[begin_W] = length_W * np.logical_and.reduceat(candidate_BL.ravel(), begin_W)
-        order_BL = np.where(length_BL > 0, order_BL, UNUSED)
+        np.put(length_BL, begin_W, np.diff(begin_W, append=begins_BL.size) * complete(begin_W, candidate_BL))
+        np.copyto(order_BL, UNUSED, where=length_BL == 0)
         order_BL.sort(axis=1)
-        order_BL = order_BL[:, : max(int((length_BL > 0).sum(axis=1).max(initial=0)), 1)]
-        real_BL = order_BL != UNUSED
-        mask = np.uint32(hashing.position_mask(tokens_BL.shape[1]))
-        column_BL = np.where(real_BL, order_BL & mask, 0).astype(np.int64)
-        length_BL = np.where(real_BL, np.take_along_axis(length_BL, column_BL, axis=1), 0)
-        taken_BL = fitting(length_BL, number_B)
-        chosen_BL = np.zeros(tokens_BL.shape, bool)
-        row, rank = np.nonzero(taken_BL)
-        chosen_BL[row, column_BL[row, rank]] = True
-        return np.repeat(chosen_BL.ravel()[begin_W], length_W).reshape(tokens_BL.shape)
+        chosen_W, left_B = self.walk(order_BL, length_BL, number_B)
+        length_W = np.take(length_BL, chosen_W)
+        end_W = np.cumsum(length_W)
+        return np.repeat(chosen_W - (end_W - length_W), length_W) + np.arange(length_W.sum()), number_B - left_B
+
+    def walk(self, order_BL, length_BL, number_B):
+        """(places of the words taken, ascending [W]; how much of each row's number is left [B]): words in order, UNUSED behind them.
+
+        Most rows are full after the first words, so a few columns are walked at a time, by the rows that have room.
+        """
+        mask = np.uint32(hashing.position_mask(order_BL.shape[1]))
+        taken_BL, left_B, slab = np.zeros(order_BL.shape, bool), number_B.copy(), 2 * self.predictions
+        for first in range(0, order_BL.shape[1], slab):
+            row_R = np.flatnonzero((left_B > 0) & (order_BL[:, first] != UNUSED))
+            if len(row_R) == 0:
+                break
+            order_RS = order_BL[row_R, first : first + slab]
+            real_RS = order_RS != UNUSED
+            column_RS = np.where(real_RS, order_RS & mask, 0)
+            length_RS = length_BL[row_R[:, None], column_RS] * real_RS
+            now_RS = fitting(length_RS, left_B[row_R])
+            left_B[row_R] -= (length_RS * now_RS).sum(axis=1)
+            row, rank = np.nonzero(now_RS)
+            taken_BL[row_R[row], column_RS[row, rank]] = True
+        return np.flatnonzero(taken_BL), left_B
 
     def hidden(self, targets_M, bits_M):
         """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
@@ -111,9 +124,11 @@ class Masker:
         return np.where(as_mask_M, self.mask, np.where(as_random_M, random_M, targets_M))
 
 
-def count(chosen_BL):
-    """How many of each row are True: int32 [B]."""
-    return chosen_BL.view(np.int8).sum(axis=1, dtype=np.int32)
+def complete(begin_W, candidate_BL):
+    """bool [W]: the words all of whose tokens may be masked. begin_W: the places of their first tokens in the flattened rows."""
+    complete_W = np.ones(len(begin_W), bool)
+    complete_W[np.searchsorted(begin_W, np.flatnonzero(~candidate_BL), side="right") - 1] = False
+    return complete_W
 
 
 def filled(used_BP, values_M):
@@ -140,7 +155,7 @@ def starts_of_ngrams(begin_W, candidate_BL, key_B, most):
     starts_BK = np.zeros((B, width), bool)
     row, k = np.nonzero(begin_BK < width)
     starts_BK[row, begin_BK[row, k]] = True
-    alone_W = ~np.logical_and.reduceat(candidate_BL.ravel(), begin_W)
+    alone_W = ~complete(begin_W, candidate_BL)
     return starts_BK[row_W, place_W] | alone_W | np.append(True, alone_W[:-1])
 
 
