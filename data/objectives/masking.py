@@ -125,9 +125,11 @@ class Masker:
 
 
 def complete(begin_W, candidate_BL):
-    """bool [W]: the words all of whose tokens may be masked. begin_W: the places of their first tokens in the flattened rows."""
-    complete_W = np.ones(len(begin_W), bool)
-    complete_W[np.searchsorted(begin_W, np.flatnonzero(~candidate_BL), side="right") - 1] = False
+    """bool [W]: the words all of whose tokens may be masked. begin_W: the place of each word's first token in the flattened rows."""
+    complete_W = np.take(candidate_BL, begin_W)
+    within_BL = ~candidate_BL  # tokens that spoil a word without being its first, of which there are few
+    np.put(within_BL, begin_W, False)
+    complete_W[np.searchsorted(begin_W, np.flatnonzero(within_BL)) - 1] = False
     return complete_W
 
 
@@ -150,11 +152,12 @@ def starts_of_ngrams(begin_W, candidate_BL, key_B, most):
     width = int(place_W.max()) + 1
     chances = np.cumsum(1 / np.arange(1, most + 1))
     bits_BK = hashing.halfwords(hashing.key(key_B, hashing.GRAMS), width)
-    n_BK = np.searchsorted(chances[:-1] / chances[-1] * 2.0**32, bits_BK, side="right") + 1
+    n_BK = np.ones(bits_BK.shape, np.int32)
+    for limit in np.ceil(chances[:-1] / chances[-1] * 2.0**32).astype(np.uint32):
+        n_BK += bits_BK >= limit
     begin_BK = np.cumsum(n_BK, axis=1) - n_BK  # the place of each n-gram's first word, were there words without end
     starts_BK = np.zeros((B, width), bool)
-    row, k = np.nonzero(begin_BK < width)
-    starts_BK[row, begin_BK[row, k]] = True
+    np.put(starts_BK, (begin_BK + np.arange(0, B * width, width)[:, None])[begin_BK < width], True)
     alone_W = ~complete(begin_W, candidate_BL)
     return starts_BK[row_W, place_W] | alone_W | np.append(True, alone_W[:-1])
 
