@@ -85,10 +85,9 @@ class Stream:
     def draws_of_block(self, block, steps, lo, hi):
         """`draws` of rows [lo, hi) of N = `steps` batches, [N, B] each. They are many small operations, hardly dearer for many rows."""
         place_NB = (block * steps + np.arange(steps))[:, None] * self.data.batch_size + np.arange(lo, hi)
-        drawn = tuple(drawn.reshape(place_NB.shape) for drawn in self.draws(place_NB.ravel()))
-        for drawn_NB in drawn:
-            drawn_NB.flags.writeable = False  # they are kept
-        return drawn
+        row_NB, key_NB = (each.reshape(place_NB.shape) for each in self.draws(place_NB.ravel()))
+        row_NB.flags.writeable = key_NB.flags.writeable = False  # they are kept
+        return row_NB, key_NB
 
     def draws(self, place_B):
         """(row of the table, key of its masks, spans or pair) of places of the order."""
@@ -171,8 +170,8 @@ class Stream:
     def drain(self, function, start, stop, lo, hi):
         """Iterate over function(index, lo, hi) for index in [start, stop), built ahead.
 
-        What runs through TensorFlow are the indices. The batches stay NumPy's and are handed over beside it: as tensors
-        each would cost half as much as it does to build, and an error would be told as text.
+        What runs through TensorFlow are the indices; the batches stay NumPy's and are handed over beside it. As tensors, five
+        arrays took 0.15 ms more a batch, and an error is told as text.
         """
         tf = import_tensorflow()
         made, errors = {}, []
@@ -186,10 +185,10 @@ class Stream:
             return index
 
         dataset = self.ahead(lambda index: tf.numpy_function(build, [index], np.int64, stateful=False), start, stop)
-        return drawn(dataset, made, errors)
+        return handed_over(dataset, made, errors)
 
 
-def drawn(dataset, made, errors):
+def handed_over(dataset, made, errors):
     """Iterate over the batches in `made`, in the order of a dataset of their indices; re-raise the exception behind TensorFlow's report of it.
 
     The threads that build batches run Python. If they still did so while the interpreter ends, neither would end (seen

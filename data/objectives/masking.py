@@ -41,17 +41,19 @@ class Masker:
         B, L = tokens_BL.shape
         kinds_BL = np.take(self.kinds, tokens_BL)
         candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & valid_BL
-        number_B = self.number(candidate_BL.view(np.int8).sum(axis=1, dtype=np.int32))
+        number_B = self.number(count(candidate_BL))
         order_B, hide_B = hashing.key(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
         order_BL = hashing.shuffled(order_B, L)
         if self.whole_words:
-            place_M, number_B = self.words(kinds_BL, candidate_BL, order_BL, number_B, key_B)
+            chosen_BL = self.words(kinds_BL, candidate_BL, order_BL, number_B, key_B)
+            number_B = count(chosen_BL)
         else:
-            place_M = np.flatnonzero(self.first(candidate_BL, order_BL, number_B))
+            chosen_BL = self.first(candidate_BL, order_BL, number_B)
+        place_M = np.flatnonzero(chosen_BL)
         used_BP = np.arange(self.predictions) < number_B[:, None]
         targets_M = np.take(tokens_BL, place_M)
         bits_BP = hashing.words(hide_B, self.predictions)
-        np.put(tokens_BL, place_M, self.hidden(targets_M, bits_BP[used_BP]))
+        np.put(tokens_BL, place_M, self.hide(targets_M, bits_BP[used_BP]))
         return {
             "positions": filled(used_BP, place_M - np.repeat(np.arange(B) * L, number_B)),
             "targets": filled(used_BP, targets_M),
@@ -74,11 +76,10 @@ class Masker:
         return candidate_BL & (order_BL <= last_B[:, None])
 
     def words(self, kinds_BL, candidate_BL, order_BL, number_B, key_B):
-        """The tokens of words, or n-grams, taken in the order of their first tokens, as long as they fit `number_B`.
+        """bool [B, L]: the tokens of words, or n-grams, taken in the order of their first tokens, as long as they fit `number_B`.
 
-        (their places in the flattened rows, ascending [M]; how many of each row [B]). A word begins at a piece that begins one, at the
-        row's first token, and behind a special token, because no row shows both sides of these. An unknown piece is part of its word, and
-        that word is left alone.
+        A word begins at a piece that begins one, at the row's first token, and behind a special token, because no row
+        shows both sides of these. An unknown piece is part of its word, and that word is left alone.
         """
         begins_BL = (kinds_BL & STARTS_WORD) != 0
         begins_BL[:, 1:] |= (kinds_BL[:, :-1] & ENDS_WORD) != 0
@@ -90,13 +91,14 @@ class Masker:
         np.put(length_BL, begin_W, np.diff(begin_W, append=begins_BL.size) * complete(begin_W, candidate_BL))
         np.copyto(order_BL, UNUSED, where=length_BL == 0)
         order_BL.sort(axis=1)
-        chosen_W, left_B = self.walk(order_BL, length_BL, number_B)
-        length_W = np.take(length_BL, chosen_W)
-        end_W = np.cumsum(length_W)
-        return np.repeat(chosen_W - (end_W - length_W), length_W) + np.arange(length_W.sum()), number_B - left_B
+        first_W = self.walk(order_BL, length_BL, number_B)
+        length_W = np.take(length_BL, first_W)
+        chosen_BL, end_W = np.zeros(begins_BL.shape, bool), np.cumsum(length_W)
+        np.put(chosen_BL, np.repeat(first_W - (end_W - length_W), length_W) + np.arange(length_W.sum()), True)
+        return chosen_BL
 
     def walk(self, order_BL, length_BL, number_B):
-        """(places of the words taken, ascending [W]; how much of each row's number is left [B]): words in order, UNUSED behind them.
+        """The words taken: places of their first tokens [W], ascending. order_BL: the words in order, UNUSED behind them.
 
         Most rows are full after the first words, so a few columns are walked at a time, by the rows that have room.
         """
@@ -114,14 +116,19 @@ class Masker:
             left_B[row_R] -= (length_RS * now_RS).sum(axis=1)
             row, rank = np.nonzero(now_RS)
             taken_BL[row_R[row], column_RS[row, rank]] = True
-        return np.flatnonzero(taken_BL), left_B
+        return np.flatnonzero(taken_BL)
 
-    def hidden(self, targets_M, bits_M):
+    def hide(self, targets_M, bits_M):
         """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
         low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
         random_M = self.ordinary[hashing.below(bits_M, len(self.ordinary))]
         as_mask_M, as_random_M = (low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
         return np.where(as_mask_M, self.mask, np.where(as_random_M, random_M, targets_M))
+
+
+def count(chosen_BL):
+    """How many of each row are True: int32 [B]."""
+    return chosen_BL.view(np.int8).sum(axis=1, dtype=np.int32)
 
 
 def complete(begin_W, candidate_BL):

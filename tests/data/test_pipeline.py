@@ -112,7 +112,10 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
         for step in range(start, start + 5):
             assert equal(next(iterator), stream.batch(step, lo, hi))
         iterator.close()
-    spec = stream.dataset(5, 0, 4).element_spec
+    dataset = stream.dataset(5, 0, 4)
+    tensors = dataset.as_numpy_iterator()
+    assert equal(next(tensors), stream.batch(5, 0, 4)) and equal(next(tensors), stream.batch(6, 0, 4))
+    spec = dataset.element_spec
     treaty = batches.shapes(stream.objective, 4)
     assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
         key: (dtype.type, shape) for key, (dtype, shape) in treaty.items()
