@@ -1,6 +1,7 @@
 """From a pretrained workdir and a file of columns to a model that tags words, on the command line."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -55,7 +56,7 @@ def test_it_learns_and_tells(tuned, capsys):
     scored = [row["heldout_entity_f1"] for row in metrics.read(workdir / "metrics.jsonl") if "heldout_entity_f1" in row]
     assert len(scored) == 3 and max(scored) > 0.7
     other = workdir.parent / "other.conll"  # the same, and a word of which the vocabulary makes no token
-    other.write_text(open(dev).read() + "\u200b\tO\n")
+    other.write_text(pathlib.Path(dev).read_text() + "\u200b\tO\n")
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
     told = capsys.readouterr()
     assert f"{other}: 1 words of which the vocabulary makes no token are left out" in told.err
