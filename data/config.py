@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from data.objectives import (
+    AnswerSpan,
     CausalLm,
     Classification,
     Denoising,
@@ -39,6 +40,7 @@ class Data:
         | Regression
         | Tagging
         | MultipleChoice
+        | AnswerSpan
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest

@@ -13,6 +13,7 @@ from data.checks import Check, Seen, ends, none, specials, within
 from data.inspect_choices import choices, question_row
 from data.inspect_damage import damages
 from data.inspect_labels import labelled_row, labels
+from data.inspect_questions import window_row, windows
 from data.inspect_rows import orders, originals, pairs, texts
 from data.inspect_stream import continuations, successions, translations
 from data.inspect_tags import tagged_row, tags
@@ -218,4 +219,5 @@ OBJECTIVES = {  # all others mask words
     "regression": (labels, labelled_row),
     "tagging": (tags, tagged_row),
     "multiple_choice": (choices, question_row),
+    "answer_span": (windows, window_row),
 }

@@ -12,6 +12,7 @@ from pretrain.typed import ConfigError, at_least
 Metric = Literal[
     *("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"),
     *("entity_f1", "entity_precision", "entity_recall", "tag_accuracy"),
+    *("exact_match", "span_f1"),
 ]
 
 
@@ -160,7 +161,7 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
-    metrics: tuple[Literal[Metric, "unread_words"], ...] = ()  # of labels: finetune/metrics.py
+    metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()  # of labels and answers: finetune/metrics.py
 
     def __post_init__(self):
         at_least(self, 0, "every")

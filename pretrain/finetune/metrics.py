@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pretrain.finetune import entities
+from pretrain.finetune import entities, spans
 from pretrain.typed import ConfigError
 
 
@@ -58,6 +58,11 @@ def _labels(score):
     return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
 
 
+def _spans(name):
+    """A metric of the answers to questions, of rows [N, 7]."""
+    return lambda rows_N7, config, split: spans.scores(rows_N7, config, split)[name]
+
+
 METRICS = {
     "accuracy": Metric(("classification", "multiple_choice"), "numpy", _labels(lambda right, predicted: (right == predicted).mean())),
     "f1": Metric(("classification",), "sklearn", _labels(_f1)),  # of the second class, where there are two
@@ -70,6 +75,9 @@ METRICS = {
     "unread_words": Metric(("tagging",), "numpy", entities.unread),  # no score
     "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),
     "spearman": Metric(("regression",), "scipy", _labels(_correlation("spearmanr"))),
+    "exact_match": Metric(("answer_span",), "numpy", _spans("exact_match")),
+    "span_f1": Metric(("answer_span",), "numpy", _spans("span_f1")),
+    "null_threshold": Metric(("answer_span",), "numpy", _spans("null_threshold")),  # no score: what the two were computed at
 }
 
 

@@ -8,6 +8,8 @@ import pytest
 import tokenizers
 
 from data import labelled, tagged
+from data import question_store as question_store_
+from data.questions import Question
 from data.store import write_store
 from data.tokenizers import train_vocabulary
 
@@ -114,6 +116,26 @@ def choice_store(tmp_path_factory, vocabulary, texts):
     """40 questions with two choices."""
     examples = [labelled.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)]
     return labelled.write_labelled(tmp_path_factory.mktemp("store") / "choices", vocabulary, {"train": examples}, ("0", "1"))
+
+
+@pytest.fixture(scope="session")
+def questions(texts):
+    """{"train": 40 questions about 14 contexts of one to 30 words, every fourth without an answer; "heldout": 8 more}."""
+    found = []
+    for i in range(48):
+        context = " ".join(texts[3 * (i // 3) : 3 * (i // 3) + 1 + i // 3 % 3])
+        words = context.split()
+        at = len(" ".join(words[: i % len(words)])) + (i % len(words) > 0)
+        answers = () if i % 4 == 3 else ((" ".join(words[i % len(words) :][: 1 + i % 3]), at),)
+        found.append(Question(str(i), texts[100 + i], context, answers, f"here:{i}"))
+    return {"train": found[:40], "heldout": found[40:]}
+
+
+@pytest.fixture(scope="session")
+def question_store(tmp_path_factory, vocabulary, questions):
+    path = tmp_path_factory.mktemp("store") / "questions"
+    encoded = {split: question_store_.encode(vocabulary, part) for split, part in questions.items()}
+    return question_store_.write_questions(path, vocabulary, questions, encoded)
 
 
 @pytest.fixture(scope="session")
