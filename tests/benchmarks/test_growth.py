@@ -24,7 +24,7 @@ def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
     split = curves(grown)
     lines = table(split)[2:]
     assert len(lines) == len(grown)
-    assert lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |" and lines[1] == "| depth | 2 | 4.0 | 2.00 | 3.0 | 0.00 |"
+    assert lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |" and lines[2] == "| depth | 4 | 16.0 | 2.00 | 3.0 | 0.00 |"
     draw(split, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
