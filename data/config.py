@@ -16,6 +16,7 @@ from data.objectives import (
     SentencePair,
     Seq2Seq,
     SpanCorruption,
+    Text2Text,
 )
 
 
@@ -35,6 +36,7 @@ class Data:
         | Distillation
         | Classification
         | Regression
+        | Text2Text
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest

@@ -13,7 +13,7 @@ from data.checks import Check, Seen, ends, none, specials, within
 from data.inspect_damage import damages
 from data.inspect_labels import labelled_row, labels
 from data.inspect_rows import orders, originals, pairs, texts
-from data.inspect_stream import continuations, successions, translations
+from data.inspect_stream import answers, continuations, successions, translations
 from data.reading import masked_row, next_row, part_row, span_row
 
 ROWS = {"sentence_pair": pairs, "sentence_order": orders}  # what is promised of rows that are not `texts`
@@ -214,4 +214,5 @@ OBJECTIVES = {  # all others mask words
     "denoising": (damages, part_row),
     "classification": (labels, labelled_row),
     "regression": (labels, labelled_row),
+    "text2text": (answers, part_row),
 }

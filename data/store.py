@@ -6,6 +6,7 @@
     STORE/{train,heldout}/documents.bin    int64 [D + 1], offsets of documents into the tokens; the last one is T
     STORE/{train,heldout}/sentences.bin    int64 [S + 1], the same for sentences; each document begins one
     STORE/{train,heldout}/labels.bin       float32 [D], only where documents have labels: data/labelled.py
+    STORE/{train,heldout}/answers.jsonl    what documents are compared with, where there is such: data/text2text.py
     STORE/checksums/                       crc32c of each 4 KiB of these files: data/salvage.py
 
 All numbers are little-endian. D documents, S sentences, T tokens. A store is written by data/prepare.py, or, in tests,
@@ -47,6 +48,7 @@ class Split:
     sentence_starts  int64 [S + 1]
     sources          of the documents, in order; contiguous
     labels           float32 [D]: the number of a class or a score; None in a store without labels
+    answers          the file with a line of JSON for each document, that it is compared with; None in a store without
     """
 
     tokens: np.ndarray
@@ -54,6 +56,7 @@ class Split:
     sentence_starts: np.ndarray
     sources: tuple[Source, ...]
     labels: np.ndarray | None = None
+    answers: pathlib.Path | None = None
 
 
 class Store:
@@ -112,7 +115,8 @@ class Store:
         sources = (Source(s["name"], tuple(s[name]["documents"]), s["rate"]) for s in self.manifest["sources"])
         labelled = f"{name}/labels.bin" in self.manifest["files"]
         labels = _map(self.path / name / "labels.bin", LABELS, sizes["documents"]) if labelled else None
-        return Split(*arrays, tuple(sources), labels)
+        answers = self.path / name / "answers.jsonl" if f"{name}/answers.jsonl" in self.manifest["files"] else None
+        return Split(*arrays, tuple(sources), labels, answers)
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""

@@ -59,6 +59,13 @@ class StoreWriter:
             self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
         self._files[name].write(labels.astype(LABELS))
 
+    def add_answers(self, split: str, lines: list[str]) -> None:
+        """Append what documents are to be compared with, a line of JSON each: data/text2text.py."""
+        name = f"{split}/answers.jsonl"
+        if name not in self._files:
+            self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
+        self._files[name].append("".join(f"{line}\n" for line in lines).encode())
+
     def _append(self, split: str, tokens, documents, sentences) -> None:
         totals, end = self.totals[split], self.totals[split]["tokens"]
         added = {"tokens": 0, "documents": 0, "sentences": 0}

@@ -154,7 +154,8 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
-    metrics: tuple[Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"], ...] = ()  # of labels: finetune/metrics.py
+    # Of labels and answers: finetune/metrics.py.
+    metrics: tuple[Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "bleu", "rouge1", "rouge2", "rougeL"], ...] = ()
 
     def __post_init__(self):
         at_least(self, 0, "every")
@@ -168,7 +169,7 @@ class Checkpoint:
     keep: int = 3
     keep_every: int = 0  # 0: none
     # Of those saved where the held-out part was scored too, the one with the lowest loss, or the highest of evaluate.metrics.
-    best: Literal["", "loss", "accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"] = ""
+    best: Literal["", "loss", "accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "bleu", "rouge1", "rouge2", "rougeL"] = ""
 
     def __post_init__(self):
         at_least(self, 1, "every", "keep")

@@ -12,11 +12,13 @@ from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
+from data.objectives.text2text import Text2Text
 
 OBJECTIVES = {
     objective.name: objective
     for objective in (
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(Classification, Regression),
+        Text2Text,
     )
 }

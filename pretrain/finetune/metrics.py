@@ -9,13 +9,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.objectives.text2text import Text2Text
+from pretrain.finetune.rouge import rouge_l, rouge_n
 from pretrain.typed import ConfigError
 
 
 class Metric(NamedTuple):
     """objective: whose predictions it is of; library: that it needs.
 
-    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number.
+    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number; of text2text
+    (the texts that were written, the answers) -> a number.
     """
 
     objective: str
@@ -52,6 +55,12 @@ def _correlation(name):
     return score
 
 
+def _bleu(written, answers):
+    import sacrebleu
+
+    return sacrebleu.corpus_bleu(written, [answers]).score
+
+
 def _labels(score):
     """A metric of (right [N], predicted [N]), of rows [N, 3]."""
     return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
@@ -64,7 +73,20 @@ METRICS = {
     "matthews": Metric("classification", "sklearn", _labels(_matthews)),
     "pearson": Metric("regression", "scipy", _labels(_correlation("pearsonr"))),
     "spearman": Metric("regression", "scipy", _labels(_correlation("spearmanr"))),
+    "bleu": Metric("text2text", "sacrebleu", _bleu),  # Post 2018, out of 100
+    **{f"rouge{n}": Metric("text2text", "numpy", rouge_n(n)) for n in (1, 2)},
+    "rougeL": Metric("text2text", "numpy", rouge_l),
 }
+
+
+def judged_as(objective, model):
+    """(the name of the objective whose metrics are fitting, how many labels are told apart) of an objective and a model's configuration.
+
+    Classes and scores that are written are measured as those that a head tells.
+    """
+    if isinstance(objective, Text2Text) and (objective.labels or objective.step):
+        return "classification" if objective.labels else "regression", len(objective.labels)
+    return objective.name, getattr(model, "outputs", 2)
 
 
 def check_metrics(names, objective, labels=2):

@@ -12,6 +12,7 @@ from data.labelled import Columns, class_of, records, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
 from pretrain.finetune.examples import gather
+from pretrain.finetune.texts import PairTask
 
 
 class LabelTask(NamedTuple):
@@ -46,6 +47,7 @@ OWN = (Columns(("text", "text2"), "label"), Columns(("text",), "label"))
 TASKS = {
     "classification": LabelTask(OWN, class_of, Classification, ("accuracy",)),
     "regression": LabelTask(OWN, score_of, Regression, ("pearson", "spearman")),
+    "text2text": PairTask(("bleu", "rouge1", "rouge2", "rougeL")),
     "cola": glue("cola", (Columns(("sentence",), "label"),), ("matthews",), (("unacceptable", "acceptable"),)),
     "sst2": glue("sst2", (Columns(("sentence",), "label"),), ("accuracy",), (("negative", "positive"),)),
     "mrpc": glue(

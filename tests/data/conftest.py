@@ -8,7 +8,9 @@ import pytest
 import tokenizers
 
 from data import labelled
+from data.objectives import Text2Text
 from data.store import write_store
+from data.text2text import write_pairs
 from data.tokenizers import train_vocabulary
 
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"
@@ -99,6 +101,13 @@ def labelled_store(tmp_path_factory, vocabulary, texts):
     examples = [labelled.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}") for i in range(50)]
     path = tmp_path_factory.mktemp("store") / "labelled"
     return labelled.write_labelled(path, vocabulary, {"train": examples[:40], "heldout": examples[40:]}, ("no", "yes"))
+
+
+@pytest.fixture(scope="session")
+def answered_store(tmp_path_factory, t5_vocabulary, texts):
+    """40 training and 10 held-out pairs of a text and its answer, for T5."""
+    path, answered = tmp_path_factory.mktemp("store") / "answered", [(texts[i], texts[i + 60]) for i in range(50)]
+    return write_pairs(path, t5_vocabulary, Text2Text(), {"train": answered[:40], "heldout": answered[40:]})
 
 
 @pytest.fixture(scope="session")

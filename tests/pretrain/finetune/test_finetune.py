@@ -67,7 +67,7 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     expected = {"bert": before.params["bert"]}
     jax.tree.map(np.testing.assert_array_equal, first.params["encoder"], expected)
     assert first.origin() == {
-        **{"folder": "bert", "pretrained_step": 0},
+        **{"folder": "bert", "pretrained_step": 0, "task": "classification"},
         "fresh": ["classifier/out/bias", "classifier/out/kernel"],
     }
     run = read_run(workdir)
@@ -211,7 +211,7 @@ def test_what_is_no_encoder_is_refused(tmp_path, capsys):
 
 def test_the_nine_of_glue_know_their_columns(tmp_path):
     nine = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
-    assert nine == {name for name, task in TASKS.items() if task.tfds} and len(TASKS) == 11
+    assert nine == {name for name, task in TASKS.items() if task.tfds}
     assert {name for name in nine if len(TASKS[name].columns[0].texts) == 1} == {"cola", "sst2"}
     path = tmp_path / "train.tsv"
     path.write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\ta\tb\n")
