@@ -7,6 +7,7 @@ W is then a run's folder as any other, with the labelled examples in W/store: `e
 command goes on with it. With --seeds N there is one in W/seed-S for each seed.
 """
 
+import dataclasses
 import math
 import os
 import sys
@@ -169,9 +170,22 @@ def initial(run, pretrained, fresh):
         return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
     if not isinstance(run.model, HeadedConfig):  # it learns another task as it is
         return jax.device_get(pretrained.params), []
+    source, before = jax.device_get(pretrained.params), pretrained.run.model
+    if isinstance(before, HeadedConfig):
+        if type(before) is type(run.model) and all(getattr(before, name) == getattr(run.model, name) for name in own_fields(before)):
+            return source, []  # a head for the same goes on learning
+        source = source["encoder"]
     paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
-    params = drawn | {"encoder": taken(drawn["encoder"], jax.device_get(pretrained.params))}
+    params = drawn | {"encoder": taken(drawn["encoder"], source)}
     return params, [path for path in paths if not path.startswith("encoder/")]
+
+
+def own_fields(model):
+    """The names of what a head has of its own, such as labels."""
+    from models import HeadedConfig
+
+    common = {field.name for field in dataclasses.fields(HeadedConfig)}
+    return [field.name for field in dataclasses.fields(model) if field.name not in common]
 
 
 def taken(like, params):

@@ -69,7 +69,7 @@ class Texts:
 
     def objective(self, model):
         framed, most = isinstance(model, BartConfig), getattr(model, "length", 128)
-        lengths = {"length": min(128, most), "target_length": min(self.spec.target_length + framed, most)}
+        lengths = {"length": min(128, most), "target_length": min(self.spec.target_length + framed, most - framed)}
         return dataclasses.replace(self.spec, start_of_text=framed, **lengths)
 
     def write(self, path, vocabulary):

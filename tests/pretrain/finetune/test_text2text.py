@@ -47,7 +47,7 @@ def lines(path, rows):
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return train_vocabulary([*sentences(300), *WORDS * 20, "mrpc sentence1: sentence2:"], 150, layout="t5")
+    return train_vocabulary([*sentences(300), *WORDS * 20, "mrpc sentence1: sentence2: 0 1 2 4 5 8 . !"], 150, layout="t5", algorithm="bpe")
 
 
 @pytest.fixture(scope="module")
