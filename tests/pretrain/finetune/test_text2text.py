@@ -78,7 +78,7 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         **dict(length=32, target_length=run.data.objective.target_length, columns=("sentence1", "sentence2", "label")),
         **dict(prefix="mrpc ", names=("sentence1", "sentence2"), labels=("0", "1"), words=("not_equivalent", "equivalent")),
     )
-    assert open_trained(workdir, 0).origin()["fresh"] == [] and run.checkpoint.best == "f1" and type(run.optimizer).__name__ == "Adafactor"
+    assert open_trained(workdir).origin()["fresh"] == [] and run.checkpoint.best == "f1" and type(run.optimizer).__name__ == "Adafactor"
     scored = [row for row in metrics.read(workdir / "metrics.jsonl") if "heldout_accuracy" in row]
     assert len(scored) == 3 and scored[-1]["heldout_text2text"] < scored[0]["heldout_text2text"]
     assert main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(tmp_path / "told.jsonl"), "--batch-size", "16"]) == 0
@@ -113,7 +113,7 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "t5").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "t5")
     texts = [f"mrpc sentence1: {row['sentence1']} sentence2: {row['sentence2']}" for row in rows[:12]]
-    ids = tokenizer(texts, padding=True, return_tensors="pt")
+    ids = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
     most = read_run(workdir).data.objective.target_length
     with torch.no_grad():
         written = model.generate(**ids, max_new_tokens=most, do_sample=False)
@@ -174,7 +174,7 @@ def test_texts_are_compared_with_the_answers(judge, tmp_path):
     found = judge(Text2Text(), ("bleu", "rouge1", "rougeL"), texts, texts, tmp_path / "a")
     assert found == pytest.approx({"bleu": 100, "rouge1": 100, "rougeL": 100})
     worse = judge(Text2Text(), ("bleu", "rouge1", "rougeL"), texts, ["runs the old fox near a river", "a dog sees the stone", "b"], tmp_path / "a")
-    assert worse["bleu"] < 80 and worse["rouge1"] == pytest.approx(200 / 3) > worse["rougeL"]
+    assert worse["bleu"] < 80 and worse["rouge1"] == pytest.approx(200 / 3) and worse["rougeL"] < 66
 
 
 def test_the_words_of_a_task(vocabulary, tmp_path):
