@@ -7,6 +7,7 @@ them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood
 import json
 import math
 import pathlib
+from typing import Callable
 
 import numpy as np
 
@@ -53,6 +54,38 @@ def step_for(scores) -> float:
     least = ((max(scores) - min(scores)) / STEPS or 1.0) * (1 - 1e-9)
     power = 10.0 ** math.floor(math.log10(least))
     return next(round(times * power, 9) for times in (1, 2, 5, 10) if times * power >= least)
+
+
+def spelt(vocabulary: Vocabulary, ids) -> str:
+    """Ids that were written as text: up to the end, without special pieces and ids that no piece has."""
+    ids = ids[: ids.index(vocabulary.eos)] if vocabulary.eos in ids else ids
+    return vocabulary.decode([i for i in ids if i < vocabulary.size and not vocabulary.special[i]]).strip()
+
+
+def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
+    """A function: a text that was written -> the class or the score that it says, None where it says none; a text itself without these.
+
+    Texts are compared as the vocabulary spells them. Raises ValueError where it spells two classes alike.
+    """
+    if objective.step:
+        return score_in
+    if not objective.labels:
+        return lambda text: text
+    meant = {}
+    for label, word in zip(objective.labels, objective.words):
+        text = spelt(vocabulary, vocabulary.encode(word))
+        if meant.setdefault(text, label) != label:
+            raise ValueError(f"the vocabulary spells the classes {meant[text]!r} and {label!r} alike, as {text!r}: give them other names")
+    return meant.get
+
+
+def score_in(text: str) -> float | None:
+    """The number that a text is, or None."""
+    try:
+        score = float(text)
+    except ValueError:
+        return None
+    return score if math.isfinite(score) else None
 
 
 def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from data import labelled
 from data.labelled import Columns
 from data.objectives.text2text import Text2Text
-from data.text2text import answer_of, described, pairs, step_for, write_pairs
+from data.text2text import answer_of, described, pairs, reading, spelt, step_for, write_pairs
 from models.config import BartConfig, T5Config
 from pretrain.finetune.examples import Labelled
 
@@ -92,8 +92,12 @@ def as_text(task, examples, pretrained):
         step=0.0 if examples.names else FIXED.get(task) or step_for([example.label for part in examples.parts.values() for example in part]),
     )
     parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
-    answers = {target for part in parts.values() for _, target in part} | set(spec.words)
-    longest = max(map(len, pretrained.vocabulary.encode_batch(sorted(answers))))
+    answers = sorted({target for part in parts.values() for _, target in part} | set(spec.words))
+    ids, read = pretrained.vocabulary.encode_batch(answers), reading(spec, pretrained.vocabulary)
+    for answer, each in zip(answers, ids):
+        if spec.step and read(spelt(pretrained.vocabulary, each)) != float(answer):
+            raise ValueError(f"{pretrained.workdir}: its vocabulary cannot spell the score {answer}; regression needs digits and a point")
+    longest = max(map(len, ids))
     return Texts(dataclasses.replace(spec, target_length=longest + 1), parts)
 
 

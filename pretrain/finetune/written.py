@@ -4,50 +4,18 @@ B batch   L input length   T written length
 """
 
 import json
-import math
 import sys
 
 import jax
 import numpy as np
 
 from data.labelled import text_of
-from data.text2text import source_of
+from data.text2text import reading, source_of, spelt
 from models.decoding import generator, unrolled
 from pretrain.finetune.metrics import METRICS, judged_as, measured
 from pretrain.ragged import named
 from pretrain.sharding import gathered, replicated
-from pretrain.write import Writer, until
-
-
-def reading(objective, vocabulary):
-    """A function: a text that was written -> the class or the score that it says, None where it says none; a text itself without these.
-
-    Texts are compared as the vocabulary spells them. Raises ValueError where it spells two classes alike.
-    """
-    if objective.step:
-        return score_in
-    if not objective.labels:
-        return lambda text: text
-    meant = {}
-    for label, word in zip(objective.labels, objective.words):
-        spelt = vocabulary.decode(vocabulary.encode(word)).strip()
-        if meant.setdefault(spelt, label) != label:
-            raise ValueError(f"the vocabulary spells the classes {meant[spelt]!r} and {label!r} alike, as {spelt!r}: give them other names")
-    return meant.get
-
-
-def score_in(text):
-    try:
-        score = float(text)
-    except ValueError:
-        return None
-    return score if math.isfinite(score) else None
-
-
-def plain(vocabulary, ids):
-    """Ids that were written as text: up to the end, without special pieces and ids that no piece has."""
-    known = [i for i in until(vocabulary.eos, ids) if i < vocabulary.size and not vocabulary.special[i]]
-    return vocabulary.decode(known).strip()
+from pretrain.write import Writer
 
 
 # ---- the held-out part ---------------------------------------------------------
@@ -74,7 +42,7 @@ class HeldOut:
     def __call__(self, params, batch):
         """The texts that are written for the rows of a batch on the mesh."""
         written_BT = jax.device_get(self.write(params, batch["inputs"], batch["inputs_valid"])).tolist()
-        return [plain(self.vocabulary, ids) for ids in written_BT]
+        return [spelt(self.vocabulary, ids) for ids in written_BT]
 
     def scores(self, metrics, texts, split):
         """{name: number} of METRICS; of classes and scores also "no_label", how many texts say none: they count as wrong."""
@@ -123,5 +91,5 @@ class Answers(Writer):
         ]
 
     def result(self, ids):
-        text = plain(self.vocabulary, ids)
+        text = spelt(self.vocabulary, ids)
         return {"written": text} | ({self.key: self.read(text)} if self.key else {})

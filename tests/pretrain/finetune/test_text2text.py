@@ -10,6 +10,7 @@ import pytest
 
 from data.labelled import Columns, class_of, read, score_of
 from data.objectives import Text2Text
+from data.text2text import reading, spelt
 from data.tokenizers import train_vocabulary
 from models import BartConfig, BertConfig, T5Config
 from pretrain import metrics
@@ -19,7 +20,7 @@ from pretrain.finetune.examples import Labelled
 from pretrain.finetune.metrics import check_metrics, judged_as
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.texts import as_text, words_of
-from pretrain.finetune.written import HeldOut, reading
+from pretrain.finetune.written import HeldOut
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
 from pretrain.typed import ConfigError
@@ -197,6 +198,12 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     assert scores.spec.target_length == max(len(vocabulary.encode(text)) for text in ("1.0", "10.0")) + 1
     bart = found.objective(BartConfig(vocab=64, length=24))
     assert bart.start_of_text and bart.length == 24 and bart.target_length == found.spec.target_length + 1
+    unspelt = Text2Text(columns=("t", "l"), labels=("a", "b"), words=("fox#dog", "fox"))  # no piece for #
+    ids = [*vocabulary.encode("fox#dog"), vocabulary.eos, *vocabulary.encode("river")]
+    assert vocabulary.unk in ids and reading(unspelt, vocabulary)(spelt(vocabulary, ids)) == "a"
+    file = lines(tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}])
+    with pytest.raises(ValueError, match="w: its vocabulary cannot spell the score 34; regression needs digits"):
+        as_text("regression", Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns), trained)
     with pytest.raises(ValueError, match="w is a run of a BertConfig; what learns to write answers is T5 and BART"):
         found.model(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
     with pytest.raises(ValueError, match="--task squad is for encoders; T5Config learns classes"):
