@@ -48,7 +48,7 @@ class Split:
     sentence_starts  int64 [S + 1]
     sources          of the documents, in order; contiguous
     labels           float32 [D]: the number of a class or a score; None in a store without labels
-    answers          the file with a line of JSON for each document, that it is compared with; None in a store without
+    folder           where its files lie, and others beside them: data/text2text.py
     """
 
     tokens: np.ndarray
@@ -56,7 +56,7 @@ class Split:
     sentence_starts: np.ndarray
     sources: tuple[Source, ...]
     labels: np.ndarray | None = None
-    answers: pathlib.Path | None = None
+    folder: pathlib.Path | None = None
 
 
 class Store:
@@ -115,8 +115,7 @@ class Store:
         sources = (Source(s["name"], tuple(s[name]["documents"]), s["rate"]) for s in self.manifest["sources"])
         labelled = f"{name}/labels.bin" in self.manifest["files"]
         labels = _map(self.path / name / "labels.bin", LABELS, sizes["documents"]) if labelled else None
-        answers = self.path / name / "answers.jsonl" if f"{name}/answers.jsonl" in self.manifest["files"] else None
-        return Split(*arrays, tuple(sources), labels, answers)
+        return Split(*arrays, tuple(sources), labels, self.path / name)
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""

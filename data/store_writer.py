@@ -59,9 +59,9 @@ class StoreWriter:
             self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
         self._files[name].write(labels.astype(LABELS))
 
-    def add_answers(self, split: str, lines: list[str]) -> None:
-        """Append what documents are to be compared with, a line of JSON each: data/text2text.py."""
-        name = f"{split}/answers.jsonl"
+    def add_lines(self, split: str, file: str, lines: list[str]) -> None:
+        """Append lines of text to a file of this name, such as what documents are compared with: data/text2text.py."""
+        name = f"{split}/{file}"
         if name not in self._files:
             self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
         self._files[name].append("".join(f"{line}\n" for line in lines).encode())

@@ -13,7 +13,7 @@ import numpy as np
 
 from data import atomic
 from data.labelled import Example, text_of
-from data.objectives.text2text import Text2Text
+from data.objectives.text2text import ANSWERS, Text2Text
 from data.store import Store
 from data.store_writer import SPLITS, StoreWriter
 from data.tokenizers import Vocabulary
@@ -119,7 +119,7 @@ def write_pairs(output, vocabulary: Vocabulary, objective: Text2Text, examples: 
                 lengths = np.array([len(one) for one in ids], np.int64)
                 flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
                 writer.add(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
-                writer.add_answers(split, [json.dumps(text, ensure_ascii=False) for text in texts[1::2]])
+                writer.add_lines(split, ANSWERS, [json.dumps(text, ensure_ascii=False) for text in texts[1::2]])
             writer.finish([1.0], text=described(objective), **more)
         atomic.move_into_place(folder / "store", output, folder)
     return Store.open(output)

@@ -137,11 +137,11 @@ def _chunks(items, size):
 
 def spell(text, result):
     """A result for a person."""
-    if isinstance(text, tuple):
+    if isinstance(text, tuple) and "written" not in result:
         from pretrain.finetune.heads import told
 
         return "\n".join([*text, f"    {told(result)}"]) + "\n"
-    lines = [text]
+    lines = list(text) if isinstance(text, tuple) else [text]
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
         lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]

@@ -11,6 +11,7 @@ import numpy as np
 from data.objectives.masking import needs
 from data.rows import Reader, source_edges
 
+ANSWERS = "answers.jsonl"  # the file of a split with its answers as they stood
 
 @dataclass(frozen=True)
 class Text2Text:
@@ -76,7 +77,7 @@ class PairRows:
     """
 
     def __init__(self, split, objective):
-        if split.answers is None:
+        if not (split.folder and (split.folder / ANSWERS).exists()):
             raise ValueError("its documents have no answers; `finetune` makes a store of pairs")
         starts = np.asarray(split.sentence_starts)
         self.count = (len(starts) - 1) // 2

@@ -25,6 +25,4 @@ def head_of(config):
 
 def told(result):
     """A result as a line for a person."""
-    if "written" in result:
-        return result["written"]
     return f"{result['probability']:7.2%}  {result['label']}" if "label" in result else f"{result['score']:7.3f}"

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from data.labelled import text_of
+from data.objectives.text2text import ANSWERS
 from data.text2text import reading, source_of, spelt
 from models.decoding import generator, unrolled
 from pretrain.finetune.metrics import METRICS, judged_as, measured
@@ -46,7 +47,7 @@ class HeldOut:
 
     def scores(self, metrics, texts, split):
         """{name: number} of METRICS; of classes and scores also "no_label", how many texts say none: they count as wrong."""
-        with open(split.answers, encoding="utf-8") as file:
+        with open(split.folder / ANSWERS, encoding="utf-8") as file:
             answers = [json.loads(line) for line in file]
         kind, _ = judged_as(self.objective, self.model.config)
         if kind == self.objective.name:

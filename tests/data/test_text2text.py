@@ -44,7 +44,7 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
     answered = [(texts[i], texts[i + 50][: 1 + 3 * i]) for i in range(30)]
     spec = Text2Text(length=20, target_length=12, start_of_text=framed)
     store = write_pairs(tmp_path / "store", vocabulary, spec, {"train": answered[:20], "heldout": answered[20:]}, digest="x")
-    assert [json.loads(line) for line in store.split("heldout").answers.read_text().splitlines()] == [target for _, target in answered[20:]]
+    assert [json.loads(line) for line in (store.split("heldout").folder / "answers.jsonl").read_text().splitlines()] == [target for _, target in answered[20:]]
     stream = Stream(store, Data(objective=spec, batch_size=20))
     batch, cut = stream.evaluation_batch(0), 0
     for row, pair in enumerate(answered[:20]):

@@ -131,7 +131,7 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "best by bleu at step" in out and "rougeL" in out
     assert main(["predict", "--workdir", str(tmp_path / "w"), "a fox runs"]) == 0
-    assert capsys.readouterr().out.startswith("a fox runs\n    ")
+    assert capsys.readouterr().out.startswith("a fox runs\n  ")
     store = tmp_path / "w" / "store"
     first = open_trained(pretrained).vocabulary.encode("old river: ")
     from data.store import Store
@@ -145,9 +145,10 @@ def judge(vocabulary):
     """judge(spec, metrics, written, answers) as the held-out part is judged, without a model."""
 
     def make(spec, names, written, answers, path):
-        path.write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+        path.mkdir(exist_ok=True)
+        (path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
         self = SimpleNamespace(objective=spec, model=SimpleNamespace(config=T5), read=reading(spec, vocabulary))
-        return HeldOut.scores(self, names, written, SimpleNamespace(answers=path))
+        return HeldOut.scores(self, names, written, SimpleNamespace(folder=path))
 
     return make
 
