@@ -13,6 +13,7 @@ from data.rows import Reader, source_edges
 
 ANSWERS = "answers.jsonl"  # the file of a split with its answers as they stood
 
+
 @dataclass(frozen=True)
 class Text2Text:
     """Rows of one pair each, of a store that `finetune` makes; both sides end with </s>.
