@@ -202,6 +202,8 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     unspelt = Text2Text(columns=("t", "l"), labels=("a", "b"), words=("fox#dog", "fox"))  # no piece for #
     ids = [*vocabulary.encode("fox#dog"), vocabulary.eos, *vocabulary.encode("river")]
     assert vocabulary.unk in ids and reading(unspelt, vocabulary)(spelt(vocabulary, ids)) == "a"
+    strange = [vocabulary.sentinels[0], vocabulary.size + 3]
+    assert spelt(vocabulary, [*vocabulary.encode("fox"), *strange, *vocabulary.encode("dog"), vocabulary.eos, 5]) == "fox dog"
     file = lines(tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}])
     with pytest.raises(ValueError, match="w: its vocabulary cannot spell the score 34; regression needs digits"):
         as_text("regression", Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns), trained)
