@@ -1,11 +1,12 @@
-"""How fast masked batches are made, beside `transformers`' collator: tokens a CPU second, 256 rows of 128.
+"""How fast batches are made, beside what others make them with: tokens a second by the clock, and a CPU second.
 
-    python -m benchmarks.collate [--seconds 2] [--rounds 5] [--length 128] [--rows 256]
+    python -m benchmarks.collate [--case masked_lm] [--seconds 2] [--rounds 5] [--threads 2]
 
-Cloze is the tf.data pipeline that `train` reads: it finds rows in a token store, cuts them, masks them and checks them. The peer is
-`DataCollatorForLanguageModeling` alone, which gets rows of ids that lie ready in memory, with their masks of special tokens; what a data
-loader does to bring them there is not counted. Each in a process of its own, in turns; the CPU time is that of all threads of the process.
-A dated section is appended to benchmarks/results/collate.md.
+Cloze is the tf.data pipeline that `train` reads: it finds rows in a token store, cuts them, masks them and checks them, with so many
+threads. The peers, below, work in one thread of Python and get the same text as lists of ids that lie ready in memory; what a data loader does
+to bring them there is not counted. Both make rows of the same length, and tokens are rows times length (the encoder's, padding
+included). The two take turns, each in a process of its own; CPU time is that of all threads of the process. A dated section is appended
+to benchmarks/results/collate.md.
 """
 
 import argparse
@@ -19,58 +20,94 @@ import time
 import numpy as np
 
 from benchmarks.harness import ROOT, Worker, append, interleaved, peers_python, title
+from data.objectives import MaskedLm, SentencePair, SpanCorruption
+
+TOKENS = 8_000_000  # of the store
+CASES = {  # objective, vocabulary of its store and rows of a batch; what the peer is
+    "masked_lm": (MaskedLm(128, 20, rows="windows"), "bert", 256, "`DataCollatorForLanguageModeling`, whose rows are framed already"),
+    "span_corruption": (SpanCorruption(512), "t5", 128, "a collator after that of the T5 script for Flax that was in transformers: a mask an example"),
+    "sentence_pair": (SentencePair(128, 20), "bert", 256, "pairs after BERT's published walk over documents, then that collator"),
+}
 
 
 def serve():
-    """The side of Cloze: a function that reads batches for some seconds."""
+    """The side of Cloze: a function that reads batches of a case for some seconds."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks.input import synthetic
     from data.config import Data
-    from data.objectives import MaskedLm
     from data.pipeline import Stream, import_tensorflow
 
-    case = json.loads(sys.argv[1])
-    length, rows = case["length"], case["rows"]
-    store = synthetic(pathlib.Path(case["folder"]), 8_000_000)["bert"]
-    objective = MaskedLm(length, -(-length * 15 // 100), rows="windows")
-    batches = Stream(store, Data(objective=objective, batch_size=rows, threads=2), seed=1).batches(1000)
-    next(batches)
+    asked, iterators = json.loads(sys.argv[1]), {}
+    stores = synthetic(pathlib.Path(asked["folder"]), TOKENS)
+    for name in asked["cases"]:
+        objective, vocabulary, rows, _ = CASES[name]
+        data = Data(objective=objective, batch_size=rows, threads=asked["threads"])
+        iterators[name] = Stream(stores[vocabulary], data, seed=1).batches(1000)
+        next(iterators[name])
 
-    def step(seconds):
+    def step(name, seconds):
+        objective, _, rows, _ = CASES[name]
         used, began, count = time.process_time(), time.perf_counter(), 0
         while time.perf_counter() - began < seconds:
-            next(batches)
-            count += 1
-        return {"wall": count * rows * length / (time.perf_counter() - began), "cpu": count * rows * length / (time.process_time() - used)}
+            next(iterators[name])
+            count += rows * objective.dims()["L"]
+        return {"wall": count / (time.perf_counter() - began), "cpu": count / (time.process_time() - used)}
 
-    return {"ready": {"versions": [f"TensorFlow {import_tensorflow().__version__}"]}, "step": step}
+    sizes = {name: store.vocabulary.size for name, store in stores.items()}
+    return {"ready": {"versions": [f"TensorFlow {import_tensorflow().__version__}"], "sizes": sizes}, "step": step}
+
+
+def peer_case(name, folder, sizes):
+    """What the peer must know of a case."""
+    objective, vocabulary, rows, _ = CASES[name]
+    shape = {"store": f"{folder}/{vocabulary}", "rows": rows, "length": objective.dims()["L"], "size": sizes[vocabulary]}
+    if isinstance(objective, SpanCorruption):
+        shape |= {"raw": objective.raw_length, "noise": objective.noise, "spans": objective.spans}
+    return shape
+
+
+def measure(names, args, folder):
+    """(versions, {case: {program: [speeds by the clock and a CPU second of each round]}})."""
+    asked = json.dumps({"cases": names, "folder": folder, "threads": args.threads})
+    ours = [sys.executable, "-c", "from benchmarks.harness import answer; from benchmarks.collate import serve; answer(serve)", asked]
+    with Worker(ours) as cloze:
+        ready = cloze.hear()  # the store is there
+        cases = {name: peer_case(name, folder, ready["sizes"]) for name in names}
+        with Worker([peers_python(), ROOT / "benchmarks" / "collate_torch.py", json.dumps(cases)]) as peer:
+            versions, workers, found = ready["versions"] + peer.hear()["versions"], {"Cloze": cloze, "peer": peer}, {}
+            for name in names:
+                interleaved(workers, 1, name=name, seconds=0.2)
+                replies = interleaved(workers, args.rounds, name=name, seconds=args.seconds)
+                found[name] = {who: np.array([[reply["wall"], reply["cpu"]] for reply in told]) / 1e6 for who, told in replies.items()}
+    return versions, found
+
+
+def row(name, speeds):
+    """A line of the table: medians, in brackets the least and the most; ratios round by round."""
+    objective, _, rows, _ = CASES[name]
+    cells = [f"{np.median(column):.1f} ({column.min():.1f} to {column.max():.1f})" for speed in speeds.values() for column in speed.T]
+    cells += [f"{ratio:.1f}" for ratio in np.median(speeds["Cloze"] / speeds["peer"], axis=0)]
+    return f"| {name} | {rows} x {objective.dims()['L']} | {' | '.join(cells)} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--case", choices=CASES, help="one case; without, all of them")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--rows", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=2, help="of Cloze")
     args = parser.parse_args()
-    load = os.getloadavg()[0]
+    load, names = os.getloadavg()[0], [args.case] if args.case else list(CASES)
     with tempfile.TemporaryDirectory() as folder:
-        case = json.dumps({"length": args.length, "rows": args.rows, "folder": folder})
-        ours = [sys.executable, "-c", "from benchmarks.harness import answer; from benchmarks.collate import serve; answer(serve)", case]
-        theirs = [peers_python(), ROOT / "benchmarks" / "collate_torch.py", case]
-        with Worker(ours) as cloze, Worker(theirs) as collator:
-            workers = {"Cloze": cloze, "DataCollatorForLanguageModeling": collator}
-            versions = [version for worker in workers.values() for version in worker.hear()["versions"]]
-            found = interleaved(workers, args.rounds, seconds=args.seconds)
-    speeds = {name: np.array([[reply["wall"], reply["cpu"]] for reply in replies]) / 1e6 for name, replies in found.items()}
-    lines = ["| program | M tokens/s | M tokens/CPU s |", "|---|---|---|"]
-    for name, values in speeds.items():
-        cells = [f"{np.median(column):.1f} ({column.min():.1f} to {column.max():.1f})" for column in values.T]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    wall, cpu = np.median(speeds["Cloze"] / speeds["DataCollatorForLanguageModeling"], axis=0)
-    note = f"`python -m benchmarks.collate --length {args.length} --rows {args.rows} --rounds {args.rounds}`: medians, and the least and the most."
-    ratio = f"Cloze is {wall:.1f} times as fast by the clock, {cpu:.1f} times by CPU seconds (medians of the rounds' ratios)."
-    append("collate.md", [title(load, *versions), "", note, "", *lines, "", ratio])
+        versions, found = measure(names, args, folder)
+    head = ["objective", "batch", "Cloze, M tokens/s", "a CPU second", "peer, M tokens/s", "a CPU second", "ratio by the clock", "by CPU seconds"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(row(name, speeds) for name, speeds in found.items())]
+    note = (
+        f"`python -m benchmarks.collate --rounds {args.rounds} --seconds {args.seconds:g}`: medians, in brackets the least and the most; ratios round by "
+        f"round. Cloze with {args.threads} threads, the peers in one of Python:"
+    )
+    peers = [f"- {name}: {CASES[name][-1]}." for name in names]
+    append("collate.md", [title(load, *versions), "", note, "", *peers, "", *lines])
 
 
 if __name__ == "__main__":

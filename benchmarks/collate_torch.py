@@ -1,7 +1,8 @@
-"""The side of transformers in benchmarks/collate.py; runs in the peers' environment: collate_torch.py CASE."""
+"""The peers' side of benchmarks/collate.py; runs in their environment: collate_torch.py CASES."""
 
 import json
 import pathlib
+import random
 import sys
 import time
 
@@ -11,26 +12,81 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
+from benchmarks.collate_peers import SpanCollator, sentence_pairs  # noqa: E402
 from benchmarks.harness import answer  # noqa: E402
 from benchmarks.ready_ids import Ready  # noqa: E402
 
+DOCUMENTS = 3000  # that sentence pairs are made of
+CLS, SEP, PAD = 2, 3, 0
+
+
+def endless(examples, rng):
+    """Examples at random, without end."""
+    while True:
+        for i in rng.permutation(len(examples)).tolist():
+            yield examples[i]
+
+
+def masked(case, tokens, folder):
+    """(examples without end, collator): rows of one length, as lists."""
+    length = case["length"]
+    rows = tokens[: 16_000 * (length - 2)].reshape(-1, length - 2).tolist()
+    special = [1, *[0] * (length - 2), 1]
+    examples = [{"input_ids": [CLS, *row, SEP], "special_tokens_mask": special} for row in rows]
+    return endless(examples, np.random.default_rng(0)), masker(case)
+
+
+def masker(case):
+    return transformers.DataCollatorForLanguageModeling(Ready(mask=4, pad=PAD, size=case["size"]), mlm_probability=0.15)
+
+
+def spans(case, tokens, folder):
+    """The same for texts of one length that span corruption makes rows of `length` of."""
+    rows = tokens[: 4_000 * case["raw"]].reshape(-1, case["raw"]).tolist()
+    rng = np.random.default_rng(0)
+    collator = SpanCollator(case["noise"], case["spans"], case["size"], eos=1, pad=PAD, rng=rng)
+    return endless([{"input_ids": row} for row in rows], rng), collator
+
+
+def pairs(case, tokens, folder):
+    """The same for pairs, which are made anew whenever a document comes up."""
+    sentences, documents = (np.fromfile(folder / f"{name}.bin", np.int64) for name in ("sentences", "documents"))
+    edges = np.searchsorted(sentences, documents[: DOCUMENTS + 1])
+    split = [[tokens[a:b].tolist() for a, b in zip(sentences[i:j], sentences[i + 1 : j + 1])] for i, j in zip(edges, edges[1:])]
+    return examples_of_pairs(split, case["length"], random.Random(0)), masker(case)
+
+
+def examples_of_pairs(documents, length, rng):
+    while True:
+        for index in rng.sample(range(len(documents)), len(documents)):
+            for first, second, elsewhere in sentence_pairs(documents, index, length - 3, rng):
+                padding = length - 3 - len(first) - len(second)
+                yield {
+                    "input_ids": [CLS, *first, SEP, *second, SEP, *[PAD] * padding],
+                    "token_type_ids": [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * padding,
+                    "attention_mask": [1] * (length - padding) + [0] * padding,
+                    "special_tokens_mask": [1, *[0] * len(first), 1, *[0] * len(second), 1, *[1] * padding],
+                    "next_sentence_label": int(elsewhere),
+                }
+
+
+MAKERS = {"masked_lm": masked, "span_corruption": spans, "sentence_pair": pairs}
+
 
 def serve():
-    case = json.loads(sys.argv[1])
-    length, rows = case["length"], case["rows"]
-    collate = transformers.DataCollatorForLanguageModeling(Ready(mask=103, pad=0, size=30522), mlm_probability=0.15)
-    rng = np.random.default_rng(0)
-    special = [1, *[0] * (length - 2), 1]
-    ids = rng.integers(1000, 30000, (64 * rows, length))
-    examples = [{"input_ids": row.tolist(), "special_tokens_mask": special} for row in ids]
-    chosen = iter(rng.permutation(len(examples)).tolist() * 10_000)
+    cases, made = json.loads(sys.argv[1]), {}
+    for name, case in cases.items():
+        folder = pathlib.Path(case["store"]) / "train"
+        made[name] = MAKERS[name](case, np.fromfile(folder / "tokens.bin", np.uint16), folder)
 
-    def step(seconds):
-        used, began, count = time.process_time(), time.perf_counter(), 0
+    def step(name, seconds):
+        (examples, collate), rows, count = made[name], cases[name]["rows"], 0
+        used, began = time.process_time(), time.perf_counter()
         while time.perf_counter() - began < seconds:
-            collate([examples[next(chosen)] for _ in range(rows)])
-            count += 1
-        return {"wall": count * rows * length / (time.perf_counter() - began), "cpu": count * rows * length / (time.process_time() - used)}
+            batch = collate([next(examples) for _ in range(rows)])
+            count += rows * cases[name]["length"]
+        assert tuple(batch["input_ids"].shape) == (rows, cases[name]["length"])
+        return {"wall": count / (time.perf_counter() - began), "cpu": count / (time.process_time() - used)}
 
     return {"ready": {"versions": [f"transformers {transformers.__version__}", f"PyTorch {torch.__version__}"]}, "step": step}
 

@@ -1,6 +1,6 @@
 """The treaty between the data side and the training side: for each objective, its batch's keys, types and shapes.
 
-B rows of the batch   L row length   P masked positions of a row   T target length
+B rows of the batch   L row length   P masked positions of a row   T target length   C choices of a question
 
 `tokens`, `inputs`  ids, padded on the right           `valid`, `inputs_valid`  True where there is a token
 `positions`         indices into the row, ascending    `targets`  the ids to predict
@@ -79,6 +79,20 @@ BATCHES = {
         "row_weights": ("float32", "B"),  # 1.0 for a row
     },
     "regression": ROWS | {"segments": ("int32", "BL"), "scores": ("float32", "B"), "weights": ("float32", "B")},
+    "tagging": ROWS
+    | {
+        "labels": ("int32", "BL"),  # the number of a word's tag, at its first piece
+        "weights": ("float32", "BL"),  # 1.0 there
+        "row_weights": ("float32", "B"),  # 1.0 for a row
+    },
+    # A row for each choice of a question.
+    "multiple_choice": {
+        "tokens": ("int32", "BCL"),
+        "valid": ("bool", "BCL"),
+        "segments": ("int32", "BCL"),  # 1 for the choice and the [SEP] behind it
+        "labels": ("int32", "B"),  # the number of the right choice
+        "weights": ("float32", "B"),
+    },
     # Rows without padding: `targets` are the tokens one place further on.
     "causal_lm": {"tokens": ("int32", "BL"), "targets": ("int32", "BL"), "weights": ("float32", "BL")},
 }

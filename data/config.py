@@ -9,6 +9,7 @@ from data.objectives import (
     Denoising,
     Distillation,
     MaskedLm,
+    MultipleChoice,
     PrefixLm,
     Regression,
     ReplacedToken,
@@ -16,6 +17,7 @@ from data.objectives import (
     SentencePair,
     Seq2Seq,
     SpanCorruption,
+    Tagging,
     Text2Text,
 )
 
@@ -36,6 +38,8 @@ class Data:
         | Distillation
         | Classification
         | Regression
+        | Tagging
+        | MultipleChoice
         | Text2Text
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts

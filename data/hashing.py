@@ -28,7 +28,7 @@ def mix(z):
 
 
 def key(*coordinates):
-    """uint64 keys [B] of coordinates, integers or integer arrays [B]: a chain of hashes, so their order matters."""
+    """uint64 keys [B] of coordinates, integers or integer arrays [B]: a chain of hashes, so their order matters. Shapes broadcast."""
     state = np.zeros(1, np.uint64)
     for coordinate in coordinates:
         state = mix((state + GAMMA) ^ np.asarray(coordinate).astype(np.uint64))
@@ -79,7 +79,8 @@ def choose(key_B, n, k):
 def shuffled(key_B, n):
     """Random uint32 [B, n] whose lower bits are the column: their order is a random permutation of the columns."""
     mask = np.uint32(position_mask(n))
-    bits = halfwords(key_B, n) & ~mask
+    bits = halfwords(key_B, n)
+    bits &= ~mask
     bits |= np.arange(n, dtype=np.uint32)
     return bits
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from data import batches as treaty
 from data.checks import Check, Seen, ends, none, specials, within
+from data.inspect_choices import choices, question_row
 from data.inspect_damage import damages
 from data.inspect_labels import labelled_row, labels
 from data.inspect_rows import orders, originals, pairs, texts
 from data.inspect_stream import answers, continuations, successions, translations
+from data.inspect_tags import tagged_row, tags
 from data.reading import masked_row, next_row, part_row, span_row
 
 ROWS = {"sentence_pair": pairs, "sentence_order": orders}  # what is promised of rows that are not `texts`
@@ -214,5 +216,7 @@ OBJECTIVES = {  # all others mask words
     "denoising": (damages, part_row),
     "classification": (labels, labelled_row),
     "regression": (labels, labelled_row),
+    "tagging": (tags, tagged_row),
+    "multiple_choice": (choices, question_row),
     "text2text": (answers, part_row),
 }

@@ -10,6 +10,7 @@ The store is one of data/store.py in which a document is an example and a senten
 STORE/{train,heldout}/labels.bin, float32 [D]: the number of a class in the manifest's `labels`, or a score where that is [].
 """
 
+import contextlib
 import csv
 import gzip
 import json
@@ -69,15 +70,22 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
 
         yield from tfds_source.records(source)
         return
-    path = pathlib.Path(source)
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in SUFFIXES:
         raise ValueError(f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, or .gz behind it, or tfds:NAME")
+    with opened(source) as file:
+        yield from (_objects if suffix == ".jsonl" else _table)(file, source, suffix)
+
+
+@contextlib.contextmanager
+def opened(source: str):
+    """A file of text, gzipped where its name says so. Raises FileNotFoundError, or ValueError that names the file where it is no UTF-8."""
+    path = pathlib.Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"{source}: no such file")
     try:
         with (gzip.open if source.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:
-            yield from (_objects if suffix == ".jsonl" else _table)(file, source, suffix)
+            yield file
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
         raise ValueError(f"{source}: neither UTF-8 nor such text gzipped ({error})") from error
 
@@ -135,10 +143,15 @@ def text_of(value, place: str) -> str:
     """A text as the vocabulary reads it. Raises ValueError, which begins with `place`, where there is none."""
     if not isinstance(value, str):
         raise ValueError(f"{place} is {type(value).__name__}, not a text")
-    text = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(BLANK).strip()
+    text = tidy(value)
     if not text:
         raise ValueError(f"{place} is empty")
     return text
+
+
+def tidy(text: str) -> str:
+    """A text without what no vocabulary reads: halves of characters, control characters, blanks around it."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(BLANK).strip()
 
 
 # ---- labels ------------------------------------------------------------------

@@ -45,12 +45,17 @@ def fit(a_D, b_D, width):
 
 def labelled_rows(objective, split, vocabulary):
     """(table, rows), where rows(row_B) gives {"tokens", "valid", "segments"} [B, L]; segments: 1 for B and the [SEP] behind it."""
-    length, separators = objective.length, objective.separators
-    table, read = LabelledRows(split, length, separators), Reader(split.tokens, vocabulary.size)
-    column_L = np.arange(length)
+    table = LabelledRows(split, objective.length, objective.separators)
+    build = pairs(objective, split, vocabulary)
+    return table, lambda row_B: build(table.start_D2[row_B], table.length_D2[row_B])
 
-    def rows(row_B):
-        (a_start_B1, b_start_B1), (a_B1, b_B1) = (np.expand_dims(array[row_B].T, 2) for array in (table.start_D2, table.length_D2))
+
+def pairs(objective, split, vocabulary):
+    """build(start_B2, length_B2) -> rows, as `labelled_rows` has them, of the first tokens of both texts and how many are read of each."""
+    separators, column_L, read = objective.separators, np.arange(objective.length), Reader(split.tokens, vocabulary.size)
+
+    def build(start_B2, length_B2):
+        (a_start_B1, b_start_B1), (a_B1, b_B1) = (np.expand_dims(array.T, 2) for array in (start_B2, length_B2))
         second_B1 = a_B1 + 1 + separators  # where B begins
         valid_BL = column_L <= second_B1 + b_B1
         in_a_BL, in_b_BL = (column_L > 0) & (column_L <= a_B1), (column_L >= second_B1) & (column_L < second_B1 + b_B1)
@@ -60,4 +65,4 @@ def labelled_rows(objective, split, vocabulary):
         tokens_BL = np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32)
         return {"tokens": tokens_BL, "valid": valid_BL, "segments": ((column_L >= second_B1) & valid_BL).astype(np.int32)}
 
-    return table, rows
+    return build

@@ -109,10 +109,11 @@ def laid_out(read, vocabulary, length, first, second):
     (a_start_B, a_B), (b_start_B, b_B) = first, second
     column_L, row = np.arange(length), np.arange(len(a_B))
     behind_a_BL = column_L > a_B[:, None] + 1
-    index_BL = column_L + np.where(behind_a_BL, (b_start_B - a_B - 2)[:, None], a_start_B[:, None] - 1)
-    index_BL[:, 0] = a_start_B  # [CLS] stands here; the token before the segment is none of this row's
     valid_BL = column_L < (a_B + b_B)[:, None] + 3
-    tokens_BL = np.where(valid_BL, read(index_BL), vocabulary.pad).astype(np.int32)
+    tokens_BL = np.empty(valid_BL.shape, np.int32)
+    tokens_BL[:, 1:] = read.runs(a_start_B, length - 1)
+    np.copyto(tokens_BL, read.runs(b_start_B - a_B - 2, length), where=behind_a_BL)
+    np.copyto(tokens_BL, vocabulary.pad, where=~valid_BL)
     tokens_BL[:, 0] = vocabulary.cls
     tokens_BL[row, a_B + 1] = tokens_BL[row, a_B + b_B + 2] = vocabulary.sep
     return {"tokens": tokens_BL, "valid": valid_BL, "segments": (behind_a_BL & valid_BL).astype(np.int32)}

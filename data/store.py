@@ -6,6 +6,7 @@
     STORE/{train,heldout}/documents.bin    int64 [D + 1], offsets of documents into the tokens; the last one is T
     STORE/{train,heldout}/sentences.bin    int64 [S + 1], the same for sentences; each document begins one
     STORE/{train,heldout}/labels.bin       float32 [D], only where documents have labels: data/labelled.py
+    STORE/{train,heldout}/tags.bin         float32 [S], only where sentences are words that have tags: data/tagged.py
     STORE/{train,heldout}/answers.jsonl    what documents are compared with, where there is such: data/text2text.py
     STORE/checksums/                       crc32c of each 4 KiB of these files: data/salvage.py
 
@@ -48,6 +49,7 @@ class Split:
     sentence_starts  int64 [S + 1]
     sources          of the documents, in order; contiguous
     labels           float32 [D]: the number of a class or a score; None in a store without labels
+    tags             float32 [S]: the number of a word's tag; None in a store without tags
     folder           where its files lie, and others beside them: data/text2text.py
     """
 
@@ -56,6 +58,7 @@ class Split:
     sentence_starts: np.ndarray
     sources: tuple[Source, ...]
     labels: np.ndarray | None = None
+    tags: np.ndarray | None = None
     folder: pathlib.Path | None = None
 
 
@@ -113,9 +116,12 @@ class Store:
         counts = {"tokens": sizes["tokens"], "documents": sizes["documents"] + 1, "sentences": sizes["sentences"] + 1}
         arrays = [_map(self.path / name / f"{file}.bin", types[file], counts[file]) for file in FILES]
         sources = (Source(s["name"], tuple(s[name]["documents"]), s["rate"]) for s in self.manifest["sources"])
-        labelled = f"{name}/labels.bin" in self.manifest["files"]
-        labels = _map(self.path / name / "labels.bin", LABELS, sizes["documents"]) if labelled else None
-        return Split(*arrays, tuple(sources), labels, self.path / name)
+        besides = {
+            file: _map(self.path / name / f"{file}.bin", LABELS, sizes[of])
+            for file, of in (("labels", "documents"), ("tags", "sentences"))
+            if f"{name}/{file}.bin" in self.manifest["files"]
+        }
+        return Split(*arrays, tuple(sources), folder=self.path / name, **besides)
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""

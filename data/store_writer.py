@@ -52,9 +52,12 @@ class StoreWriter:
         """The same from files of ids (of the store's type) and of lengths (int64), a part at a time."""
         self._append(split, _parts(tokens, self.dtype), _parts(documents, OFFSETS), _parts(sentences, OFFSETS))
 
-    def add_labels(self, split: str, labels: np.ndarray) -> None:
-        """Append the labels of documents, which have one each in a store that has any: the number of a class, or a score."""
-        name = f"{split}/labels.bin"
+    def add_labels(self, split: str, labels: np.ndarray, file: str = "labels") -> None:
+        """Append the labels of documents, which have one each in a store that has any: the number of a class, or a score.
+
+        file: `tags` for those of sentences.
+        """
+        name = f"{split}/{file}.bin"
         if name not in self._files:
             self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
         self._files[name].write(labels.astype(LABELS))

@@ -15,7 +15,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ClassifierConfig, HeadedConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
@@ -31,6 +31,8 @@ MODELS = {
     Gpt2Config: ("models.gpt2", "Gpt2"),
     Gpt3Config: ("models.gpt3", "Gpt3"),
     ClassifierConfig: ("models.classifier", "Classifier"),
+    TaggerConfig: ("models.tagger", "Tagger"),
+    ChoiceConfig: ("models.chooser", "Chooser"),
 }
 
 

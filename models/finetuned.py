@@ -1,6 +1,7 @@
 """Fine-tuned models: an encoder that was pretrained, and a new head. As in models/config.py, these are sizes alone, read without JAX."""
 
 import dataclasses
+from typing import Literal
 
 from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, check
 
@@ -37,3 +38,25 @@ class ClassifierConfig(HeadedConfig):
     @property
     def outputs(self):
         return len(self.labels) or 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TaggerConfig(HeadedConfig):
+    """A score for each tag at each token."""
+
+    labels: tuple[str, ...] = ("O", "B", "I")  # the names of the tags, in the order of the logits
+    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = "bio"  # how they spell entities: data/tag_schemes.py
+
+    def __post_init__(self):
+        super().__post_init__()
+        if len(set(self.labels)) < max(len(self.labels), 2):
+            raise ValueError(f"labels are {self.labels}; they are two tags at least, all different")
+
+    @property
+    def outputs(self):
+        return len(self.labels)
+
+
+@dataclasses.dataclass(frozen=True)
+class ChoiceConfig(HeadedConfig):
+    """One score for each choice of a question, however many there are."""

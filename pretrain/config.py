@@ -18,6 +18,7 @@ from data.objectives.classification import Classification
 from data.objectives.denoising import Denoising
 from data.objectives.distillation import Distillation
 from data.objectives.masked_lm import MaskedLm
+from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.prefix_lm import PrefixLm
 from data.objectives.regression import Regression
 from data.objectives.replaced_token import ReplacedToken
@@ -25,6 +26,7 @@ from data.objectives.sentence_order import SentenceOrder
 from data.objectives.sentence_pair import SentencePair
 from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
+from data.objectives.tagging import Tagging
 from data.objectives.text2text import Text2Text
 from models.config import (
     AlbertConfig,
@@ -39,7 +41,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ClassifierConfig, HeadedConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
 from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
 from pretrain.typed import ConfigError, check, plain, replace, typed
 from pretrain.watchdog import Limits
@@ -64,6 +66,8 @@ class Run:
         | BartConfig
         | DistilBertConfig
         | ClassifierConfig
+        | TaggerConfig
+        | ChoiceConfig
     )
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
@@ -83,6 +87,7 @@ KINDS = {
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
         *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
+        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice),
         Text2Text,
     )
 }
@@ -102,6 +107,8 @@ TRAINED_BY = {
     BartConfig: (Denoising, Text2Text),
     DistilBertConfig: (Distillation, MaskedLm),
     ClassifierConfig: (Classification, Regression),
+    TaggerConfig: (Tagging,),
+    ChoiceConfig: (MultipleChoice,),
 }
 
 
@@ -138,6 +145,8 @@ def override(run, words):
         raise ConfigError(f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}")
     if isinstance(run.model, ClassifierConfig):
         check_labels(run.model.labels, run.data.objective)
+    if isinstance(run.model, TaggerConfig) and run.model.scheme == "plain" and (spelled := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"}):
+        raise ConfigError(f"evaluate.metrics: {min(spelled)} is of entities, and plain tags spell none; take tag_accuracy")
     if run.train.free >= 0:
         check_free(run.model, run.train.free)
     return run

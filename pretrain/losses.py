@@ -1,6 +1,6 @@
 """What each objective's batch is worth: sums over targets, and the weights that they are divided by, once, at the end.
 
-B batch   P masked positions of a row   T target length   D width   V vocab   C classes
+B batch   L row length   P masked positions of a row   T target length   D width   V vocab   C classes, tags or choices
 
 A mean of means over micro-batches or devices would weigh rows by how few targets they have. So nothing here divides: sums add up
 over micro-batches, devices and evaluation batches alike, in float32.
@@ -28,8 +28,8 @@ class Loss(NamedTuple):
     terms:     the names whose means add up to the loss; the others are metrics
     tokens:    the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
     factors:   the name of a term -> what its mean is multiplied by, where that is not 1
-    judged:    of objectives whose targets are labels: (states, batch) -> float32 [B, K] of each row: what is predicted, what is right (K = 3),
-               and last 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
+    judged:    of objectives whose targets are labels: (states, batch) -> float32 [B, K] of each row: what is predicted, what is right (K = 3;
+               `tagging` differs), and last 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
     """
 
     arguments: Callable
@@ -120,6 +120,18 @@ def classification(states_BC, scorer, batch):
     return {"classification": nats, "classification_accuracy": hits}
 
 
+def tagging(states_BLC, scorer, batch):
+    """The tag of a word, at its first piece (Devlin et al. 2018, section 5.3)."""
+    nats, hits = cross_entropy(states_BLC, batch["labels"], batch["weights"])
+    return {"tagging": nats, "tagging_accuracy": hits}
+
+
+def multiple_choice(states_BC, scorer, batch):
+    """The right one of a question's choices (Devlin et al. 2018, section 4.4)."""
+    nats, hits = cross_entropy(states_BC, batch["labels"], batch["weights"])
+    return {"multiple_choice": nats, "multiple_choice_accuracy": hits}
+
+
 def regression(states_BC, scorer, batch):
     """The square of what a row's score is missed by."""
     return {"regression": (jnp.square(states_BC[:, 0] - batch["scores"]) * batch["weights"]).sum()}
@@ -128,6 +140,12 @@ def regression(states_BC, scorer, batch):
 def told(predicted_B, right_B, weights_B):
     """float32 [B, 3], as `Loss.judged` says."""
     return jnp.stack([predicted_B.astype(jnp.float32), right_B.astype(jnp.float32), weights_B], axis=1)
+
+
+def told_at(predicted_BL, weights_BL, weights_B):
+    """float32 [B, L + 1], as `Loss.judged` says: what is predicted at each position, -1 where nothing is asked. What is right, the store knows."""
+    at_BL = jnp.where(weights_BL > 0, predicted_BL, -1).astype(jnp.float32)
+    return jnp.concatenate([at_BL, weights_B[:, None]], axis=1)
 
 
 LOSSES = {
@@ -238,6 +256,22 @@ LOSSES = {
         terms=("regression",),
         tokens=("valid",),
         judged=lambda states_BC, batch: told(states_BC[:, 0], batch["scores"], batch["weights"]),
+    ),
+    "tagging": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"]),
+        score=tagging,
+        weights={"tagging": "weights", "tagging_accuracy": "weights"},
+        terms=("tagging",),
+        tokens=("valid",),
+        judged=lambda states_BLC, batch: told_at(states_BLC.argmax(-1), batch["weights"], batch["row_weights"]),
+    ),
+    "multiple_choice": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
+        score=multiple_choice,
+        weights={"multiple_choice": "weights", "multiple_choice_accuracy": "weights"},
+        terms=("multiple_choice",),
+        tokens=("valid",),
+        judged=lambda states_BC, batch: told(states_BC.argmax(-1), batch["labels"], batch["weights"]),
     ),
     "causal_lm": Loss(
         arguments=lambda batch: (batch["tokens"],),

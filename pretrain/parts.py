@@ -8,6 +8,13 @@ from typing import Literal
 
 from pretrain.typed import ConfigError, at_least
 
+# Scores of pretrain/finetune/metrics.py.
+Metric = Literal[
+    *("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"),
+    *("entity_f1", "entity_precision", "entity_recall", "tag_accuracy"),
+    *("bleu", "rouge1", "rouge2", "rougeL"),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class AdamW:
@@ -154,8 +161,7 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
-    # Of labels and answers: finetune/metrics.py.
-    metrics: tuple[Literal["accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "bleu", "rouge1", "rouge2", "rougeL"], ...] = ()
+    metrics: tuple[Literal[Metric, "unread_words"], ...] = ()  # of labels and answers: finetune/metrics.py
 
     def __post_init__(self):
         at_least(self, 0, "every")
@@ -169,7 +175,7 @@ class Checkpoint:
     keep: int = 3
     keep_every: int = 0  # 0: none
     # Of those saved where the held-out part was scored too, the one with the lowest loss, or the highest of evaluate.metrics.
-    best: Literal["", "loss", "accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman", "bleu", "rouge1", "rouge2", "rougeL"] = ""
+    best: Literal["", "loss", Metric] = ""
 
     def __post_init__(self):
         at_least(self, 1, "every", "keep")

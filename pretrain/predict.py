@@ -2,8 +2,9 @@
 
 BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
 translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
-likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair, or writes the answer. Texts are cut into ids by the
-tokenizer that `export` writes, so the answers are those of the exported model.
+likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair, the tags of words, the right
+one of some choices, or writes the answer. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the
+exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -54,6 +55,7 @@ def run(args):
 
     trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
     read = reader(trained)
+    show = speller(trained)
     answer = answerer(trained, top=args.top, length=args.length, batch_size=args.batch_size, **how)
     done = 0
     with sink(args.output) as write:
@@ -63,7 +65,7 @@ def run(args):
             for (_, record), text, result in zip(chunk, texts, results, strict=True):
                 as_json = args.json or args.output
                 record = {f"given_{name}" if name in result else name: value for name, value in record.items()}
-                write(json.dumps(record | result, ensure_ascii=False) if as_json else spell(text, result))
+                write(json.dumps(record | result, ensure_ascii=False) if as_json else show(text, result))
                 done += 1
     if args.output:
         print(f"{args.output}: {done:,} texts, step {trained.step:,} of {args.workdir}")
@@ -135,12 +137,20 @@ def _chunks(items, size):
         yield chunk
 
 
-def spell(text, result):
-    """A result for a person."""
-    if isinstance(text, tuple) and "written" not in result:
-        from pretrain.finetune.heads import told
+def speller(trained):
+    """A function (text, result) -> lines for a person; text: as `reader` gives it."""
+    from models.finetuned import HeadedConfig
 
-        return "\n".join([*text, f"    {told(result)}"]) + "\n"
+    if not isinstance(trained.run.model, HeadedConfig):
+        return spell
+    from pretrain.finetune.heads import head_of
+
+    told = head_of(trained.run.model).told
+    return lambda texts, result: told(texts, result) + "\n"
+
+
+def spell(text, result):
+    """What a model made of a text."""
     lines = list(text) if isinstance(text, tuple) else [text]
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")

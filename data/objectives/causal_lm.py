@@ -48,7 +48,7 @@ class CausalLm:
             if self.end_of_text:
                 joined(table, read, row_B, vocabulary.eos, row_BN)
             else:
-                row_BN[:] = read(table.starts(row_B)[:, None] + np.arange(width))
+                row_BN[:] = read.runs(table.starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)
             return {"tokens": row_BN[:, :-1].copy(), "targets": row_BN[:, 1:].copy(), "weights": weights_BL}
 

@@ -1,6 +1,6 @@
 """Masked language modelling: hide 15 % of the words and predict them (Devlin et al. 2018, section 3.1).
 
-B rows   L row length   N = L - 2 tokens of text
+B rows   S of them   L row length   N = L - 2 tokens of text
 """
 
 from dataclasses import dataclass
@@ -60,13 +60,14 @@ def masked_rows(objective, split, vocabulary, masker):
 def framed(make_table, body, split, length, vocabulary):
     """(table of rows, lay_out), where lay_out(row_B) is rows `[CLS] text [SEP]`."""
     table, read = make_table(split, length - 2), Reader(split.tokens, vocabulary.size)
+    column_L = np.arange(length, dtype=np.int32)
 
     def lay_out(row_B):
         tokens_BL = np.empty((len(row_B), length), np.int32)
         length_B = body(table, read, row_B, vocabulary.sep, tokens_BL[:, 1:-1])
-        valid_BL = np.arange(length) < length_B[:, None] + 2
+        valid_BL = column_L < (length_B + 2).astype(np.int32)[:, None]
         if not valid_BL[:, -1].all():
-            tokens_BL[~valid_BL] = vocabulary.pad
+            np.copyto(tokens_BL, vocabulary.pad, where=~valid_BL)
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
         return {"tokens": tokens_BL, "valid": valid_BL}
@@ -83,7 +84,7 @@ def packed(split, length, vocabulary):
 def pieces(table, read, row_B, separator, out_BN):
     """Rows that end with their document, and so hold no separator: fills the left of out_BN, returns the numbers of tokens."""
     start_B, length_B = table.spans(row_B)
-    out_BN[:] = read(start_B[:, None] + np.arange(table.width))
+    out_BN[:] = read.runs(start_B, table.width)
     return length_B
 
 
@@ -91,8 +92,12 @@ def joined(table, read, row_B, separator, out_BN):
     """Rows of one stream with a separator between documents: fills the left of out_BN, returns the numbers of tokens."""
     start_B, length_B = table.spans(row_B)
     separator_BN, token_B = table.separators(start_B)
-    out_BN[:] = read(token_B[:, None] + np.arange(table.width) - np.cumsum(separator_BN, axis=1))
-    out_BN[separator_BN] = separator
+    out_BN[:] = read.runs(token_B, table.width)
+    several = np.flatnonzero(separator_BN.any(axis=1))  # rows of more than one document
+    separator_SN = separator_BN[several]
+    out_SN = read(token_B[several, None] + np.arange(table.width) - np.cumsum(separator_SN, axis=1))
+    out_SN[separator_SN] = separator
+    out_BN[several] = out_SN
     return length_B
 
 

@@ -4,7 +4,7 @@ Devlin et al. (2018), section 3.1. Whole-word masking as in the later version of
 order while they fit the row's number of predictions, and each of a word's tokens draws its 80/10/10 by itself. N-grams
 of words (Lan et al. 2020, section 4.1): a row's words fall into runs of 1 to N, and runs are taken as words are.
 
-B rows   L row length   P masked positions of a row   W words of the batch
+B rows   R of them   L row length   P masked positions of a row   M masked tokens of the batch   W its words   S words looked at together
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from data import hashing
 
 BERTS = (0.8, 0.1)  # shares of the chosen words that become [MASK], and another word; the rest stay as they are
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
+MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4  # kinds of ids, in one table: a look-up costs more than a test of a bit
 
 
 class Masker:
@@ -24,13 +25,12 @@ class Masker:
     def __init__(self, objective, vocabulary, ngram=1, shares=BERTS):
         self.rate, self.predictions = objective.rate, objective.predictions
         self.mask, self.shares = vocabulary.mask, shares
-        self.special = np.asarray(vocabulary.special)
-        self.ordinary = np.flatnonzero(~self.special).astype(np.int32)
+        special = np.asarray(vocabulary.special)
+        self.ordinary = np.flatnonzero(~special).astype(np.int32)
         self.whole_words, self.ngram = objective.whole_words, ngram
-        self.ends_word = self.special.copy()
-        if vocabulary.unk is not None:
-            self.ends_word[vocabulary.unk] = False
-        self.starts_word = np.asarray(vocabulary.starts_word) | self.ends_word
+        ends_word = special & (np.arange(len(special)) != vocabulary.unk)
+        starts_word = np.asarray(vocabulary.starts_word) | ends_word
+        self.kinds = (MASKABLE * ~special + STARTS_WORD * starts_word + ENDS_WORD * ends_word).astype(np.uint8)
 
     def __call__(self, tokens_BL, valid_BL, key_B):
         """Mask int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batches.py.
@@ -38,21 +38,25 @@ class Masker:
         A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
         """
-        candidate_BL = valid_BL & ~self.special[tokens_BL]
-        number_B = self.number(candidate_BL.sum(axis=1))
-        order_BL = hashing.shuffled(hashing.key(key_B, hashing.ORDER), tokens_BL.shape[1])
+        B, L = tokens_BL.shape
+        kinds_BL = np.take(self.kinds, tokens_BL)
+        candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & valid_BL
+        number_B = self.number(count(candidate_BL))
+        order_B, hide_B = hashing.key(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
+        order_BL = hashing.shuffled(order_B, L)
         if self.whole_words:
-            used_BP, positions_BP = self.listed(self.words(tokens_BL, candidate_BL, order_BL, number_B, key_B))
+            chosen_BL = self.words(kinds_BL, candidate_BL, order_BL, number_B, key_B)
+            number_B = count(chosen_BL)
         else:
-            order_BL[~candidate_BL] = UNUSED
-            used_BP, positions_BP = self.first(order_BL, number_B)
-        targets_BP = np.where(used_BP, np.take_along_axis(tokens_BL, positions_BP, axis=1), 0)
-        hidden_BP = self.hide(targets_BP, key_B)
-        row, slot = np.nonzero(used_BP)
-        tokens_BL[row, positions_BP[row, slot]] = hidden_BP[row, slot]
+            chosen_BL = self.first(candidate_BL, order_BL, number_B)
+        place_M = np.flatnonzero(chosen_BL)
+        used_BP = np.arange(self.predictions) < number_B[:, None]
+        targets_M = np.take(tokens_BL, place_M)
+        bits_BP = hashing.words(hide_B, self.predictions)
+        np.put(tokens_BL, place_M, self.hide(targets_M, bits_BP[used_BP]))
         return {
-            "positions": positions_BP.astype(np.int32),
-            "targets": targets_BP.astype(np.int32),
+            "positions": filled(used_BP, place_M - np.repeat(np.arange(B) * L, number_B)),
+            "targets": filled(used_BP, targets_M),
             "weights": used_BP.astype(np.float32),
         }
 
@@ -61,61 +65,86 @@ class Masker:
         wanted_B = np.maximum(np.rint(candidates_B * self.rate), 1).astype(np.int64)
         return np.minimum(np.minimum(wanted_B, self.predictions), candidates_B)
 
-    def first(self, order_BL, number_B):
-        """(used, positions) [B, P]: the first `number_B` columns in the order given, ascending; unused slots are 0."""
+    def first(self, candidate_BL, order_BL, number_B):
+        """bool [B, L]: the first `number_B` candidates of each row in the order given."""
+        np.copyto(order_BL, UNUSED, where=~candidate_BL)
         p = self.predictions
-        mask = np.uint32(hashing.position_mask(order_BL.shape[1]))
-        first_BP = np.partition(order_BL, p - 1, axis=1)[:, :p] if p < order_BL.shape[1] else order_BL
-        first_BP.sort(axis=1)
-        used_BP = np.arange(p) < number_B[:, None]
-        positions_BP = np.where(used_BP, first_BP & mask, UNUSED)
-        positions_BP.sort(axis=1)  # the used slots stay in front, so used_BP holds
-        return used_BP, np.where(used_BP, positions_BP, 0).astype(np.int64)
+        first_BP = np.partition(order_BL, p - 1, axis=1)[:, :p]
+        if (number_B < p).any():  # else the one that counts is in its place
+            first_BP.sort(axis=1)
+        last_B = first_BP[np.arange(len(first_BP)), np.maximum(number_B, 1) - 1]
+        return candidate_BL & (order_BL <= last_B[:, None])
 
-    def words(self, tokens_BL, candidate_BL, order_BL, number_B, key_B):
+    def words(self, kinds_BL, candidate_BL, order_BL, number_B, key_B):
         """bool [B, L]: the tokens of words, or n-grams, taken in the order of their first tokens, as long as they fit `number_B`.
 
         A word begins at a piece that begins one, at the row's first token, and behind a special token, because no row
         shows both sides of these. An unknown piece is part of its word, and that word is left alone.
         """
-        begins_BL = np.take(self.starts_word, tokens_BL)
-        begins_BL[:, 1:] |= np.take(self.ends_word, tokens_BL[:, :-1])
+        begins_BL = (kinds_BL & STARTS_WORD) != 0
+        begins_BL[:, 1:] |= (kinds_BL[:, :-1] & ENDS_WORD) != 0
         begins_BL[:, 0] = True
         begin_W = np.flatnonzero(begins_BL)
         if self.ngram > 1:
             begin_W = begin_W[starts_of_ngrams(begin_W, candidate_BL, key_B, self.ngram)]
-        length_W = np.diff(begin_W, append=begins_BL.size)
         length_BL = np.zeros(begins_BL.shape, np.int32)
-        length_BL.ravel()[begin_W] = length_W * np.logical_and.reduceat(candidate_BL.ravel(), begin_W)
-        order_BL = np.where(length_BL > 0, order_BL, UNUSED)
+        np.put(length_BL, begin_W, np.diff(begin_W, append=begins_BL.size) * complete(begin_W, candidate_BL))
+        np.copyto(order_BL, UNUSED, where=length_BL == 0)
         order_BL.sort(axis=1)
-        order_BL = order_BL[:, : max(int((length_BL > 0).sum(axis=1).max(initial=0)), 1)]
-        real_BL = order_BL != UNUSED
-        mask = np.uint32(hashing.position_mask(tokens_BL.shape[1]))
-        column_BL = np.where(real_BL, order_BL & mask, 0).astype(np.int64)
-        length_BL = np.where(real_BL, np.take_along_axis(length_BL, column_BL, axis=1), 0)
-        taken_BL = fitting(length_BL, number_B)
-        chosen_BL = np.zeros(tokens_BL.shape, bool)
-        row, rank = np.nonzero(taken_BL)
-        chosen_BL[row, column_BL[row, rank]] = True
-        return np.repeat(chosen_BL.ravel()[begin_W], length_W).reshape(tokens_BL.shape)
+        first_W = self.walk(order_BL, length_BL, number_B)
+        length_W = np.take(length_BL, first_W)
+        chosen_BL, end_W = np.zeros(begins_BL.shape, bool), np.cumsum(length_W)
+        np.put(chosen_BL, np.repeat(first_W - (end_W - length_W), length_W) + np.arange(length_W.sum()), True)
+        return chosen_BL
 
-    def listed(self, chosen_BL):
-        """(used, positions) [B, P] of the tokens chosen, ascending; unused slots are 0."""
-        row, column = np.nonzero(chosen_BL)
-        number_B = np.bincount(row, minlength=len(chosen_BL))
-        slot = np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B)
-        positions_BP = np.zeros((len(chosen_BL), self.predictions), np.int64)
-        positions_BP[row, slot] = column
-        return np.arange(self.predictions) < number_B[:, None], positions_BP
+    def walk(self, order_BL, length_BL, number_B):
+        """The words taken: places of their first tokens [W], ascending. order_BL: the words in order, UNUSED behind them.
 
-    def hide(self, targets_BP, key_B):
+        Most rows are full after the first words, so a few columns are walked at a time, by the rows that have room.
+        """
+        mask = np.uint32(hashing.position_mask(order_BL.shape[1]))
+        taken_BL, left_B, slab = np.zeros(order_BL.shape, bool), number_B.copy(), 2 * self.predictions
+        for first in range(0, order_BL.shape[1], slab):
+            row_R = np.flatnonzero((left_B > 0) & (order_BL[:, first] != UNUSED))
+            if len(row_R) == 0:
+                break
+            order_RS = order_BL[row_R, first : first + slab]
+            real_RS = order_RS != UNUSED
+            column_RS = np.where(real_RS, order_RS & mask, 0)
+            length_RS = length_BL[row_R[:, None], column_RS] * real_RS
+            now_RS = fitting(length_RS, left_B[row_R])
+            left_B[row_R] -= (length_RS * now_RS).sum(axis=1)
+            row, rank = np.nonzero(now_RS)
+            taken_BL[row_R[row], column_RS[row, rank]] = True
+        return np.flatnonzero(taken_BL)
+
+    def hide(self, targets_M, bits_M):
         """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
-        bits_BP = hashing.words(hashing.key(key_B, hashing.HIDE), targets_BP.shape[1])
-        low_BP = bits_BP & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
-        random_BP = self.ordinary[hashing.below(bits_BP, len(self.ordinary))]
-        as_mask_BP, as_random_BP = (low_BP < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
-        return np.where(as_mask_BP, self.mask, np.where(as_random_BP, random_BP, targets_BP))
+        low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
+        random_M = self.ordinary[hashing.below(bits_M, len(self.ordinary))]
+        as_mask_M, as_random_M = (low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
+        return np.where(as_mask_M, self.mask, np.where(as_random_M, random_M, targets_M))
+
+
+def count(chosen_BL):
+    """How many of each row are True: int32 [B]."""
+    return chosen_BL.view(np.int8).sum(axis=1, dtype=np.int32)
+
+
+def complete(begin_W, candidate_BL):
+    """bool [W]: the words all of whose tokens may be masked. begin_W: the place of each word's first token in the flattened rows."""
+    complete_W = np.take(candidate_BL, begin_W)
+    within_BL = ~candidate_BL  # tokens that spoil a word without being its first, of which there are few
+    np.put(within_BL, begin_W, False)
+    complete_W[np.searchsorted(begin_W, np.flatnonzero(within_BL)) - 1] = False
+    return complete_W
+
+
+def filled(used_BP, values_M):
+    """int32 [B, P]: the values in the slots that are used, row by row, and 0 in the others."""
+    values_BP = np.zeros(used_BP.shape, np.int32)
+    values_BP[used_BP] = values_M
+    return values_BP
 
 
 def starts_of_ngrams(begin_W, candidate_BL, key_B, most):
@@ -130,12 +159,13 @@ def starts_of_ngrams(begin_W, candidate_BL, key_B, most):
     width = int(place_W.max()) + 1
     chances = np.cumsum(1 / np.arange(1, most + 1))
     bits_BK = hashing.halfwords(hashing.key(key_B, hashing.GRAMS), width)
-    n_BK = np.searchsorted(chances[:-1] / chances[-1] * 2.0**32, bits_BK, side="right") + 1
+    n_BK = np.ones(bits_BK.shape, np.int32)
+    for limit in np.ceil(chances[:-1] / chances[-1] * 2.0**32).astype(np.uint32):
+        n_BK += bits_BK >= limit
     begin_BK = np.cumsum(n_BK, axis=1) - n_BK  # the place of each n-gram's first word, were there words without end
     starts_BK = np.zeros((B, width), bool)
-    row, k = np.nonzero(begin_BK < width)
-    starts_BK[row, begin_BK[row, k]] = True
-    alone_W = ~np.logical_and.reduceat(candidate_BL.ravel(), begin_W)
+    np.put(starts_BK, (begin_BK + np.arange(0, B * width, width)[:, None])[begin_BK < width], True)
+    alone_W = ~complete(begin_W, candidate_BL)
     return starts_BK[row_W, place_W] | alone_W | np.append(True, alone_W[:-1])
 
 

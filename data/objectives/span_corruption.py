@@ -68,7 +68,7 @@ class SpanCorruption:
         sentinel_K = np.array(vocabulary.sentinels[: self.spans], np.int32)
 
         def build(row_B, key_B):
-            raw_BR = read(table.starts(row_B)[:, None] + np.arange(self.raw_length))
+            raw_BR = read.runs(table.starts(row_B), self.raw_length)
             kept_BK, gone_BK = self.segments(key_B)
             inputs_BL, targets_BT = corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, vocabulary.eos)
             return {
@@ -101,10 +101,8 @@ def corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, eos):
     Row by row: kept_0 tokens stay, gone_0 are span 0, kept_1 stay, and so on to the end. Both results end with `eos`.
     """
     rows, spans = kept_BK.shape
-    edges_B2K = np.cumsum(np.stack([kept_BK, gone_BK], axis=2).reshape(rows, -1), axis=1)[:, :-1]
-    flips_BR = np.zeros(raw_BR.shape, bool)
-    flips_BR[np.arange(rows)[:, None], edges_B2K] = True
-    gone_BR = np.logical_xor.accumulate(flips_BR, axis=1)
+    lengths_B2K = np.stack([kept_BK, gone_BK], axis=2)
+    gone_BR = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel()).reshape(raw_BR.shape)
     inputs = filled(raw_BR[~gone_BR], np.cumsum(kept_BK, axis=1) + np.arange(spans), sentinel_K, eos)
     heads_BK = np.cumsum(gone_BK, axis=1) - gone_BK + np.arange(spans)
     return inputs, filled(raw_BR[gone_BR], heads_BK, sentinel_K, eos)

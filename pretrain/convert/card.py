@@ -6,10 +6,11 @@ import jax
 
 from data.objectives.text2text import Text2Text
 from data.text2text import source_of
-from models.finetuned import ClassifierConfig, HeadedConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
 from pretrain.convert import name_of
 
-HEADS = {ClassifierConfig: "text-classification"}  # what a fine-tuned model is for, whatever its encoder
+# What a fine-tuned model is for, whatever its encoder.
+HEADS = {ClassifierConfig: "text-classification", TaggerConfig: "token-classification", ChoiceConfig: "multiple-choice"}
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
@@ -60,6 +61,19 @@ USES = {
         "AutoModelForSequenceClassification",
         ('pipeline("text-classification", model="{folder}")("It is a text.")',),
     ),
+    "token-classification": (
+        "It tells the tag of each word",
+        "AutoModelForTokenClassification",
+        ('pipeline("token-classification", model="{folder}", aggregation_strategy="first")("It is a text.")',),
+    ),
+    "multiple-choice": (
+        "It tells which of some texts goes on with a text, or answers a question",
+        "AutoModelForMultipleChoice",
+        (
+            'ids = tokenizer(["He opens the door."] * 2, ["He goes in.", "It rains."], padding=True, return_tensors="pt")',
+            "print(model(**{{name: array[None] for name, array in ids.items()}}).logits.softmax(-1))",
+        ),
+    ),
     "text2text": ("It writes the answers that it was taught (`{asked}`)", "AutoModelForSeq2SeqLM", written("{asked}")),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
@@ -80,6 +94,8 @@ OBJECTIVES = {
     "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
     "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
     "classification": "the labels of examples, rows of {length}",
+    "tagging": "the tags of words, rows of {length}",
+    "multiple_choice": "the right one of {choices} choices, rows of {length}",
     "regression": "the scores of examples, rows of {length}",
     "text2text": "answers, written as text (inputs of {length}, answers of {target_length})",
     "causal_lm": "the next token, rows of {length} across documents",
@@ -161,7 +177,9 @@ def _facts(trained, family, size):
     depth = f"{model.depth} + {model.decoder_depth}" if hasattr(model, "decoder_depth") else f"{model.depth}"
     yield "parameters", f"{size:,}"
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
-    if run.model is not model:
+    if isinstance(run.model, ChoiceConfig):
+        yield "choices", f"{run.data.objective.choices} in training, any number in use"
+    elif run.model is not model:
         yield "labels", ", ".join(run.model.labels) or "none: a score"
     elif family == "electra":
         own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"

@@ -1,40 +1,28 @@
-"""A fine-tuned encoder under both its names: models/classifier.py and `BertForSequenceClassification` and its like of transformers.
+"""A fine-tuned encoder under both its names: models/classifier.py and `BertForSequenceClassification`, and so on for each head of HEADS.
 
-The encoder's names are those of its own family's table; only the head's are here.
+The encoder's names are those of its own family's table; the head's are in pretrain/convert/heads.py. Only classifiers are imported.
 """
 
 from models.finetuned import ClassifierConfig
 from pretrain.convert import albert, bert, distilbert, electra, roberta, table
-from pretrain.convert.table import linear
+from pretrain.convert.heads import DROPOUT, HEADS
 
-POOLED = linear("classifier/out", "classifier")
-# model_type -> their class, the table of its encoder, the rules of its head, and how the names of that encoder begin
+# model_type -> how the names of their classes begin, the table of its encoder, and how the names of that encoder begin
 FAMILIES = {
-    "bert": ("BertForSequenceClassification", bert, POOLED, ("bert.",)),
-    "albert": ("AlbertForSequenceClassification", albert, POOLED, ("albert.",)),
-    # Their head has a hidden layer where ours is the encoder's pooler: the same numbers under another name.
-    "roberta": ("RobertaForSequenceClassification", roberta, linear("classifier/out", "classifier.out_proj"), ("roberta.",)),
-    "electra": (
-        "ElectraForSequenceClassification",
-        electra,
-        (*linear("classifier/transform", "classifier.dense"), *linear("classifier/scores/out", "classifier.out_proj")),
-        ("electra.",),
-    ),
-    "distilbert": (
-        "DistilBertForSequenceClassification",
-        distilbert,
-        (*linear("classifier/transform", "pre_classifier"), *linear("classifier/scores/out", "classifier")),
-        ("distilbert.",),
-    ),
+    "bert": ("Bert", bert, ("bert.",)),
+    "albert": ("Albert", albert, ("albert.",)),
+    "roberta": ("Roberta", roberta, ("roberta.",)),
+    "electra": ("Electra", electra, ("electra.",)),
+    "distilbert": ("DistilBert", distilbert, ("distilbert.",)),
 }
-MOVED = {"roberta.pooler.dense": "classifier.dense"}
-DROPOUT = {"distilbert": "seq_classif_dropout", "albert": "classifier_dropout_prob"}  # else classifier_dropout
 
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
     rules, depths, _ = parted(config)
-    return table.export(params["encoder"] | {"classifier": params["classifier"]}, rules, depths)
+    new = {name: part for name, part in params.items() if name != "encoder"}
+    tensors = table.export(params["encoder"] | new, rules, depths)
+    return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in HEADS[type(config)].left_out}
 
 
 def from_hf(config, tensors, init_params):
@@ -56,13 +44,14 @@ def parted(config):
     """(rules, depths of the stacks, how the names of the encoder begin), of a model whose encoder and head lie side by side."""
     from pretrain.convert import name_of
 
-    _, module, head, body = FAMILIES[name_of(config)]
+    family, head = name_of(config), HEADS[type(config)]
+    _, module, body = FAMILIES[family]
     rules = module.rules(config.encoder) if module is electra else module.RULES
-    own = [(ours, moved(theirs), layout) for ours, theirs, layout in rules if theirs.startswith(body)]
-    return (*own, *head), DEPTHS[module](config.encoder), body
+    own = [(ours, moved(theirs, head.moved), layout) for ours, theirs, layout in rules if theirs.startswith(body)]
+    return (*own, *head.rules[family]), DEPTHS[module](config.encoder), body
 
 
-KINDS = {kind: family for family, (kind, *_) in FAMILIES.items()}
+KINDS = {begins + HEADS[ClassifierConfig].suffix: family for family, (begins, *_) in FAMILIES.items()}
 DEPTHS = {
     bert: lambda config: {"bert/encoder": config.depth},
     albert: lambda config: {},
@@ -72,27 +61,20 @@ DEPTHS = {
 }
 
 
-def moved(theirs):
+def moved(theirs, others):
     """A name of theirs in a pretrained model, as it is in a fine-tuned one."""
     stem, _, leaf = theirs.rpartition(".")
-    return f"{MOVED.get(stem, stem)}.{leaf}"
+    return f"{others.get(stem, stem)}.{leaf}"
 
 
 def hf_config(config, vocabulary):
     """The dict of config.json."""
     from pretrain.convert import name_of
 
-    family = name_of(config)
-    kind, module, *_ = FAMILIES[family]
+    family, head = name_of(config), HEADS[type(config)]
+    begins, module, _ = FAMILIES[family]
     described = {key: value for key, value in module.hf_config(config.encoder, vocabulary).items() if key not in getattr(module, "PARTS", ())}
-    names = dict(enumerate(config.labels or ("LABEL_0",)))
-    return described | {
-        "architectures": [kind],
-        "id2label": {str(number): name for number, name in names.items()},
-        "label2id": {name: number for number, name in names.items()},
-        "problem_type": "single_label_classification" if config.labels else "regression",
-        DROPOUT.get(family, "classifier_dropout"): config.dropout,
-    }
+    return described | {"architectures": [begins + head.suffix]} | head.settings(config, family)
 
 
 def our_config(hf_config):

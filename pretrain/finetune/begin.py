@@ -14,6 +14,7 @@ import sys
 import time
 
 from data.paths import is_remote
+from data.tag_schemes import SCHEMES
 from models.config import T5Config
 from pretrain.config import Run, override
 from pretrain.finetune.encoders import NAMES
@@ -26,15 +27,16 @@ def add_arguments(parser):
     encoders = f"of a run that was trained, or imported: {NAMES}"
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    names = "classification, regression, text2text, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    names = "classification, regression, tagging, multiple_choice, text2text, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
     parser.add_argument("--task", required=True, help=names)
     text = parser.add_argument_group("labelled text: .jsonl, .tsv or .csv with named columns (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
     text.add_argument("--train", metavar="FILE", help="to learn from; GLUE's own from TFDS unless given")
     text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
     text.add_argument("--held-out", type=float, metavar="SHARE", help="that share, drawn by the texts' hashes (0.1)")
-    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label)")
+    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags")
     text.add_argument("--prefix", metavar="TEXT", help='of text2text, in front of every source: "translate English to German: "')
     text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
+    text.add_argument("--scheme", choices=SCHEMES, help="of --task tagging: how tags spell entities; what they look like unless given")
     parser.add_argument("--workdir", required=True, help="a folder for the run; an existing one is continued")
     epochs = "times that all examples are seen (%(default)g), unless train.steps says how many steps"
     parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
@@ -86,6 +88,8 @@ def gather(args):
     if args.task not in TASKS:
         raise ValueError(f"--task {args.task}: one of {', '.join(TASKS)}")
     task = TASKS[args.task]
+    if args.scheme and args.task != "tagging":
+        raise ValueError("--scheme is of tags: --task tagging")
     if args.prefix and args.task != "text2text":
         raise ValueError("--prefix is for text2text; the texts of a labelled task are named by the task")
     if not 0 < args.epochs < math.inf:
@@ -118,7 +122,7 @@ def starting_run(args, task, examples, pretrained):
             data=Data(store=store, objective=examples.objective(model)),
             optimizer=Adafactor(learning_rate=1e-3, decay="linear") if isinstance(model, T5Config) else AdamW(learning_rate=5e-5),
             train=Train(compute=pretrained.run.train.compute),
-            evaluate=Evaluate(metrics=task.metrics),
+            evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),
         ),
         args.overrides,

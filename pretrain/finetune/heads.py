@@ -3,26 +3,33 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.finetuned import ClassifierConfig
-from pretrain.finetune import answer
+from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
+from pretrain.finetune import answer, choose, tags
+
+
+def told(texts, result):
+    """The texts and a result as lines for a person."""
+    line = f"{result['probability']:7.2%}  {result['label']}" if "label" in result else f"{result['score']:7.3f}"
+    return "\n".join([*texts, f"    {line}"])
 
 
 class Head(NamedTuple):
-    """reader: trained -> (record, place) -> the texts that the head reads, a tuple; answerer: (trained, batch size) -> (texts, places) -> [result]."""
+    """reader: trained -> (record, place) -> the texts that the head reads, a tuple; answerer: (trained, batch size) -> (texts, places) -> [result].
+
+    told: (texts, result) -> lines for a person.
+    """
 
     reader: Callable
     answerer: Callable
+    told: Callable = told
 
 
 HEADS = {
     ClassifierConfig: Head(answer.reader, answer.Labels),
+    TaggerConfig: Head(tags.reader, tags.Tags, tags.told),
+    ChoiceConfig: Head(choose.reader, choose.Choices, choose.told),
 }
 
 
 def head_of(config):
     return HEADS[type(config)]
-
-
-def told(result):
-    """A result as a line for a person."""
-    return f"{result['probability']:7.2%}  {result['label']}" if "label" in result else f"{result['score']:7.3f}"

@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import sys
 import tempfile
+from functools import partial
 
 from data.objectives.text2text import Text2Text
 from data.text2text import described
-from models.finetuned import ClassifierConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
 from pretrain.typed import ConfigError
 
 
@@ -14,13 +16,13 @@ def check_store(run, store):
     """Raise ConfigError unless the store's labels are those of the model, where it has a head for some."""
     if isinstance(run.data.objective, Text2Text):
         check_answers(run.data.objective, store)
-    if not isinstance(run.model, ClassifierConfig):
+    labels, own = store.manifest.get("labels"), getattr(run.model, "labels", None)
+    if own is None:
         return
-    labels = store.manifest.get("labels")
     if labels is None:
         raise ConfigError(f"{store.path}: its documents have no labels; `finetune` makes a store of labelled examples")
-    if tuple(labels) != run.model.labels:
-        told = [", ".join(map(repr, names)) or "scores" for names in (labels, run.model.labels)]
+    if tuple(labels) != own:
+        told = [", ".join(map(repr, names)) or "scores" for names in (labels, own)]
         raise ConfigError(f"{store.path} has the labels {told[0]}, the model {told[1]}: the same ones are needed, in the same order")
 
 
@@ -37,25 +39,63 @@ def labelled_store(workdir, source):
 
     Raises ValueError that names file and line, as data/labelled.py does, and where the run is no fine-tuned one.
     """
-    from data.labelled import Columns, class_of, read, score_of, write_labelled
-    from data.text2text import answer_of, pairs, write_pairs
+    from data.text2text import write_pairs
     from data.tokenizers import load_vocabulary
     from pretrain.checkpoint import read_run
 
     run = read_run(workdir)
     objective = run.data.objective
     if isinstance(objective, Text2Text):
-        *texts, answer = objective.columns
-        kind = class_of if objective.labels else score_of if objective.step else answer_of
-        examples = pairs(objective, read(source, Columns(tuple(texts), answer), kind))
+        examples = answered(objective, source)
         with tempfile.TemporaryDirectory() as folder:
             write_pairs(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), objective, {"heldout": examples})
             yield f"{folder}/store"
         return
-    if not isinstance(run.model, ClassifierConfig):
+    if type(run.model) not in LABELLED:
         raise ValueError(f"{workdir} is not a run that `finetune` began; --labelled is for these")
-    labels, (*texts, label) = run.model.labels, run.data.objective.columns
-    examples = read(source, Columns(tuple(texts), label), class_of if labels else score_of)
+    read, write = LABELLED[type(run.model)](run)
+    examples = read(source)
     with tempfile.TemporaryDirectory() as folder:
-        write_labelled(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels)
+        store = write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels_of(run))
+        if silent := sum(store.manifest.get("silent", {}).values()):
+            print(f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags", file=sys.stderr)
         yield f"{folder}/store"
+
+
+def answered(objective, source):
+    """The pairs of a source, as a `Text2Text` has them."""
+    from data.labelled import Columns, class_of, read, score_of
+    from data.text2text import answer_of, pairs
+
+    *texts, answer = objective.columns
+    kind = class_of if objective.labels else score_of if objective.step else answer_of
+    return pairs(objective, read(source, Columns(tuple(texts), answer), kind))
+
+
+def classes(run):
+    from data.labelled import Columns, class_of, read, score_of, write_labelled
+
+    *texts, label = run.data.objective.columns
+    return partial(read, columns=Columns(tuple(texts), label), label=class_of if run.model.labels else score_of), write_labelled
+
+
+def tags(run):
+    from data.tagged import read, write_tagged
+
+    return partial(read, columns=run.data.objective.columns), write_tagged
+
+
+def choices(run):
+    from data.choices import read
+    from data.labelled import write_labelled
+
+    return partial(read, choices=run.data.objective.choices), write_labelled
+
+
+def labels_of(run):
+    """What the labels of a run's examples are numbers of: the names of classes or of tags, or the numbers of choices themselves."""
+    return tuple(map(str, range(run.data.objective.choices))) if isinstance(run.model, ChoiceConfig) else run.model.labels
+
+
+# Of runs whose examples have labels: run -> (source -> examples, the function that writes them as a store).
+LABELLED = {ClassifierConfig: classes, TaggerConfig: tags, ChoiceConfig: choices}

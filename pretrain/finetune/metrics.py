@@ -10,18 +10,19 @@ from typing import NamedTuple
 import numpy as np
 
 from data.objectives.text2text import Text2Text
+from pretrain.finetune import entities
 from pretrain.finetune.rouge import rouge_l, rouge_n
 from pretrain.typed import ConfigError
 
 
 class Metric(NamedTuple):
-    """objective: whose predictions it is of; library: that it needs.
+    """objectives: whose predictions it is of; library: that it needs.
 
     score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number; of text2text
     (the texts that were written, the answers) -> a number.
     """
 
-    objective: str
+    objectives: tuple[str, ...]
     library: str
     score: Callable
 
@@ -67,15 +68,20 @@ def _labels(score):
 
 
 METRICS = {
-    "accuracy": Metric("classification", "numpy", _labels(lambda right, predicted: (right == predicted).mean())),
-    "f1": Metric("classification", "sklearn", _labels(_f1)),  # of the second class, where there are two
-    "macro_f1": Metric("classification", "sklearn", _labels(_macro_f1)),  # the mean over the classes
-    "matthews": Metric("classification", "sklearn", _labels(_matthews)),
-    "pearson": Metric("regression", "scipy", _labels(_correlation("pearsonr"))),
-    "spearman": Metric("regression", "scipy", _labels(_correlation("spearmanr"))),
-    "bleu": Metric("text2text", "sacrebleu", _bleu),  # Post 2018, out of 100
-    **{f"rouge{n}": Metric("text2text", "numpy", rouge_n(n)) for n in (1, 2)},
-    "rougeL": Metric("text2text", "numpy", rouge_l),
+    "accuracy": Metric(("classification", "multiple_choice"), "numpy", _labels(lambda right, predicted: (right == predicted).mean())),
+    "f1": Metric(("classification",), "sklearn", _labels(_f1)),  # of the second class, where there are two
+    "macro_f1": Metric(("classification",), "sklearn", _labels(_macro_f1)),  # the mean over the classes
+    "matthews": Metric(("classification",), "sklearn", _labels(_matthews)),
+    "entity_f1": Metric(("tagging",), "numpy", entities.f1),
+    "entity_precision": Metric(("tagging",), "numpy", entities.precision),
+    "entity_recall": Metric(("tagging",), "numpy", entities.recall),
+    "tag_accuracy": Metric(("tagging",), "numpy", entities.accuracy),
+    "unread_words": Metric(("tagging",), "numpy", entities.unread),  # no score
+    "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),
+    "spearman": Metric(("regression",), "scipy", _labels(_correlation("spearmanr"))),
+    "bleu": Metric(("text2text",), "sacrebleu", _bleu),  # Post 2018, out of 100
+    **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
+    "rougeL": Metric(("text2text",), "numpy", rouge_l),
 }
 
 
@@ -96,9 +102,9 @@ def check_metrics(names, objective, labels=2):
     """
     for name in names:
         metric = METRICS[name]
-        if metric.objective != objective:
-            fitting = [other for other, one in METRICS.items() if one.objective == objective]
-            raise ConfigError(f"evaluate.metrics: {name} is of {metric.objective}; {objective} has {', '.join(fitting) or 'none'}")
+        if objective not in metric.objectives:
+            fitting = [other for other, one in METRICS.items() if objective in one.objectives]
+            raise ConfigError(f"evaluate.metrics: {name} is of {' and '.join(metric.objectives)}; {objective} has {', '.join(fitting) or 'none'}")
         if name == "f1" and labels != 2:
             raise ConfigError(f"evaluate.metrics: f1 is of two classes, here are {labels}; take macro_f1")
         if importlib.util.find_spec(metric.library) is None:

@@ -11,7 +11,9 @@ from typing import NamedTuple
 from data.labelled import Columns, class_of, records, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
+from pretrain.finetune.choices import ChoiceTask
 from pretrain.finetune.examples import gather
+from pretrain.finetune.tagged import TagTask
 from pretrain.finetune.texts import PairTask
 
 
@@ -69,6 +71,8 @@ TASKS = {
     "qnli": glue("qnli", (Columns(("question", "sentence"), "label"),), ("accuracy",)),
     "rte": glue("rte", (Columns(PAIR, "label"), Columns(("premise", "hypothesis"), "label")), ("accuracy",)),
     "wnli": glue("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
+    "tagging": TagTask(),
+    "multiple_choice": ChoiceTask(),
 }
 
 

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 import tokenizers
 
-from data import labelled
+from data import labelled, tagged
 from data.objectives import Text2Text
 from data.store import write_store
 from data.text2text import write_pairs
@@ -101,6 +101,21 @@ def labelled_store(tmp_path_factory, vocabulary, texts):
     examples = [labelled.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}") for i in range(50)]
     path = tmp_path_factory.mktemp("store") / "labelled"
     return labelled.write_labelled(path, vocabulary, {"train": examples[:40], "heldout": examples[40:]}, ("no", "yes"))
+
+
+@pytest.fixture(scope="session")
+def tagged_store(tmp_path_factory, vocabulary, texts):
+    """40 sentences whose words have the tags "no" and "yes" in turn."""
+    words = [tuple(text.split()) for text in texts[:40]]
+    sentences = [tagged.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1) for one in words]
+    return tagged.write_tagged(tmp_path_factory.mktemp("store") / "tagged", vocabulary, {"train": sentences}, ("no", "yes"))
+
+
+@pytest.fixture(scope="session")
+def choice_store(tmp_path_factory, vocabulary, texts):
+    """40 questions with two choices."""
+    examples = [labelled.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)]
+    return labelled.write_labelled(tmp_path_factory.mktemp("store") / "choices", vocabulary, {"train": examples}, ("0", "1"))
 
 
 @pytest.fixture(scope="session")

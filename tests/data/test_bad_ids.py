@@ -24,10 +24,13 @@ OBJECTIVES = {
     "seq2seq": objectives.Seq2Seq(length=24, target_length=24),
     "classification": objectives.Classification(length=24),
     "regression": objectives.Regression(length=24),
+    "tagging": objectives.Tagging(length=24),
+    "multiple_choice": objectives.MultipleChoice(length=24, choices=2),
     "text2text": objectives.Text2Text(length=24, target_length=24),
 }
 STORES = {"span_corruption": "t5_store", "prefix_lm": "t5_store", "denoising": "bytes_store", "seq2seq": "pair_store"}
-STORES |= {"classification": "labelled_store", "regression": "labelled_store", "text2text": "answered_store"}
+STORES |= {"tagging": "tagged_store", "multiple_choice": "choice_store", "classification": "labelled_store", "regression": "labelled_store"}
+STORES["text2text"] = "answered_store"
 
 
 @pytest.fixture(params=OBJECTIVES)

@@ -80,22 +80,22 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
     """Counted where the store is read: what many hosts read is what one reads, split between them."""
-    stream, asked, read = make(name), [], Reader.__call__
-    monkeypatch.setattr(Reader, "__call__", lambda self, index_BN: asked.append(index_BN) or read(self, index_BN))
+    stream, read, known = make(name), [], Reader.known
+    monkeypatch.setattr(Reader, "known", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN))
 
     def reads(lo, hi):
-        asked.clear()
+        read.clear()
         stream.batch(3, lo, hi)
-        return list(asked)
+        return list(read)
 
     whole = reads(0, 8)
-    assert {len(index_BN) for index_BN in whole} == {8}
+    assert len(whole[0]) == 8
     for hosts in (2, 4):
         size = 8 // hosts
-        for host in range(hosts):
-            share = reads(host * size, (host + 1) * size)
-            for index_BN, all_BN in zip(share, whole, strict=True):
-                np.testing.assert_array_equal(index_BN, all_BN[host * size : (host + 1) * size])
+        shares = [reads(host * size, (host + 1) * size) for host in range(hosts)]
+        assert all(len(share[0]) == size for share in shares)
+        for all_BN, *parts in zip(whole, *shares, strict=True):
+            np.testing.assert_array_equal(all_BN, np.concatenate(parts))
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -112,7 +112,10 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
         for step in range(start, start + 5):
             assert equal(next(iterator), stream.batch(step, lo, hi))
         iterator.close()
-    spec = stream.dataset(5, 0, 4).element_spec
+    dataset = stream.dataset(5, 0, 4)
+    tensors = dataset.as_numpy_iterator()
+    assert equal(next(tensors), stream.batch(5, 0, 4)) and equal(next(tensors), stream.batch(6, 0, 4))
+    spec = dataset.element_spec
     treaty = batches.shapes(stream.objective, 4)
     assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
         key: (dtype.type, shape) for key, (dtype, shape) in treaty.items()

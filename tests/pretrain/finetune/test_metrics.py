@@ -48,7 +48,7 @@ def test_of_scores():
 def test_what_cannot_be_measured_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="pearson is of regression; classification has accuracy, f1, macro_f1, matthews"):
         check_metrics(("accuracy", "pearson"), "classification")
-    with pytest.raises(ConfigError, match="accuracy is of classification; masked_lm has none"):
+    with pytest.raises(ConfigError, match="accuracy is of classification and multiple_choice; masked_lm has none"):
         check_metrics(("accuracy",), "masked_lm")
     with pytest.raises(ConfigError, match="f1 is of two classes, here are 3; take macro_f1"):
         check_metrics(("f1",), "classification", 3)

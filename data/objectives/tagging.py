@@ -1,0 +1,38 @@
+"""Tagging: a label for each word of a text, told at its first piece (Devlin et al. 2018, section 5.3)."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from data.objectives.masking import needs
+from data.tagged_rows import tagged_rows
+
+
+@dataclass(frozen=True)
+class Tagging:
+    """Rows of one sentence each, of a store that `finetune` makes."""
+
+    name: ClassVar[str] = "tagging"
+    length: int = 128  # L: tokens of a row, [CLS] and [SEP] included; what is longer is cut, and counted
+    columns: tuple[str, ...] = ()  # of JSON lines: the names of the words and of the tags; () are the usual ones
+
+    def dims(self):
+        return {"L": self.length}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        if self.length < 3:
+            raise ValueError(f"tagging: length={self.length}; a row holds [CLS], a piece and [SEP], so 3 at least")
+        if len(self.columns) not in (0, 2):
+            raise ValueError(f"tagging: columns={self.columns}; the name of the words and that of the tags")
+        needs(self.name, vocabulary, "cls", "sep", "pad")
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+        table, rows = tagged_rows(self, split, vocabulary)
+
+        def build(row_B, key_B):
+            return {**rows(row_B), "row_weights": np.ones(len(row_B), np.float32)}
+
+        return table, build

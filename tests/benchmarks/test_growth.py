@@ -1,0 +1,28 @@
+"""The curves of growth are of one model, of which one number takes other values at a time."""
+
+import numpy as np
+import pytest
+
+from benchmarks.growth import SWEEPS, TINY, configured, curves, draw, points, table
+
+
+def test_one_number_takes_other_values():
+    asked = points(6)
+    assert {sweep for sweep, _ in asked} == set(SWEEPS)
+    for (sweep, value), point in asked.items():
+        name, scanned = sweep.removesuffix(", unrolled"), "unrolled" not in sweep
+        assert point == TINY | {name: value, "scan": scanned}
+        run = configured(point)
+        assert (run.model.depth, run.model.width, run.model.scan) == (point["depth"], point["width"], scanned)
+        assert (run.data.batch_size, run.data.objective.length, run.model.length) == (point["batch"], point["length"], point["length"])
+
+
+def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
+    pytest.importorskip("matplotlib")
+    grown = {at: np.array([0.001 * at[1] ** 2, 3.0]) for at in points(3)}
+    split = curves(grown)
+    lines = table(split)[2:]
+    assert len(lines) == len(grown)
+    assert lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |" and lines[1] == "| depth | 2 | 4.0 | 2.00 | 3.0 | 0.00 |"
+    draw(split, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")

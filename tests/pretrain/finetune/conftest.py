@@ -1,0 +1,23 @@
+"""A BERT that was never trained, as what others are fine-tuned from."""
+
+import jax
+import numpy as np
+import pytest
+
+from data.tokenizers import train_vocabulary
+from models import BertConfig
+from pretrain.checkpoint import start_workdir
+from pretrain.import_ import initialiser, starting_run
+
+UNTRAINED = BertConfig(vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0)
+WORDS = "the a fox dog river stone runs sees near old".split()
+
+
+@pytest.fixture(scope="session")
+def untrained(tmp_path_factory):
+    """Its workdir; WORDS are pieces of its vocabulary."""
+    workdir, rng = tmp_path_factory.mktemp("untrained") / "bert", np.random.default_rng(0)
+    params = jax.jit(initialiser(starting_run(UNTRAINED)))()
+    texts = [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(300)]
+    start_workdir(workdir, starting_run(UNTRAINED), params, train_vocabulary(texts, 56, algorithm="bpe"))
+    return workdir
