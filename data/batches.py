@@ -56,6 +56,12 @@ BATCHES = {
         "targets": ("int32", "BT"),
         "weights": ("float32", "BT"),
     },
+    "text2text": {
+        "inputs": ("int32", "BL"),
+        "inputs_valid": ("bool", "BL"),
+        "targets": ("int32", "BT"),
+        "weights": ("float32", "BT"),
+    },
     # Several pairs a row: segments count them from 1; 0 on padding.
     "seq2seq": {
         "inputs": ("int32", "BL"),

@@ -19,6 +19,7 @@ from data.objectives import (
     Seq2Seq,
     SpanCorruption,
     Tagging,
+    Text2Text,
 )
 
 
@@ -41,6 +42,7 @@ class Data:
         | Tagging
         | MultipleChoice
         | AnswerSpan
+        | Text2Text
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest

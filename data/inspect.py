@@ -15,7 +15,7 @@ from data.inspect_damage import damages
 from data.inspect_labels import labelled_row, labels
 from data.inspect_questions import window_row, windows
 from data.inspect_rows import orders, originals, pairs, texts
-from data.inspect_stream import continuations, successions, translations
+from data.inspect_stream import answers, continuations, successions, translations
 from data.inspect_tags import tagged_row, tags
 from data.reading import masked_row, next_row, part_row, span_row
 
@@ -220,4 +220,5 @@ OBJECTIVES = {  # all others mask words
     "tagging": (tags, tagged_row),
     "multiple_choice": (choices, question_row),
     "answer_span": (windows, window_row),
+    "text2text": (answers, part_row),
 }

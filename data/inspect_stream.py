@@ -1,4 +1,4 @@
-"""What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, cut in two, or in pairs."""
+"""What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, cut in two, in pairs, or an answer."""
 
 import numpy as np
 
@@ -76,6 +76,29 @@ def translations(stream, seen, token_id):
         none("tokens without loss, losses on padding", unweighed),
         Check("pairs left out", True, f"{table.left_out:,} of {len(split.document_starts) - 1:,}", "those longer than a row"),
         specials(vocabulary, token_id, "eos", "pad"),
+    ]
+
+
+def answers(stream, seen, token_id):
+    """text2text."""
+    objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
+    frame = [[vocabulary.bos] * objective.start_of_text, [vocabulary.eos]]
+    other_text = shorter = padding = 0
+    for each in seen:
+        sides = ((each.batch["inputs"], each.batch["inputs_valid"]), (each.batch["targets"], each.batch["weights"] > 0))
+        for which, (ids_BN, used_BN) in enumerate(sides):
+            padding += (ids_BN[~used_BN] != vocabulary.pad).sum() + (np.diff(used_BN.astype(int), axis=1) > 0).sum()
+            for row, used, number in zip(ids_BN, used_BN, each.row_B.tolist()):
+                low, high = split.sentence_starts[2 * number + which : 2 * number + which + 2].tolist()
+                found, room = row[used].tolist(), len(row) - sum(map(len, frame))
+                text = found[len(frame[0]) : -1]
+                other_text += found != [*frame[0], *split.tokens[low : low + len(text)].tolist(), *frame[1]]
+                shorter += len(text) != min(high - low, room)
+    return [
+        none("sides that are not the store's text in its frame", other_text),
+        none("sides that are cut though the row has room", shorter),
+        none("tokens in padding, padding between tokens", padding),
+        specials(vocabulary, token_id, "eos", "pad", *(["bos"] if objective.start_of_text else [])),
     ]
 
 

@@ -40,7 +40,7 @@ def next_row(stream, seen, i):
 
 
 def part_row(stream, seen, i):
-    """One row of prefix_lm, seq2seq or denoising for reading, without padding."""
+    """One row of prefix_lm, seq2seq, text2text or denoising for reading, without padding."""
     batch, row = seen.batch, span_row(stream, seen, i)
     lengths = {"inputs": int(batch["inputs_valid"][i].sum()), "targets": int(batch["weights"][i].sum())}
     return row | {key: row[key][:length] for key, length in lengths.items()}

@@ -41,7 +41,7 @@ class Salvaged(Store):
         for name in bad:
             if name.startswith("vocabulary/"):
                 raise ValueError(f"{self.path / name}: its bytes have changed since it was written; without it no document can be read")
-        if {"labels", "questions"} & self.manifest.keys():
+        if {"labels", "questions", "text"} & self.manifest.keys():
             raise ValueError(f"{self.path}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again")
         self.splits, self.left_out = {}, {}
         for split in SPLITS:

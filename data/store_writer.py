@@ -66,6 +66,13 @@ class StoreWriter:
             self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
         self._files[name].write(array)
 
+    def add_lines(self, split: str, file: str, lines: list[str]) -> None:
+        """Append lines of text to a file of this name, such as what documents are compared with: data/text2text.py."""
+        name = f"{split}/{file}"
+        if name not in self._files:
+            self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
+        self._files[name].append("".join(f"{line}\n" for line in lines).encode())
+
     def _append(self, split: str, tokens, documents, sentences) -> None:
         totals, end = self.totals[split], self.totals[split]["tokens"]
         added = {"tokens": 0, "documents": 0, "sentences": 0}

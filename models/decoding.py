@@ -43,11 +43,20 @@ def generate(model, params, inputs_BM, inputs_valid_BM, *, length, strategy=Gree
       seed, rows_B      of `Sample`: a row draws by the seed (0) and its own number, int32 [B] (0, 1, ...), in whatever batch it stands
     The arguments are arrays, not traced: their values are checked. Raises ValueError for what cannot be meant.
     """
-    B = len(inputs_BM)
-    rules, key_B = _rules(model, B, length, end, pad, **how)
     _check_ids(model, "inputs", np.where(inputs_valid_BM, inputs_BM, 0))
     _check_ids(model, "start", np.int32(start))
-    return _generate(model, params, inputs_BM, inputs_valid_BM, jnp.full((B, 1), start, jnp.int32), key_B, rules=rules, strategy=strategy)
+    write = generator(model, len(inputs_BM), length=length, strategy=strategy, start=start, end=end, pad=pad, **how)
+    return write(params, inputs_BM, inputs_valid_BM)
+
+
+def generator(model, B, *, length, strategy=Greedy(), start=0, end=1, pad=0, **how):
+    """The part of `generate` that is computed, (params, inputs_BM, inputs_valid_BM) -> int32 [B, T], to be jitted as one likes.
+
+    What it is given is not looked at: ids that the model does not have are to be refused before.
+    """
+    rules, key_B = _rules(model, B, length, end, pad, **how)
+    start_B1 = jnp.full((B, 1), start, jnp.int32)
+    return lambda params, *inputs: _generate(model, params, *inputs, start_B1, key_B, rules=rules, strategy=strategy)
 
 
 def extend(model, params, tokens_BM, length_B, *, length, strategy=Greedy(), end=None, pad=0, **how):

@@ -25,6 +25,7 @@ VERBS = {
     "attention": ("pretrain.verbs.attention", "who reads whom in a text: every layer and head, as a page and pictures"),
     "senses": ("pretrain.verbs.senses", "one word in many sentences, as a picture by PCA and t-SNE"),
     "finetune": ("pretrain.finetune.begin", "teach a pretrained encoder to tell labels: GLUE, or text of one's own"),
+    "glue": ("pretrain.finetune.glue", "GLUE's table of fine-tuned runs, and the files of a submission"),
     "distil": ("pretrain.distil", "begin a run whose smaller model learns from a trained one"),
     "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),

@@ -28,6 +28,7 @@ from data.objectives.sentence_pair import SentencePair
 from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.tagging import Tagging
+from data.objectives.text2text import Text2Text
 from models.config import (
     AlbertConfig,
     BartConfig,
@@ -88,7 +89,7 @@ KINDS = {
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
         *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
-        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan),
+        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan, Text2Text),
     )
 }
 
@@ -98,13 +99,13 @@ TRAINED_BY = {
     BertConfig: (MaskedLm, SentencePair),
     RobertaConfig: (MaskedLm,),
     AlbertConfig: (MaskedLm, SentenceOrder),
-    T5Config: (SpanCorruption, PrefixLm),
+    T5Config: (SpanCorruption, PrefixLm, Text2Text),
     GptConfig: (CausalLm,),
     Gpt2Config: (CausalLm,),
     Gpt3Config: (CausalLm,),
     TransformerConfig: (Seq2Seq,),
     ElectraConfig: (ReplacedToken,),
-    BartConfig: (Denoising,),
+    BartConfig: (Denoising, Text2Text),
     DistilBertConfig: (Distillation, MaskedLm),
     ClassifierConfig: (Classification, Regression),
     TaggerConfig: (Tagging,),

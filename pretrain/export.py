@@ -27,7 +27,7 @@ def run(args):
         "\n".join(
             [
                 "load it with",
-                *(f"  {line}" for line in card.loading(trained.run.model, trained.vocabulary, args.output)),
+                *(f"  {line}" for line in card.loading(trained.run, trained.vocabulary, args.output)),
             ]
         )
     )

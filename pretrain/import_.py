@@ -1,8 +1,16 @@
-"""import FOLDER --workdir W: a Hugging Face model as the beginning of a run."""
+"""import FOLDER --workdir W: a Hugging Face model as the beginning of a run, or a fine-tuned classifier as one that is done."""
 
 import os
 
+from models.finetuned import ClassifierConfig
 from pretrain.config import Run, override
+
+
+CLASSIFIER = (  # what can be done with one
+    "predict --workdir {} --input FILE",
+    "evaluate --workdir {} --labelled FILE",
+    "finetune --from {} --task TASK --train FILE --workdir NEW",
+)
 
 
 def add_arguments(parser):
@@ -42,6 +50,8 @@ def starting_run(model):
     from models import config as models
     from pretrain.config import TRAINED_BY
 
+    if isinstance(model, ClassifierConfig):
+        return classifying_run(model)
     kind, trained_by = type(model), TRAINED_BY[type(model)]
     if CausalLm in trained_by:
         return Run(model=model, data=Data(objective=CausalLm(length=model.length, end_of_text=kind is not models.GptConfig)))
@@ -51,6 +61,17 @@ def starting_run(model):
         length, objective = min(128, model.length), MaskedLm if MaskedLm in trained_by else ReplacedToken
         return Run(model=model, data=Data(objective=objective(length=length, predictions=max(1, length * 20 // 128))))
     return Run(model=model, data=Data(objective=trained_by[0]()))
+
+
+def classifying_run(model):
+    """The run of a classifier, for `predict` and `evaluate --labelled`; a pair's columns are for overrides to name."""
+    from data.config import Data
+    from data.objectives import Classification, Regression
+    from pretrain.finetune.encoders import separators
+    from pretrain.parts import Evaluate
+
+    objective = (Classification if model.labels else Regression)(length=min(128, model.length), separators=separators(model.encoder))
+    return Run(model=model, data=Data(objective=objective), evaluate=Evaluate(metrics=("accuracy" if model.labels else "pearson",)))
 
 
 def initialiser(run):
@@ -73,6 +94,10 @@ def summary(args, opened, run, missing, unused):
         lines.append(f"  not in the folder, begun at random (train.seed={run.train.seed}): {', '.join(missing)}")
     if unused:
         lines.append(f"  not part of pretraining, left out: {', '.join(unused)}")
+    if isinstance(run.model, ClassifierConfig):
+        lines.append(f"  tells {', '.join(run.model.labels) or 'a score'}, of the columns {','.join(run.data.objective.columns)}")
+        lines.append("  of pairs: add data.objective.columns=text,text2,label")
+        return "\n".join([*lines, "next:", *(f"  python -m pretrain {words.format(args.workdir)}" for words in CLASSIFIER)])
     vocabulary, pairs = opened.vocabulary, " --document pair" if run.data.objective.name == "seq2seq" else ""
     lines.append(f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {run.model.vocab:,}")
     lines += [

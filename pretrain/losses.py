@@ -228,6 +228,13 @@ LOSSES = {
         terms=("prefix_lm",),
         tokens=("inputs_valid", "weights"),
     ),
+    "text2text": Loss(
+        arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
+        score=partial(words, "text2text"),  # the answer (Raffel et al. 2019, section 2.4)
+        weights={"text2text": "weights", "text2text_accuracy": "weights"},
+        terms=("text2text",),
+        tokens=("inputs_valid", "weights"),
+    ),
     "seq2seq": Loss(
         arguments=lambda batch: tuple(batch[key] for key in ("inputs", "inputs_valid", "targets", "inputs_segments", "targets_segments")),
         score=partial(words, "seq2seq"),  # each target, given its source (Vaswani et al. 2017, section 5)

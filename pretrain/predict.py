@@ -3,7 +3,8 @@
 BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
 translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
 likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair, the tags of words, the right one of
-some choices, or the answer to a question. Texts are cut into ids by the tokenizer that `export` writes, so the answers are those of the exported model.
+some choices, or the answer to a question, or writes what it was taught. Texts are cut into ids by the tokenizer that `export` writes, so the answers
+are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
@@ -112,6 +113,10 @@ def reader(trained):
         from pretrain.finetune.heads import head_of
 
         return head_of(trained.run.model).reader(trained)
+    if trained.run.data.objective.name == "text2text":
+        from pretrain.finetune.answer import reader
+
+        return reader(trained)
 
     def text_of(record, place):
         if not isinstance(record.get("text"), str):
@@ -146,7 +151,7 @@ def speller(trained):
 
 def spell(text, result):
     """What a model made of a text."""
-    lines = [text]
+    lines = list(text) if isinstance(text, tuple) else [text]
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
         lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
@@ -170,7 +175,8 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
     `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
-    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what its head answers (pretrain/finetune/heads.py).
+    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what its head answers (pretrain/finetune/heads.py),
+    or what it writes (pretrain/finetune/written.py).
     """
     from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
     from models.config import BartConfig, T5Config, TransformerConfig
@@ -193,6 +199,10 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
         return lambda texts, places, first=0: answer(texts, places)
     if top is not None:
         raise ValueError("--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of")
+    if trained.run.data.objective.name == "text2text":
+        from pretrain.finetune.written import Answers
+
+        return Answers(trained, length, batch_size, **how)
     writers = {T5Config: write.Spans, TransformerConfig: write.Translations, BartConfig: write.Repairs}
     writer = writers.get(type(trained.run.model), write.Continuations)
     return writer(trained, 64 if length is None else length, batch_size, **how)

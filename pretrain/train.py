@@ -59,7 +59,7 @@ def train(run, workdir, allow_changes=False, began=None):
     heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
 
     program = make_program(run, mesh)
-    evaluate = make_evaluator(program.model, program.loss, mesh, compute=run.train.compute, metrics=run.evaluate.metrics)
+    evaluate = make_evaluator(program.model, program.loss, mesh, compute=run.train.compute, metrics=run.evaluate.metrics, objective=run.data.objective)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))

@@ -15,12 +15,13 @@ from data.objectives.sentence_pair import SentencePair
 from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.tagging import Tagging
+from data.objectives.text2text import Text2Text
 
 OBJECTIVES = {
     objective.name: objective
     for objective in (
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(Classification, Regression),
-        *(Tagging, MultipleChoice, AnswerSpan),
+        *(Tagging, MultipleChoice, AnswerSpan, Text2Text),
     )
 }

@@ -4,6 +4,8 @@ import math
 
 import jax
 
+from data.objectives.text2text import Text2Text
+from data.text2text import source_of
 from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert import name_of
 
@@ -87,6 +89,7 @@ USES = {
             "print(tokenizer.decode(ids.input_ids[0, first : last + 1]))",
         ),
     ),
+    "text2text": ("It writes the answers that it was taught (`{asked}`)", "AutoModelForSeq2SeqLM", written("{asked}")),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
 IDLE = {  # what masked words alone do not train
@@ -110,6 +113,7 @@ OBJECTIVES = {
     "multiple_choice": "the right one of {choices} choices, rows of {length}",
     "regression": "the scores of examples, rows of {length}",
     "answer_span": "where answers to questions begin and end, rows of {length} that share {stride} tokens of a longer context",
+    "text2text": "answers, written as text (inputs of {length}, answers of {target_length})",
     "causal_lm": "the next token, rows of {length} across documents",
 }
 
@@ -129,17 +133,29 @@ def of(trained):
         f"# A {_size(size)} {TITLES[family]}\n\n{_story(trained)}",
         "\n".join(["| | |", "|-|-|", *(f"| {name} | {value} |" for name, value in _facts(trained, family, size))]),
         "## Evaluation\n\n" + _scores(trained),
-        "## Use\n\n```python\n" + "\n".join(loading(run.model, trained.vocabulary, "FOLDER")) + "\n```",
+        "## Use\n\n```python\n" + "\n".join(loading(run, trained.vocabulary, "FOLDER")) + "\n```",
         "## Limits\n\n" + _limits(trained, family),
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def loading(config, vocabulary, folder):
+def fine_tuned(run):
+    """Whether a run learned a task, not text."""
+    return isinstance(run.model, HeadedConfig) or isinstance(run.data.objective, Text2Text)
+
+
+def use_of(run):
+    """The entry of USES, and what stands in its places."""
+    objective, asked = run.data.objective, ""
+    if isinstance(objective, Text2Text):
+        asked = source_of(objective, ("It is a text.", "This is another.")[: len(objective.columns) - 1])
+    return USES[objective.name if asked else task_of(run.model)], {"asked": asked}
+
+
+def loading(run, vocabulary, folder):
     """Lines of Python that load an export and use it."""
-    family = name_of(config)
-    _, auto, use = USES[task_of(config)]
-    use = [line.format(folder=folder, gap=_gap(family, vocabulary)) for line in use]
+    (_, auto, use), places = use_of(run)
+    use = [line.format(folder=folder, gap=_gap(name_of(run.model), vocabulary), **places) for line in use]
     return [
         f"from transformers import {auto}, AutoTokenizer{', pipeline' if use[-1].startswith('pipeline') else ''}",
         f'model = {auto}.from_pretrained("{folder}")',
@@ -160,7 +176,7 @@ def _story(trained):
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
     if averaged := origin.get("averaged"):
         return f"The mean of the checkpoints of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
-    if isinstance(trained.run.model, HeadedConfig):
+    if fine_tuned(trained.run) and "pretrained_step" in origin:
         if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
             return f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from random parameters."
         return f"Fine-tuned with Cloze, for {trained.step:,} steps, from step {origin['pretrained_step']:,} of `{origin['folder']}`."
@@ -186,6 +202,9 @@ def _facts(trained, family, size):
     elif family == "electra":
         own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
         yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"
+    if isinstance(objective, Text2Text):
+        yield "reads", f"`{use_of(run)[1]['asked']}`"
+        yield "writes", ", ".join(objective.words) or (f"scores in steps of {objective.step:g}" if objective.step else "text")
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
     spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""
@@ -222,9 +241,9 @@ def _scores(trained):
 
 def _limits(trained, family):
     gap = _gap(family, trained.vocabulary)
-    does, *_ = USES[task_of(trained.run.model)]
-    use = f"{does.format(gap=gap)}; it follows no instructions"
-    use += " and knows no other task." if isinstance(trained.run.model, HeadedConfig) else " and was not fitted to any task."
+    (does, *_), places = use_of(trained.run)
+    use = f"{does.format(gap=gap, **places)}; it follows no instructions"
+    use += " and knows no other task." if fine_tuned(trained.run) else " and was not fitted to any task."
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
     text = (

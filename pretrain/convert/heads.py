@@ -10,6 +10,9 @@ from models.finetuned import ChoiceConfig, ClassifierConfig, SpanReaderConfig, T
 from pretrain.convert.table import linear
 
 
+DROPOUT = {"distilbert": "seq_classif_dropout", "albert": "classifier_dropout_prob"}  # else classifier_dropout
+
+
 class Head(NamedTuple):
     """suffix: of the name of their class. rules: of the head's parameters, by family. settings: (config, family) -> entries of config.json.
 
@@ -31,8 +34,7 @@ def named(labels):
 
 def dropped(config, family):
     """The dropout in front of the last layer, under the name that a family has for it."""
-    names = {"distilbert": "seq_classif_dropout", "albert": "classifier_dropout_prob"}
-    return {names.get(family, "classifier_dropout"): config.dropout}
+    return {DROPOUT.get(family, "classifier_dropout"): config.dropout}
 
 
 def classes(config, family):

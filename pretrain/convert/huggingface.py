@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from data.tokenizers import Vocabulary, read_vocabulary
-from pretrain.convert import FAMILIES, family_of, name_of, parts, tokenizer
+from pretrain.convert import FAMILIES, classifier, family_of, name_of, parts, tokenizer
 from pretrain.convert.folder import CONFIG, FolderError, Joined, Tensors, read_config, replacing, write_json, write_tensors
 
 REFUSED = {
@@ -88,7 +88,7 @@ class Opened:
 
 
 def open_model(folder, report=print):
-    """Look through a Hugging Face folder of one of FAMILIES: configuration, tokenizer, headers of the tensors' files.
+    """Look through a Hugging Face folder of one of FAMILIES, or of a classifier: configuration, tokenizer, headers of the tensors' files.
 
     `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
     that names the file, the setting or the tensor for one that cannot be imported.
@@ -123,6 +123,8 @@ def _family(folder, described):
     kind = described.get("model_type")
     if kind not in FAMILIES:
         raise FolderError(f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(FAMILIES)} can")
+    if any(classifier.KINDS.get(name) == kind for name in _architectures(described)):
+        return classifier
     return FAMILIES[kind]
 
 

@@ -1,4 +1,4 @@
-"""finetune --from WORKDIR --task TASK --train FILE --workdir W: a pretrained encoder learns to tell labels, by the same `train`.
+"""finetune --from WORKDIR --task TASK --train FILE --workdir W: a pretrained model learns a task, by the same `train`.
 
     python -m pretrain finetune --from runs/bert --task classification --train train.jsonl --heldout dev.jsonl --workdir runs/sentiment
     python -m pretrain finetune --from runs/bert --task mrpc --train train.tsv --heldout dev.tsv --seeds 5 --workdir runs/mrpc
@@ -7,6 +7,7 @@ W is then a run's folder as any other, with the labelled examples in W/store: `e
 command goes on with it. With --seeds N there is one in W/seed-S for each seed.
 """
 
+import dataclasses
 import math
 import os
 import sys
@@ -14,9 +15,11 @@ import time
 
 from data.paths import is_remote
 from data.tag_schemes import SCHEMES
+from models.config import T5Config
 from pretrain.config import Run, override
 from pretrain.finetune.encoders import NAMES
-from pretrain.parts import AdamW, Checkpoint, Evaluate, Train
+from pretrain.finetune.texts import WRITERS, as_text
+from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Train
 from pretrain.workdir import check_place
 
 
@@ -24,13 +27,17 @@ def add_arguments(parser):
     encoders = f"of a run that was trained, or imported: {NAMES}"
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    names = "classification, regression, tagging, multiple_choice, squad, squad2, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    names = (
+        "classification, regression, tagging, multiple_choice, squad, squad2, text2text, or one of GLUE: "
+        "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    )
     parser.add_argument("--task", required=True, help=names)
     text = parser.add_argument_group("examples: .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
     text.add_argument("--train", metavar="FILE", help="to learn from; that of GLUE or SQuAD from TFDS unless given")
     text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
     text.add_argument("--held-out", type=float, metavar="SHARE", help="that share, drawn by the texts' hashes (0.1)")
     text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags")
+    text.add_argument("--prefix", metavar="TEXT", help='of text2text, in front of every source: "translate English to German: "')
     text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
     text.add_argument("--scheme", choices=SCHEMES, help="of --task tagging: how tags spell entities; what they look like unless given")
     bad = "of squad, a question whose answer is not where it is said to be: an error (default), or left out and counted"
@@ -50,14 +57,16 @@ def run(args):
     task, examples = gather(args)  # what is wrong with the text is told before JAX is imported
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: at least 1")
-    from pretrain.finetune.metrics import check_metrics
+    from pretrain.finetune.metrics import check_metrics, judged_as
     from pretrain.finetune.report import summary
     from pretrain.trained import open_trained
     from pretrain.verbs.train import finish
 
     pretrained = open_trained(args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr))
+    if isinstance(pretrained.run.model, WRITERS):
+        examples = as_text(args.task, examples, pretrained)
     whole = starting_run(args, task, examples, pretrained)
-    check_metrics(whole.evaluate.metrics, whole.data.objective.name, getattr(whole.model, "outputs", 2))
+    check_metrics(whole.evaluate.metrics, *judged_as(whole.data.objective, whole.model))
     workdirs = [args.workdir]
     if args.seeds:
         seeds = range(whole.train.seed, whole.train.seed + args.seeds)
@@ -66,7 +75,7 @@ def run(args):
         check_place(workdir)
     for number, workdir in enumerate(workdirs):
         one = override(whole, [f"train.seed={whole.train.seed + number}"])
-        prepare(workdir, one, pretrained, args.fresh, examples)
+        prepare(workdir, one, pretrained, args, examples)
         if status := finish(one, workdir, began=began):
             return status
         began = None
@@ -86,6 +95,8 @@ def gather(args):
     task = TASKS[args.task]
     if args.scheme and args.task != "tagging":
         raise ValueError("--scheme is of tags: --task tagging")
+    if args.prefix and args.task != "text2text":
+        raise ValueError("--prefix is for text2text; the texts of a labelled task are named by the task")
     if not 0 < args.epochs < math.inf:
         raise ValueError(f"--epochs {args.epochs:g}: above 0")
     train, heldout = args.train, args.heldout
@@ -114,7 +125,7 @@ def starting_run(args, task, examples, pretrained):
         Run(
             model=model,
             data=Data(store=store, objective=examples.objective(model)),
-            optimizer=AdamW(learning_rate=5e-5),
+            optimizer=Adafactor(learning_rate=1e-3, decay="linear") if isinstance(model, T5Config) else AdamW(learning_rate=5e-5),
             train=Train(compute=pretrained.run.train.compute),
             evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),
@@ -134,17 +145,18 @@ def starting_run(args, task, examples, pretrained):
     return override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
 
 
-def prepare(workdir, run, pretrained, fresh, examples):
+def prepare(workdir, run, pretrained, args, examples):
     """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
     from data.store import Store
     from pretrain.checkpoint import start_workdir
 
     if not os.path.exists(os.path.join(workdir, "config.json")):
-        params, new = initial(run, pretrained, fresh)
-        origin = {"folder": os.path.basename(os.path.abspath(pretrained.workdir)), "pretrained_step": pretrained.step, "fresh": new}
+        params, new = initial(run, pretrained, args.fresh)
+        folder = os.path.basename(os.path.abspath(pretrained.workdir))
+        origin = {"folder": folder, "pretrained_step": pretrained.step, "task": args.task, "fresh": new}
         start_workdir(workdir, run, params, pretrained.vocabulary, origin)
-        of = "at random" if fresh == "all" else f"as {pretrained.workdir} has it at step {pretrained.step:,}"
-        print(f"{workdir}: the encoder begins {of}; new: {', '.join(new) if fresh == 'head' else 'all of it'}")
+        of = "at random" if args.fresh == "all" else f"as {pretrained.workdir} has it at step {pretrained.step:,}"
+        print(f"{workdir}: the model begins {of}; new: {'all of it' if args.fresh == 'all' else ', '.join(new) or 'nothing'}")
     store = run.data.store
     if os.path.exists(store) and os.listdir(store):
         manifest, digest = Store.open(store).manifest, examples.digest()
@@ -169,9 +181,22 @@ def initial(run, pretrained, fresh):
         return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
     if not isinstance(run.model, HeadedConfig):  # it learns another task as it is
         return jax.device_get(pretrained.params), []
+    source, before = jax.device_get(pretrained.params), pretrained.run.model
+    if isinstance(before, HeadedConfig):
+        if type(before) is type(run.model) and all(getattr(before, name) == getattr(run.model, name) for name in own_fields(before)):
+            return source, []  # a head for the same goes on learning
+        source = source["encoder"]
     paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
-    params = drawn | {"encoder": taken(drawn["encoder"], jax.device_get(pretrained.params))}
+    params = drawn | {"encoder": taken(drawn["encoder"], source)}
     return params, [path for path in paths if not path.startswith("encoder/")]
+
+
+def own_fields(model):
+    """The names of what a head has of its own, such as labels."""
+    from models import HeadedConfig
+
+    common = {field.name for field in dataclasses.fields(HeadedConfig)}
+    return [field.name for field in dataclasses.fields(model) if field.name not in common]
 
 
 def taken(like, params):

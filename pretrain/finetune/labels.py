@@ -1,16 +1,21 @@
 """The labels of a model and those of a store must be the same, in the same order: a class is a number to both."""
 
 import contextlib
+import json
 import sys
 import tempfile
 from functools import partial
 
+from data.objectives.text2text import Text2Text
+from data.text2text import described
 from models.finetuned import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.typed import ConfigError
 
 
 def check_store(run, store):
     """Raise ConfigError unless the store's labels are those of the model, where it has a head for some."""
+    if isinstance(run.data.objective, Text2Text):
+        check_answers(run.data.objective, store)
     labels, own = store.manifest.get("labels"), getattr(run.model, "labels", None)
     if own is None:
         return
@@ -21,16 +26,31 @@ def check_store(run, store):
         raise ConfigError(f"{store.path} has the labels {told[0]}, the model {told[1]}: the same ones are needed, in the same order")
 
 
+def check_answers(objective, store):
+    """Raise ConfigError unless a store's pairs were written as the objective has it."""
+    asked, there = (json.dumps(plain, sort_keys=True) for plain in (described(objective), store.manifest.get("text")))
+    if asked != there:
+        raise ConfigError(f"{store.path} has pairs that were written as {there}, the run's data.objective says {asked}: name the store of the run")
+
+
 @contextlib.contextmanager
 def labelled_store(workdir, source):
     """The path of a store with the examples of a source as its held-out part, for as long as the block lasts; labels are those of the run.
 
     Raises ValueError that names file and line, as data/labelled.py does, and where the run is no fine-tuned one.
     """
+    from data.text2text import write_pairs
     from data.tokenizers import load_vocabulary
     from pretrain.checkpoint import read_run
 
     run = read_run(workdir)
+    objective = run.data.objective
+    if isinstance(objective, Text2Text):
+        examples = answered(objective, source)
+        with tempfile.TemporaryDirectory() as folder:
+            write_pairs(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), objective, {"heldout": examples})
+            yield f"{folder}/store"
+        return
     if type(run.model) not in LABELLED:
         raise ValueError(f"{workdir} is not a run that `finetune` began; --labelled is for these")
     read, write = LABELLED[type(run.model)](run)
@@ -40,6 +60,16 @@ def labelled_store(workdir, source):
         if silent := sum(store.manifest.get("silent", {}).values()):
             print(f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags", file=sys.stderr)
         yield f"{folder}/store"
+
+
+def answered(objective, source):
+    """The pairs of a source, as a `Text2Text` has them."""
+    from data.labelled import Columns, class_of, read, score_of
+    from data.text2text import answer_of, pairs
+
+    *texts, answer = objective.columns
+    kind = class_of if objective.labels else score_of if objective.step else answer_of
+    return pairs(objective, read(source, Columns(tuple(texts), answer), kind))
 
 
 def classes(run):

@@ -9,14 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.objectives.text2text import Text2Text
 from pretrain.finetune import entities, spans
+from pretrain.finetune.rouge import rouge_l, rouge_n
 from pretrain.typed import ConfigError
 
 
 class Metric(NamedTuple):
     """objectives: whose predictions it is of; library: that it needs.
 
-    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number.
+    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number; of text2text
+    (the texts that were written, the answers) -> a number.
     """
 
     objectives: tuple[str, ...]
@@ -53,6 +56,12 @@ def _correlation(name):
     return score
 
 
+def _bleu(written, answers):
+    import sacrebleu
+
+    return sacrebleu.corpus_bleu(written, [answers]).score
+
+
 def _labels(score):
     """A metric of (right [N], predicted [N]), of rows [N, 3]."""
     return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
@@ -78,7 +87,20 @@ METRICS = {
     "exact_match": Metric(("answer_span",), "numpy", _spans("exact_match")),
     "span_f1": Metric(("answer_span",), "numpy", _spans("span_f1")),
     "null_threshold": Metric(("answer_span",), "numpy", _spans("null_threshold")),  # no score: what the two were computed at
+    "bleu": Metric(("text2text",), "sacrebleu", _bleu),  # Post 2018, out of 100
+    **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
+    "rougeL": Metric(("text2text",), "numpy", rouge_l),
 }
+
+
+def judged_as(objective, model):
+    """(the name of the objective whose metrics are fitting, how many labels are told apart) of an objective and a model's configuration.
+
+    Classes and scores that are written are measured as those that a head tells.
+    """
+    if isinstance(objective, Text2Text) and (objective.labels or objective.step):
+        return "classification" if objective.labels else "regression", len(objective.labels)
+    return objective.name, getattr(model, "outputs", 2)
 
 
 def check_metrics(names, objective, labels=2):

@@ -15,6 +15,7 @@ from pretrain.finetune.choices import ChoiceTask
 from pretrain.finetune.examples import gather
 from pretrain.finetune.questions import SpanTask
 from pretrain.finetune.tagged import TagTask
+from pretrain.finetune.texts import PairTask
 
 
 class LabelTask(NamedTuple):
@@ -49,6 +50,7 @@ OWN = (Columns(("text", "text2"), "label"), Columns(("text",), "label"))
 TASKS = {
     "classification": LabelTask(OWN, class_of, Classification, ("accuracy",)),
     "regression": LabelTask(OWN, score_of, Regression, ("pearson", "spearman")),
+    "text2text": PairTask(("bleu", "rouge1", "rouge2", "rougeL")),
     "cola": glue("cola", (Columns(("sentence",), "label"),), ("matthews",), (("unacceptable", "acceptable"),)),
     "sst2": glue("sst2", (Columns(("sentence",), "label"),), ("accuracy",), (("negative", "positive"),)),
     "mrpc": glue(

@@ -96,7 +96,8 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = Stream(opened, data, split=split, seed=run.train.seed)
     model = build(run.model, **parts(mesh, []))
-    evaluator = make_evaluator(model, LOSSES[run.data.objective.name], mesh, compute=run.train.compute, metrics=run.evaluate.metrics)
+    loss, metrics = LOSSES[run.data.objective.name], run.evaluate.metrics
+    evaluator = make_evaluator(model, loss, mesh, compute=run.train.compute, metrics=metrics, objective=run.data.objective)
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(found.params, stream)
 

@@ -9,8 +9,10 @@ import tokenizers
 
 from data import labelled, tagged
 from data import question_store as question_store_
+from data.objectives import Text2Text
 from data.questions import Question
 from data.store import write_store
+from data.text2text import write_pairs
 from data.tokenizers import train_vocabulary
 
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"
@@ -136,6 +138,13 @@ def question_store(tmp_path_factory, vocabulary, questions):
     path = tmp_path_factory.mktemp("store") / "questions"
     encoded = {split: question_store_.encode(vocabulary, part) for split, part in questions.items()}
     return question_store_.write_questions(path, vocabulary, questions, encoded)
+
+
+@pytest.fixture(scope="session")
+def answered_store(tmp_path_factory, t5_vocabulary, texts):
+    """40 training and 10 held-out pairs of a text and its answer, for T5."""
+    path, answered = tmp_path_factory.mktemp("store") / "answered", [(texts[i], texts[i + 60]) for i in range(50)]
+    return write_pairs(path, t5_vocabulary, Text2Text(), {"train": answered[:40], "heldout": answered[40:]})
 
 
 @pytest.fixture(scope="session")

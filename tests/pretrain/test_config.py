@@ -52,7 +52,7 @@ def test_words_override():
         ("checkpoint.every=0", "Checkpoint.every is 0; it must be at least 1"),
         ("checkpoint.keep=0", "Checkpoint.keep is 0; it must be at least 1"),
         ("checkpoint.keep_every=-1", "Checkpoint.keep_every is -1; it must be at least 0"),
-        ("checkpoint.best=bleu", "checkpoint.best: 'bleu' is not one of '', 'loss', 'accuracy'"),
+        ("checkpoint.best=best", "checkpoint.best: 'best' is not one of '', 'loss', 'accuracy'"),
         ("checkpoint.best=accuracy", "checkpoint.best=accuracy is not measured: add it to evaluate.metrics"),
         ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
         ("model.scan=1", "model.scan: 1 is not true or false"),

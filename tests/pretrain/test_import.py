@@ -143,7 +143,7 @@ def old(tensors):
 
 
 def classifier(tensors):
-    """BertForSequenceClassification."""
+    """A BERT with some other head."""
     kept = {key: array for key, array in tensors.items() if key.startswith("bert.")}
     return kept | {"classifier.weight": np.zeros((2, 8), np.float32), "classifier.bias": np.zeros(2, np.float32)}
 
@@ -232,10 +232,10 @@ def test_what_was_not_there_is_said(folder, tmp_path, capsys):
     rewrite(
         theirs, lambda tensors: {key: array.astype(ml_dtypes.bfloat16) for key, array in classifier(tensors).items()}
     )
-    settings(theirs, auto_map={"AutoModel": "modeling.Custom"}, architectures=["BertForSequenceClassification"])
+    settings(theirs, auto_map={"AutoModel": "modeling.Custom"}, architectures=["BertForTokenClassification"])
     assert main(["import", str(theirs), "--workdir", str(tmp_path / "w"), "model.dropout=0"]) == 0
     said = capsys.readouterr().out
-    assert "BertForSequenceClassification" in said
+    assert "BertForTokenClassification" in said
     assert "begun at random (train.seed=0): cls.predictions.bias" in said
     assert "left out: classifier.bias, classifier.weight" in said
     assert "stored as BF16: the same numbers in float32" in said

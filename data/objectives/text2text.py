@@ -1,0 +1,89 @@
+"""Text to text: read a text that names its task, write the answer as text (Raffel et al. 2019, section 2.4 and appendix D).
+
+B rows   L inputs   T targets   D examples
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from data.objectives.masking import needs
+from data.rows import Reader, source_edges
+
+ANSWERS = "answers.jsonl"  # the file of a split with its answers as they stood
+
+
+@dataclass(frozen=True)
+class Text2Text:
+    """Rows of one pair each, of a store that `finetune` makes; both sides end with </s>.
+
+    What an answer is: a text as it stands; the word of a class, where there are `labels`; or a score, rounded to multiples of `step`.
+    """
+
+    name: ClassVar[str] = "text2text"
+    length: int = 128  # L: tokens of an input, its </s> included; what is longer is cut, and counted
+    target_length: int = 128  # T: of a target; no more is written where texts are compared
+    start_of_text: bool = False  # <s> in front of both sides, as BART has it
+    columns: tuple[str, ...] = ("source", "target")  # of the files of examples: the text, or the two texts, and the answer
+    prefix: str = ""  # in front of every input, so that it names the task
+    names: tuple[str, ...] = ()  # of the texts, in front of each, in alphabetical order as the paper has them; () for a text alone
+    labels: tuple[str, ...] = ()  # the names of the classes in these files
+    words: tuple[str, ...] = ()  # what is written for each
+    step: float = 0.0
+
+    def dims(self):
+        return {"L": self.length, "T": self.target_length}
+
+    def check(self, vocabulary):
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+        if min(self.length, self.target_length) < 2 + self.start_of_text:
+            raise ValueError(f"text2text: length={self.length}, target_length={self.target_length}; a token and what frames it must fit")
+        if len(self.columns) != (len(self.names) or 1) + 1 or len(self.words) != len(self.labels):
+            raise ValueError(
+                f"text2text: columns={self.columns}, names={self.names}, labels={self.labels}, words={self.words}; "
+                "there is a name for each column but the last, or one text and no name, and a word for each label"
+            )
+        if self.step < 0 or self.labels and self.step:
+            raise ValueError(f"text2text: labels={self.labels}, step={self.step}; answers are labels or scores, whose step is above 0")
+        needs(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))
+
+    def examples(self, split, vocabulary):
+        """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
+        table, read = PairRows(split, self), Reader(split.tokens, vocabulary.size)
+
+        def side(which, row_B, width):
+            """(ids, bool) [B, width]."""
+            start_B1, length_B1 = table.start_D2[row_B, which, None], table.length_D2[row_B, which, None]
+            column, first = np.arange(width), int(self.start_of_text)
+            text_BN = (column >= first) & (column < first + length_B1)
+            ids_BN = np.where(text_BN, read(np.where(text_BN, start_B1 + column - first, 0)), vocabulary.eos)
+            if first:
+                ids_BN[:, 0] = vocabulary.bos
+            used_BN = column <= first + length_B1
+            return np.where(used_BN, ids_BN, vocabulary.pad).astype(np.int32), used_BN
+
+        def build(row_B, key_B):
+            inputs_BL, read_BL = side(0, row_B, self.length)
+            targets_BT, written_BT = side(1, row_B, self.target_length)
+            return {"inputs": inputs_BL, "inputs_valid": read_BL, "targets": targets_BT, "weights": written_BT.astype(np.float32)}
+
+        return table, build
+
+
+class PairRows:
+    """Where the two sides of each example begin in the store, and how long they are, cut at their ends to what a row holds: int64 [D, 2].
+
+    cut: how many examples lose something.
+    """
+
+    def __init__(self, split, objective):
+        if not (split.folder and (split.folder / ANSWERS).exists()):
+            raise ValueError("its documents have no answers; `finetune` makes a store of pairs")
+        starts = np.asarray(split.sentence_starts)
+        self.count = (len(starts) - 1) // 2
+        self.start_D2, length_D2 = starts[:-1].reshape(-1, 2), np.diff(starts).reshape(-1, 2)
+        room = np.array([objective.length, objective.target_length]) - 1 - objective.start_of_text
+        self.length_D2 = np.minimum(length_D2, room)
+        self.cut = int((length_D2 > room).any(axis=1).sum())
+        self.offsets = source_edges(split)

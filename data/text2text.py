@@ -1,0 +1,125 @@
+"""Labelled text as pairs of texts, and a token store of them (Raffel et al. 2019, appendix D).
+
+The store is one of data/store.py in which a document is an example and its two sentences are what is read and what is to be written. Beside
+them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood, a JSON string a line, for what compares whole texts.
+"""
+
+import json
+import math
+import pathlib
+from typing import Callable
+
+import numpy as np
+
+from data import atomic
+from data.labelled import Example, text_of
+from data.objectives.text2text import ANSWERS, Text2Text
+from data.store import Store
+from data.store_writer import SPLITS, StoreWriter
+from data.tokenizers import Vocabulary
+
+STEPS = 25  # that the scores of a file lie apart from each other at most: as many as STS-B's 0 to 5 has of 0.2
+
+
+def answer_of(value) -> str:
+    """A text that is to be written. Raises ValueError where there is none."""
+    return text_of(value, "the answer")
+
+
+def source_of(objective: Text2Text, texts) -> str:
+    """What the model reads of a text, or of two, which are in the order of the objective's columns."""
+    if not objective.names:
+        return objective.prefix + "".join(texts)
+    return objective.prefix + " ".join(f"{name}: {text}" for name, text in sorted(zip(objective.names, texts, strict=True)))
+
+
+def target_of(objective: Text2Text, label) -> str:
+    """What it is to write for a class, a score, or a text. Raises ValueError for a class that is none of the objective's."""
+    if objective.labels:
+        if label not in objective.labels:
+            known = ", ".join(map(repr, objective.labels))
+            raise ValueError(f"the label {label!r} is not one of {known}, which are those that are learned")
+        return objective.words[objective.labels.index(label)]
+    return rounded(label, objective.step) if objective.step else label
+
+
+def rounded(score: float, step: float) -> str:
+    """A score as the nearest multiple of `step`, a half upwards, with no more decimals than that needs: 2.57 by 0.2 is "2.6"."""
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
+    return f"{math.floor(score / step + 0.5) * step + 0.0:.{decimals}f}"
+
+
+def step_for(scores) -> float:
+    """1, 2 or 5 times a power of ten: the least with which the scores, float, fall into at most STEPS steps."""
+    least = ((max(scores) - min(scores)) / STEPS or 1.0) * (1 - 1e-9)
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(round(times * power, 9) for times in (1, 2, 5, 10) if times * power >= least)
+
+
+def spelt(vocabulary: Vocabulary, ids) -> str:
+    """Ids that were written as text: up to the end, without special pieces and ids that no piece has."""
+    ids = ids[: ids.index(vocabulary.eos)] if vocabulary.eos in ids else ids
+    return vocabulary.decode([i for i in ids if i < vocabulary.size and not vocabulary.special[i]]).strip()
+
+
+def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
+    """A function: a text that was written -> the class or the score that it says, None where it says none; a text itself without these.
+
+    Texts are compared as the vocabulary spells them. Raises ValueError where it spells two classes alike.
+    """
+    if objective.step:
+        return score_in
+    if not objective.labels:
+        return lambda text: text
+    meant = {}
+    for label, word in zip(objective.labels, objective.words):
+        text = spelt(vocabulary, vocabulary.encode(word))
+        if meant.setdefault(text, label) != label:
+            raise ValueError(f"the vocabulary spells the classes {meant[text]!r} and {label!r} alike, as {text!r}: give them other names")
+    return meant.get
+
+
+def score_in(text: str) -> float | None:
+    """The number that a text is, or None."""
+    try:
+        score = float(text)
+    except ValueError:
+        return None
+    return score if math.isfinite(score) else None
+
+
+def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple[str, str]]:
+    """(what is read, what is to be written) of examples. Raises ValueError, which names the line, for a label that is not known."""
+    found = []
+    for example in examples:
+        try:
+            found.append((source_of(objective, example.texts), target_of(objective, example.label)))
+        except ValueError as error:
+            raise ValueError(f"{example.place}: {error}") from None
+    return found
+
+
+def described(objective: Text2Text) -> dict:
+    """What a store's manifest says of how its pairs were written, and a run must agree with."""
+    return {key: getattr(objective, key) for key in ("prefix", "names", "labels", "words", "step")}
+
+
+def write_pairs(output, vocabulary: Vocabulary, objective: Text2Text, examples: dict[str, list[tuple[str, str]]], **more) -> Store:
+    """Write pairs as the store `output`, in place of what is there, and open it.
+
+    examples: those of each split; more: further entries of the manifest. What is to be encoded is in memory at once.
+    """
+    output = pathlib.Path(output).absolute()
+    with atomic.workshop(output) as folder:
+        with StoreWriter(folder / "store", vocabulary) as writer:
+            writer.begin_source("examples")
+            for split in SPLITS:
+                texts = [text for pair in examples.get(split, []) for text in pair]
+                ids = vocabulary.encode_batch(texts)
+                lengths = np.array([len(one) for one in ids], np.int64)
+                flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
+                writer.add(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
+                writer.add_lines(split, ANSWERS, [json.dumps(text, ensure_ascii=False) for text in texts[1::2]])
+            writer.finish([1.0], text=described(objective), **more)
+        atomic.move_into_place(folder / "store", output, folder)
+    return Store.open(output)

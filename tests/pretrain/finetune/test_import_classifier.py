@@ -1,0 +1,138 @@
+"""A fine-tuned folder of `transformers` becomes a run that tells the same, and from which fine-tuning goes on."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.objectives import Classification, Regression
+from data.tokenizers import train_vocabulary
+from models import AlbertConfig, BertConfig, ClassifierConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from pretrain.__main__ import main
+from pretrain.config import Run
+from pretrain.convert.huggingface import open_model, write_model
+from pretrain.finetune.begin import initial
+from pretrain.finetune.encoders import encoder_of
+from pretrain.import_ import initialiser, starting_run
+from pretrain.trained import open_trained
+
+SIZES = dict(length=24, width=16, depth=2, heads=2, mlp=24)
+ENCODERS = {
+    "bert": BertConfig(vocab=72, **SIZES),
+    "roberta": RobertaConfig(vocab=290, **SIZES),
+    "albert": AlbertConfig(vocab=72, **SIZES, embedding=8),
+    "electra": ElectraConfig(vocab=72, **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
+    "distilbert": DistilBertConfig(vocab=72, **SIZES, teacher_depth=None),
+}
+TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+LABELS = ("no", "maybe", "yes")
+
+
+@pytest.fixture(scope="module")
+def vocabularies():
+    bert = train_vocabulary(TEXT * 20, 72, algorithm="bpe")
+    return dict.fromkeys(ENCODERS, bert) | {"roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe")}
+
+
+@pytest.fixture(params=ENCODERS)
+def exported(request, vocabularies, tmp_path):
+    """(the name of a family, configuration, parameters, vocabulary, their folder)."""
+    model = ClassifierConfig(encoder=ENCODERS[request.param], labels=LABELS, dropout=0.25)
+    params, vocabulary = drawn(model), vocabularies[request.param]
+    write_model(tmp_path / "theirs", model, params, vocabulary)
+    return request.param, model, params, vocabulary, tmp_path / "theirs"
+
+
+def drawn(model):
+    """Values everywhere."""
+    rng, objective = np.random.default_rng(0), Classification if model.labels else Regression
+    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)  # noqa: E731
+    run = Run(model=model, data=Data(objective=objective(length=16)))
+    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))
+
+
+def imported(folder):
+    opened = open_model(folder)
+    run = starting_run(opened.config)
+    return run, *opened.params(run.model, initialiser(run))
+
+
+def test_import_is_the_inverse_of_export(exported):
+    name, model, params, vocabulary, folder = exported
+    run, again, missing, unused = imported(folder)
+    assert (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
+    if name == "electra":  # whose generator is no part of it
+        assert all(getattr(run.model.encoder, field) == getattr(model.encoder, field) for field in ("embedding", *SIZES))
+    else:
+        assert run.model == model
+    jax.tree.map(np.testing.assert_array_equal, params, again)
+    assert run.data.objective == Classification(length=24, separators=2 if name == "roberta" else 1) and run.evaluate.metrics == ("accuracy",)
+
+
+def test_what_transformers_saved_is_read(exported, tmp_path):
+    pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    transformers.utils.logging.disable_progress_bar()
+    name, model, params, vocabulary, folder = exported
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    theirs.save_pretrained(tmp_path / "saved")
+    for file in folder.iterdir():
+        if not (tmp_path / "saved" / file.name).exists():
+            shutil.copy(file, tmp_path / "saved")
+    run, again, missing, unused = imported(tmp_path / "saved")
+    assert (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
+    jax.tree.map(np.testing.assert_array_equal, params, again)
+
+
+def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp_path, capsys):
+    model = ClassifierConfig(encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.0), labels=LABELS)
+    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+    w = str(tmp_path / "w")
+    assert main(["import", str(tmp_path / "theirs"), "--workdir", w, "data.objective.columns=a,b,is", "train.compute=float32"]) == 0
+    said = capsys.readouterr().out
+    assert "tells no, maybe, yes, of the columns a,b,is" in said and f"evaluate --workdir {w} --labelled FILE" in said and "prepare" not in said
+    rows = [{"a": a, "b": b, "is": "yes"} for a in TEXT for b in TEXT]
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["predict", "--workdir", w, "--input", str(tmp_path / "dev.jsonl"), "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert main(["evaluate", "--workdir", w, "--labelled", str(tmp_path / "dev.jsonl"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == np.mean([one["label"] == "yes" for one in told])
+    trained = open_trained(w)
+    assert encoder_of(trained) == trained.run.model.encoder
+    same, new = initial(trained.run, trained, "head")
+    assert new == []
+    jax.tree.map(np.testing.assert_array_equal, same, trained.params)
+    other = dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, labels=("no", "yes")))
+    fresh, new = initial(other, trained, "head")
+    assert new == ["classifier/out/bias", "classifier/out/kernel"] and fresh["classifier"]["out"]["kernel"].shape == (16, 2)
+    jax.tree.map(np.testing.assert_array_equal, fresh["encoder"], jax.device_get(trained.params["encoder"]))
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "theirs").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
+    ids = tokenizer([row["a"] for row in rows], [row["b"] for row in rows], truncation=True, max_length=24, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        expected = torch.softmax(theirs(**ids).logits, -1)
+    np.testing.assert_allclose([[one["probabilities"][label] for label in LABELS] for one in told], expected, atol=1e-4)
+
+
+def test_what_is_told_of_it_must_make_sense(vocabularies, tmp_path):
+    model = ClassifierConfig(encoder=ENCODERS["bert"], labels=())
+    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+    run, *_ = imported(tmp_path / "theirs")
+    assert run.model == model and isinstance(run.data.objective, Regression)
+    path = tmp_path / "theirs" / "config.json"
+    settings = json.loads(path.read_text())
+    for changed, message in (
+        ({"problem_type": "multi_label_classification"}, "problem_type is 'multi_label_classification'; a row has one class"),
+        ({"problem_type": None, "id2label": {"0": "a", "2": "b"}}, "id2label has the numbers 0, 2; expected 0 to 1"),
+        ({"problem_type": None, "id2label": {"0": "a", "1": "a"}}, "they are two at least, all different"),
+        ({"problem_type": None, "id2label": {"0": "a", "1": "b"}}, r"classifier.weight has shape \[1, 16\]; config.json makes it \[2, 16\]"),
+    ):
+        path.write_text(json.dumps(settings | changed))
+        with pytest.raises(ValueError, match=message):
+            imported(tmp_path / "theirs")
