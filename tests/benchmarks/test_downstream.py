@@ -1,0 +1,130 @@
+"""What is measured downstream: the two starts differ in nothing else, and the page says of the figures what they are."""
+
+import argparse
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from benchmarks.downstream import RATES, TASKS, command, constant, files_of, printed, with_columns
+from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
+from benchmarks.downstream_peer import check_losses, stacked
+from pretrain.finetune import begin
+
+# The columns that the files of the corpora have.
+PAIR = {"sentence1": "Cats sleep.", "sentence2": "A cat sleeps."}
+COLUMNS = {
+    "glue_cola": {"source": "x", "label": 1, "note": "", "sentence": "Cats sleep."},
+    "glue_rte": {"idx": 0, "premise": "Cats sleep.", "hypothesis": "A cat sleeps.", "label": "entailment"},
+    "glue_sst2": {"sentence": "fine .", "label": 1},
+    "cls_sentconv": {"text": "fine .", "label": 1},
+    "glue_mrpc": {"id1": "1", "id2": "2", **PAIR, "label": 1},
+    "glue_stsb": {**PAIR, "score": 4.5},
+}
+OTHER = {"entailment": "not_entailment", 1: 0, 4.5: 0.5}
+
+
+def write(path, record):
+    """Sixty records of those columns, of two labels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = "score" if "score" in record else "label"
+    with open(path, "w") as file:
+        for i in range(60):
+            texts = {key: f"{value} {i}" for key, value in record.items() if isinstance(value, str) and key != name}
+            file.write(json.dumps(record | texts | ({name: OTHER[record[name]]} if i % 2 else {})) + "\n")
+
+
+@pytest.fixture
+def args(tmp_path):
+    for task in TASKS.values():
+        for name in filter(None, (task.train, task.heldout, task.also)):
+            write(tmp_path / "corpora" / name, COLUMNS[name.split("/")[0]])
+    return argparse.Namespace(corpora=tmp_path / "corpora", work=tmp_path / "work", encoder=pathlib.Path("runs/encoder"))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_finetune_reads_what_the_corpora_have(name, args):
+    parser = argparse.ArgumentParser()
+    begin.add_arguments(parser)
+    files = files_of(TASKS[name], args.corpora, args.work)
+    words = command(name, TASKS[name], "head", files, args)
+    task, examples = begin.gather(parser.parse_intermixed_args(words[1:]))
+    assert words[0] == "finetune" and len(examples.names) in (0, 2)
+    assert sum(map(len, examples.parts.values())) == (60 if files["heldout"] is None else 120)
+    if files["also"]:
+        assert begin.gather(parser.parse_intermixed_args([*words[1:], "--heldout", str(files["also"])]))[1].columns == examples.columns
+
+
+def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
+    files = {"train": "t", "heldout": "h"}
+    head, fresh = (command("RTE", TASKS["RTE"], start, files, args) for start in ("head", "all"))
+    assert {*fresh} - {*head} <= {"--fresh", "all", f"optimizer.learning_rate={RATES['all']}", str(args.work / "RTE-all")}
+    assert {*head} - {*fresh} <= {f"optimizer.learning_rate={RATES['head']}", str(args.work / "RTE-head")}
+
+
+def test_columns_are_renamed_in_a_copy_and_nothing_else_is(tmp_path):
+    source, target = tmp_path / "a.jsonl", tmp_path / "copy" / "a.jsonl"
+    source.write_text('{"text": "é", "label": 1}\n\n{"text": "b", "label": 0}\n')
+    assert with_columns(source, {"sentence": "text"}, target) == source and not target.exists()
+    assert with_columns(source, {"text": "sentence"}, target) == target
+    assert [json.loads(line) for line in target.read_text().splitlines()] == [{"sentence": "é", "label": 1}, {"sentence": "b", "label": 0}]
+
+
+def test_one_answer_for_all():
+    right = np.array([1, 1, 1, 0], np.float32)
+    assert constant(("f1", "accuracy", "matthews"), right, np.float32(1)) == {"f1": 6 / 7, "accuracy": 0.75, "matthews": 0.0}
+    assert constant(("accuracy",), right, np.float32(0)) == {"accuracy": 0.25} and constant(("pearson",), right, 1.0) == {}
+
+
+def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():
+    assert printed('a warning {\n{"accuracy": 0.5}\nsaved\n') == {"accuracy": 0.5}
+
+
+def test_figures_carry_their_spread_and_a_gain_that_shows_nothing_says_so():
+    assert spelt([0.5, 0.6, 0.7]) == "60.0 ± 10.0" and spelt([0.123]) == "12.3"
+    assert gain([0.8, 0.82], [0.5, 0.52]) == "+30.0"
+    assert gain([0.5, 0.6], [0.55, 0.65]) == "-5.0 (within the spreads)"
+
+
+def result(task, start, values, also=()):
+    runs = [{"accuracy": value, "step": 8, "epoch": 2.0} for value in values]
+    return {
+        **{"task": task, "start": start, "metrics": ["accuracy"], "runs": runs, "also": [{"accuracy": value} for value in also]},
+        **{"also_file": "far.jsonl", "files": ["train.jsonl", None], "length": 48, "rate": RATES[start], "epochs": 3, "cut": 1200},
+        **{"examples": {"train": 2000, "heldout": 100, "baseline": {"accuracy": 0.51}}, "command": f"finetune {task} {start}"},
+        **{"date": "2026-11-22", "hardware": "two cores"},
+    }
+
+
+def test_a_row_for_what_is_measured_from_both_starts():
+    results = [result("MR", "head", [0.7, 0.72], [0.6, 0.62]), result("MR", "all", [0.6, 0.62], [0.5, 0.51]), result("RTE", "head", [0.5, 0.6])]
+    near, far = rows(results, ["RTE", "MR"])
+    assert near.startswith("| MR, accuracy | 71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0 | train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2 |")
+    assert far.startswith("| MR, accuracy | 61.0 ± 1.4 | 50.5 ± 0.7 | +10.5 | - |") and "far.jsonl" in far
+    text = page({"name": "runs/encoder", "step": 7500, "loss": 4.0, "accuracy": 0.3}, results, [], ["RTE", "MR"])
+    assert near in text and "Not measured: RTE." in text and "MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
+    assert "perplexity\n55," in text and "PyTorch" not in text
+
+
+def test_scores_and_seconds_beside_pytorchs():
+    turns = lambda *seconds: {"seconds": list(seconds), "cpu": [2 * seconds[0]] * 3, "loss": 0.7}  # noqa: E731
+    scored = {"task": "MR", "metrics": ["accuracy"], "ours": [{"accuracy": 0.7}], "theirs": [{"accuracy": 0.6}]}
+    timed = {
+        **{"task": "MR", "epoch": 8, "steps_of_a_turn": 2, "length": 48, "load": [0.1, 0.25], "versions": ["JAX 1"]},
+        "times": {"cloze": turns(1.0, 2.0, 3.0), "plain": turns(4.0, 4.0, 4.0), "tuned": turns(1.0, 1.0, 1.0)},
+    }
+    assert list(score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
+    cells = "MR, 8 steps of 32 x 48 | 8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
+    assert list(time_rows([timed])) == [f"| {cells} |"]
+    known = {"date": "2026-11-22", "hardware": "two cores", "command": "peer"}
+    whole = "\n".join(peer_section([scored | known, timed | known]))
+    assert cells in whole and "| +10.0 |" in whole and "`peer`; `peer`" in whole and "JAX 1" in whole
+    assert "| task |" not in "\n".join(peer_section([timed | known]))
+
+
+def test_programs_that_do_not_begin_alike_are_not_compared():
+    check_losses({"cloze": 0.70001, "plain": 0.7})
+    with pytest.raises(RuntimeError, match="not the same work"):
+        check_losses({"cloze": 0.7002, "plain": 0.7})
+    assert stacked([{"tokens": np.ones((2, 3))}] * 4)["tokens"].shape == (4, 2, 3)
