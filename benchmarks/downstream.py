@@ -18,10 +18,12 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import numpy as np
+
 from benchmarks.downstream_page import PAGE, page
 from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
 from data.labelled import records
-from pretrain.finetune.metrics import METRICS
+from pretrain.finetune.metrics import METRICS, measured
 from pretrain.finetune.tasks import TASKS as KINDS
 from pretrain.finetune.tasks import columns_of
 
@@ -110,13 +112,12 @@ def printed(text):
 
 def constant(names, right, common):
     """{metric: number} of one and the same answer for all; nothing for scores, of which none is the commonest."""
-    return {name: float(METRICS[name].score(right, common + 0 * right)) for name in names if METRICS[name].objective == "classification"}
+    rows_N3 = np.stack([np.full_like(right, common), right, np.ones_like(right)], axis=1)
+    return measured([name for name in names if METRICS[name].objective == "classification"], rows_N3)
 
 
 def examples_of(workdir, names):
     """{"train", "heldout": how many, "baseline": what the commonest class of `train` is worth on `heldout`} of the store of a fine-tuning."""
-    import numpy as np
-
     from data.store import Store
 
     train, heldout = (np.asarray(Store.open(workdir / "store").split(split).labels) for split in ("train", "heldout"))

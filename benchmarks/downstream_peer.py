@@ -58,8 +58,7 @@ def material(workdir, encoder, folder):
         **{"clip": o.clip, "steps": run.train.steps, "seed": run.train.seed},
     }
     (folder / "settings.json").write_text(json.dumps(settings))
-    weights = held["row_weights"].reshape(-1)
-    return {"steps": run.train.steps, "epoch": epoch, "right": held["labels"].reshape(-1)[weights > 0], "real": weights > 0}
+    return {"steps": run.train.steps, "epoch": epoch, "right": held["labels"].reshape(-1), "weight": held["row_weights"].reshape(-1)}
 
 
 # ---- our side, when epochs are timed -----------------------------------------
@@ -130,15 +129,15 @@ def check_losses(losses):
 
 def trained(folder, facts, metrics):
     """[{metric: number}] after each epoch of the loop in PyTorch."""
-    from pretrain.finetune.metrics import METRICS
+    from pretrain.finetune.metrics import measured
 
     found = []
     with Worker([peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder], KEEP_PAGES | intel_path()) as worker:
         worker.hear()
         for done in range(0, facts["steps"], facts["epoch"]):
             worker.ask(steps=min(facts["epoch"], facts["steps"] - done))
-            predicted = np.array(worker.ask(steps=0)["predicted"])[facts["real"]]
-            found.append({name: float(METRICS[name].score(facts["right"], predicted)) for name in metrics})
+            predicted = worker.ask(steps=0)["predicted"]
+            found.append(measured(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1)))
     return found
 
 
