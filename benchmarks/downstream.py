@@ -1,11 +1,11 @@
 """What pretraining is worth downstream: the same fine-tuning from a pretrained encoder and from random weights, several seeds.
 
-    python -m benchmarks.downstream --corpora ../shared/corpora [--from runs/bert_mini] [--work runs/downstream] [--only cola,rte] [--again] [--page]
+    python -m benchmarks.downstream --corpora ../shared/corpora [--from runs/bert_mini] [--only CoLA,RTE] [--again] [--page]
 
-Each task of TASKS is `python -m pretrain finetune`, once as it is and once with `--fresh all`, otherwise the same; RATES says at which rate.
-What is measured lies in WORK/results, and is not run again unless --again says so; what was stopped in between goes on where it was. After
-each task benchmarks/downstream.md is written anew from all that lies there; --page writes it and runs nothing. `python -m
-benchmarks.downstream_peer` adds the second table.
+Each task of TASKS is `python -m pretrain finetune`, once as it is and once with `--fresh all`, otherwise the same; RATES says at which
+rate. What is measured lies in WORK/results, and is not run again unless --again says so; what was stopped in between goes on where it was.
+After each task benchmarks/downstream.md is written anew from all that lies there; --page writes it and runs nothing.
+`python -m benchmarks.downstream_peer` adds the second part.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import datetime
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 from typing import NamedTuple
@@ -25,17 +24,16 @@ from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
 from data.labelled import records
 from pretrain.finetune.metrics import METRICS, measured
 from pretrain.finetune.tasks import TASKS as KINDS
-from pretrain.finetune.tasks import columns_of
 
 SEEDS, EPOCHS = 3, 3
 RATES = {"head": "3e-4", "all": "3e-4"}  # from the pretrained encoder, from random weights: see the page
 
 
 class Task(NamedTuple):
-    """kind: finetune's --task; train, heldout, also: files of the corpora, and what is renamed in them: the columns as `kind` names them.
+    """kind: finetune's --task; train, heldout, also: files of the corpora; renamed: columns of theirs that `kind` has other names for.
 
     heldout: None for a tenth of `train`. also: a further labelled file, on which the step that is best on `heldout` is scored.
-    length: of a row. columns: as --columns takes them, where they are not those of `kind`.
+    length: of a row.
     """
 
     kind: str
@@ -43,7 +41,6 @@ class Task(NamedTuple):
     heldout: str | None
     length: int
     also: str | None = None
-    columns: str = ""
     renamed: dict[str, str] = {}
 
 
@@ -52,7 +49,8 @@ TASKS = {
     "CoLA": Task("cola", "glue_cola/train.jsonl", "glue_cola/dev_in.jsonl", 24, "glue_cola/dev_out.jsonl"),
     "RTE": Task("rte", "glue_rte/train.jsonl", "glue_rte/dev.jsonl", 96),
     "SST-2": Task(
-        *("sst2", "cls_sentconv/sst2_train_sents.jsonl", "glue_sst2/dev.jsonl", 48, "cls_sentconv/sst2_test.jsonl"), renamed={"text": "sentence"}
+        *("sst2", "cls_sentconv/sst2_train_sents.jsonl", "glue_sst2/dev.jsonl", 48, "cls_sentconv/sst2_test.jsonl"),
+        renamed={"text": "sentence"},
     ),
     "MRPC": Task("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96),
     "STS-B": Task("stsb", "glue_stsb/train.jsonl", "glue_stsb/dev.jsonl", 48, "glue_stsb/test.jsonl"),
@@ -85,7 +83,6 @@ def command(name, task, start, files, args):
     """The words behind `python -m pretrain` that fine-tune."""
     words = ["finetune", "--from", args.encoder, "--task", task.kind, "--train", files["train"]]
     words += ["--heldout", files["heldout"]] if files["heldout"] else []
-    words += ["--columns", task.columns] if task.columns else []
     words += ["--workdir", args.work / f"{name}-{start}", "--epochs", EPOCHS, "--seeds", SEEDS]
     words += ["--fresh", start] if start != "head" else []
     return [str(word) for word in (*words, f"optimizer.learning_rate={RATES[start]}", f"data.objective.length={task.length}")]
@@ -98,7 +95,8 @@ def verb(words, log):
     """What a verb prints; all of it goes into the file `log`. Raises RuntimeError, with its end, where it fails."""
     print("python -m pretrain", *words, flush=True)
     with open(log, "w", encoding="utf-8") as file:
-        status = subprocess.run([sys.executable, "-m", "pretrain", *words], cwd=ROOT, env=os.environ | KEEP_PAGES, stdout=file, stderr=file).returncode
+        program = [sys.executable, "-m", "pretrain", *words]
+        status = subprocess.run(program, cwd=ROOT, env=os.environ | KEEP_PAGES, stdout=file, stderr=file).returncode
     text = pathlib.Path(log).read_text(encoding="utf-8")
     if status:
         raise RuntimeError(f"python -m pretrain {' '.join(words)} ended with status {status}:\n{text[-2000:]}")
@@ -116,13 +114,17 @@ def constant(names, right, common):
     return measured([name for name in names if METRICS[name].objective == "classification"], rows_N3)
 
 
-def examples_of(workdir, names):
-    """{"train", "heldout": how many, "baseline": what the commonest class of `train` is worth on `heldout`} of the store of a fine-tuning."""
+def examples_of(workdir, length, names):
+    """Of the store of a fine-tuning: how many examples each part has, how many of `train` are longer than a row, and as "baseline" what the
+    commonest class of `train` is worth on `heldout`."""
+    from data.labelled_rows import LabelledRows
     from data.store import Store
 
-    train, heldout = (np.asarray(Store.open(workdir / "store").split(split).labels) for split in ("train", "heldout"))
+    store = Store.open(workdir / "store")
+    train, heldout = (np.asarray(store.split(split).labels) for split in ("train", "heldout"))
     values, counts = np.unique(train, return_counts=True)
-    return {"train": len(train), "heldout": len(heldout), "baseline": constant(names, heldout, values[counts.argmax()])}
+    cut = LabelledRows(store.split("train"), length, 1).cut
+    return {"train": len(train), "heldout": len(heldout), "cut": cut, "baseline": constant(names, heldout, values[counts.argmax()])}
 
 
 def measure(name, task, start, args):
@@ -130,23 +132,22 @@ def measure(name, task, start, args):
     files = files_of(task, args.corpora, args.work)
     words, workdir = command(name, task, start, files, args), args.work / f"{name}-{start}"
     workdir.mkdir(parents=True, exist_ok=True)
-    text = verb(words, args.work / f"{name}-{start}.log")
+    verb(words, args.work / f"{name}-{start}.log")
     scores = json.loads((workdir / "scores.json").read_text())
     names, runs = KINDS[task.kind].metrics, list(scores["runs"].items())
-    examples, also = examples_of(workdir, names), []
+    examples, also = examples_of(workdir, task.length, names), []
     if task.also:
         for path, best in runs:
-            words_ = ["evaluate", "--workdir", path, "--step", str(best["step"]), "--labelled", str(files["also"]), "--json"]
-            found = printed(verb(words_, args.work / "also.log"))
+            scored = ["evaluate", "--workdir", path, "--step", str(best["step"]), "--labelled", str(files["also"]), "--json"]
+            found = printed(verb(scored, args.work / "also.log"))
             also.append({metric: found[metric] for metric in names})
     batches = -(-examples["train"] // 32)
-    cut = re.search(r"cut: ([\d,]+) examples", text)
     return {
-        **{"task": name, "start": start, "metrics": list(names), "runs": [best | {"epoch": best["step"] / batches} for _, best in runs]},
-        **{"also": also, "also_file": task.also, "files": [task.train, task.heldout], "length": task.length, "rate": RATES[start], "epochs": EPOCHS},
-        **{"cut": int(cut[1].replace(",", "")) if cut else 0, "examples": examples, "columns": list(columns_of(KINDS[task.kind], str(files["train"])).texts)},
+        **{"task": name, "start": start, "metrics": list(names), "also": also, "also_file": task.also},
+        **{"runs": [best | {"epoch": best["step"] / batches} for _, best in runs]},
+        **{"files": [task.train, task.heldout], "length": task.length, "rate": RATES[start], "epochs": EPOCHS},
+        **{"examples": examples, "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
         **{"command": " ".join(["python -m pretrain", *words]), "date": str(datetime.date.today())},
-        **{"hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
     }
 
 
@@ -179,7 +180,8 @@ def write_page(work):
 def arguments(parser):
     """What this program and the one beside transformers' are told alike."""
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
-    parser.add_argument("--from", dest="encoder", type=pathlib.Path, default=pathlib.Path("runs/bert_mini"), help="the workdir of the pretrained encoder")
+    encoder = pathlib.Path("runs/bert_mini")
+    parser.add_argument("--from", dest="encoder", type=pathlib.Path, default=encoder, help="the workdir of the pretrained encoder")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/downstream"))
     parser.add_argument("--again", action="store_true", help="measure again what was measured already")
 

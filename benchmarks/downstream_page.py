@@ -1,30 +1,37 @@
 """benchmarks/downstream.md out of what was measured: two tables, of plain values."""
 
+import math
 import pathlib
 import statistics
 
 PAGE = pathlib.Path(__file__).resolve().parent / "downstream.md"
-NAMES = {"matthews": "Matthews", "accuracy": "accuracy", "f1": "F1", "pearson": "Pearson", "spearman": "Spearman", "macro_f1": "macro F1"}
+NAMES = {"matthews": "Matthews", "accuracy": "accuracy", "f1": "F1", "pearson": "Pearson", "spearman": "Spearman"}
 
-ENCODER = """The encoder: `{name}` at step {step:,}, BERT of 4 layers of 256, 8,192 SentencePiece words, trained on books (10 M tokens) by `python -m pretrain
-prepare BOOKS --output runs/books --vocab-size 8192`, `python -m pretrain train bert_mini --workdir runs/bert_mini` and, for the last third, `python -m
-pretrain train bert_mini_64 --workdir runs/bert_mini --allow-changes`. Its own held-out part of the books: {loss:.3f} nats a masked word, perplexity
-{perplexity}, {share} right. It was trained on rows of 64 at most, one text in a row: positions from 64 on and the second segment of pairs are as they were drawn."""
-MANNER = """The same command from the encoder and, with `--fresh all`, from random weights of the same model: {settings};
-only the head has dropout. Three seeds (0, 1, 2: the new parameters, the order of the examples, the dropout). In hundredths, mean ± sample standard
-deviation. **The epoch of each run is the best of them on the very part that the first rows report**, so these are optimistic, for both alike; the rows below
-them score the checkpoint so chosen on a file that chose nothing. "Commonest class": one answer for all, that of most examples learned from (of a
-score there is none). A gain within the spreads is smaller than the two standard deviations together: with three seeds it shows nothing.
+ENCODER = """The encoder: `{name}` at step {step:,}, a BERT of 4 layers of 256 with 8,192 SentencePiece words, trained on 10 M tokens of
+books by `python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192`, `python -m pretrain train bert_mini --workdir
+runs/bert_mini` and, for the last third of the steps, `python -m pretrain train bert_mini_64 --workdir runs/bert_mini --allow-changes`.
+Its own held-out part of the books: {loss:.3f} nats a masked word, perplexity {perplexity}, {share} right. It saw rows of 64 tokens at
+most and one text in each: its positions from 64 on, and its second segment, which pairs use, have learned nothing."""
+MANNER = """The same command from the encoder and, with `--fresh all`, from random weights of the same model: {settings}. Dropout is in
+the head alone. Three seeds, 0 to 2, of what is new, of the order of the examples and of the dropout. Figures are in hundredths, mean ±
+sample standard deviation.
+
+**The epoch of each run is the best of them on the very part that is reported**: optimistic, for both alike. Where there is a further
+file, a second row scores the checkpoint that was so chosen on that file, which chose nothing. "Commonest class" is one answer for all,
+that of most examples learned from; scores have none. A gain "within the spreads" is no larger than the two standard deviations together:
+it shows nothing.
 
 How the rates were chosen: {rates}."""
-RATES_CHOSEN = """by one look at SST-2 (rows of 32, one epoch, seed 0, the accuracy on the part that is reported): from the encoder 68.2, 72.7 and 49.1 at
-1e-4, 3e-4 and 1e-3, from random weights 72.4 and 49.1 at 3e-4 and 1e-3 (49.1 is one answer for all)"""
-PEER = """`AutoModelForSequenceClassification` from what `export` writes of the run before its first step (so the new head is the same too), the same batches in the
-same order, AdamW, warm-up and linear decay, clipping, float32, no decay of biases and norms, dropout of the head alone; its draws differ. Scores: the best
-of the epochs, as above, mean ± sample standard deviation of the same three seeds."""
-TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns and in brackets the best, as seconds of a whole epoch; behind
-them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's are with its input pipeline, PyTorch's with
-batches that lie ready as tensors. *plain* is torch as it comes, *tuned* has glibc keep its pages and MKL take its AVX-512 path."""
+RATES_CHOSEN = """one look at SST-2, rows of 32, one epoch, seed 0, the accuracy on the part that is reported: from the encoder 68.2, 72.7
+and 49.1 at 1e-4, 3e-4 and 1e-3, from random weights 72.4 and 49.1 at 3e-4 and 1e-3; 49.1 is one answer for all"""
+PEER = """`AutoModelForSequenceClassification` from what `export` writes of a run before its first step (so the new head is the same too),
+the same batches in the same order, AdamW, warm-up and linear decay, clipping, float32, no decay of biases and norms, dropout in the head
+alone, whose draws differ. Scores: the best of the epochs, as above, mean ± sample standard deviation of the same three seeds."""
+TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns and in brackets the best, as seconds of a
+whole epoch; behind them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's
+are with its input pipeline, PyTorch's with batches that lie ready as tensors. *plain* is torch as it comes, *tuned* has glibc keep its
+pages and MKL take its AVX-512 path."""
+COLUMNS = ("task", "pretrained", "random weights", "gain", "commonest class", "learned from", "measured on", "row", "best epochs")
 WAYS = ("cloze", "plain", "tuned")
 
 
@@ -45,6 +52,14 @@ def epochs(runs):
     return ", ".join(f"{run['epoch']:.0f}" for run in runs)
 
 
+def where(head, fresh, part):
+    """The last cells of a row: the files with the numbers of their examples, the length of a row of tokens, the best epochs of each."""
+    train, heldout = head["files"]
+    near, far = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})", f"{head['also_file']} (it chose nothing)"
+    learned = f"{train} ({head['examples']['train']:,})"
+    return [learned, near if part == "runs" else far, str(head["length"]), f"{epochs(head['runs'])} / {epochs(fresh['runs'])}"]
+
+
 def rows(results, order):
     """A row for each task and metric of which both starts are measured, then those of the further files."""
     found = {(result["task"], result["start"]): result for result in results}
@@ -53,16 +68,12 @@ def rows(results, order):
             head, fresh = found.get((task, "head")), found.get((task, "all"))
             if not head or not fresh or not head[part]:
                 continue
-            train, heldout = head["files"]
-            on = heldout or "a tenth of it"
-            learned = f"{train} ({head['examples']['train']:,})"
-            measured = f"{on} ({head['examples']['heldout']:,})" if part == "runs" else f"{head['also_file']} (not looked at before)"
-            for number, metric in enumerate(head["metrics"]):
+            for metric in head["metrics"]:
                 ours, theirs = ([run[metric] for run in result[part]] for result in (head, fresh))
                 base = head["examples"]["baseline"].get(metric) if part == "runs" else None
-                cells = [f"{task}, {NAMES[metric]}", spelt(ours), spelt(theirs), gain(ours, theirs), "-" if base is None else f"{100 * base:.1f}"]
-                cells += [learned, measured, f"{head['length']}", f"{epochs(head['runs'])} / {epochs(fresh['runs'])}"] if not number else [""] * 4
-                yield f"| {' | '.join(cells)} |"
+                cells = [f"{task}, {NAMES[metric]}", spelt(ours), spelt(theirs), gain(ours, theirs)]
+                cells.append("-" if base is None else f"{100 * base:.1f}")
+                yield f"| {' | '.join([*cells, *where(head, fresh, part)])} |"
 
 
 def table(columns, lines):
@@ -71,14 +82,15 @@ def table(columns, lines):
 
 def settings(results):
     """What all of them were run with, each way said once."""
-    ways = sorted({f"{result['rate']} {'from the encoder' if result['start'] == 'head' else 'from random weights'}" for result in results})
-    most = sorted({result["epochs"] for result in results})
-    return f"batches of 32, {' or '.join(map(str, most))} epochs, AdamW with a peak rate of {' and of '.join(ways)} after a tenth of the steps, linear decay"
+    origins = {"head": "from the encoder", "all": "from random weights"}
+    ways = [f"{rate} {origins[start]}" for start, rate in sorted({(one["start"], one["rate"]) for one in results}, reverse=True)]
+    most = " or ".join(map(str, sorted({one["epochs"] for one in results})))
+    return f"batches of 32, {most} epochs, AdamW with a peak rate of {' and of '.join(ways)} after a tenth of the steps, linear decay"
 
 
 def cut(results):
     """A line on rows that are too short for some, where there are any."""
-    told = [f"{one['task']} {one['cut']:,}" for one in results if one["start"] == "head" and one["cut"]]
+    told = [f"{one['task']} {one['examples']['cut']:,}" for one in results if one["start"] == "head" and one["examples"]["cut"]]
     return [f"Learned from without their ends, for they are longer than a row: {', '.join(told)} examples.", ""] if told else []
 
 
@@ -109,8 +121,8 @@ def peer_section(peers):
     """Lines of the second part: the same fine-tuning in PyTorch."""
     dates, hardware = (", ".join(sorted({peer[key] for peer in peers})) for key in ("date", "hardware"))
     scored, timed = ([peer for peer in peers if key in peer] for key in ("theirs", "times"))
-    lines = ["## Beside a plain PyTorch loop", "", f"{dates}, {hardware}, shared with other work. {'; '.join(f'`{command}`' for command in commands(peers))}"]
-    lines += ["", PEER, ""]
+    commands = "; ".join(f"`{peer['command']}`" for peer in peers)
+    lines = ["## Beside a plain PyTorch loop", "", f"{dates}, {hardware}, shared with other work. {commands}", "", PEER, ""]
     if scored:
         lines += [*table(["task", "Cloze", "PyTorch", "Cloze - PyTorch"], score_rows(scored)), ""]
     if timed:
@@ -119,14 +131,11 @@ def peer_section(peers):
     return lines
 
 
-def commands(results):
-    return [result["command"] for result in results]
-
-
 def page(encoder, results, peers, order):
     """The text of the page.
 
-    encoder: {"name", "step", "loss", "accuracy"}; results: [what `downstream.measure` gives]; peers: [what `downstream_peer.measure` gives];
+    encoder: {"name", "step", "loss", "accuracy"};
+    results: [what `downstream.measure` gives]; peers: [what `downstream_peer.measure` gives];
     order: names of tasks.
     """
     dates = sorted({result["date"] for result in results})
@@ -138,13 +147,13 @@ def page(encoder, results, peers, order):
         "",
         f"{', '.join(dates)}, {'; '.join(hardware)}, shared with other work. `python -m benchmarks.downstream --corpora ../shared/corpora`",
         "",
-        ENCODER.format(**encoder, perplexity=f"{2.718281828459045 ** encoder['loss']:.0f}", share=f"{100 * encoder['accuracy']:.1f} %"),
+        ENCODER.format(**encoder, perplexity=f"{math.exp(encoder['loss']):.0f}", share=f"{100 * encoder['accuracy']:.1f} %"),
         "",
         "## Pretrained against random weights",
         "",
         MANNER.format(settings=settings(results), rates=RATES_CHOSEN) if results else "",
         "",
-        *table(["task", "pretrained", "random weights", "gain", "commonest class", "learned from", "measured on", "row", "best epochs"], lines),
+        *table(COLUMNS, lines),
         "",
         *([f"Not measured: {', '.join(name for name in order if name not in done)}.", ""] if set(order) - done else []),
         *cut(results),

@@ -1,12 +1,13 @@
-"""Fine-tuning beside a plain PyTorch loop over `transformers`: the same exported weights, head included, the same batches, the same settings.
+"""Fine-tuning beside a plain PyTorch loop: the same exported weights, head included, the same batches, the same settings.
 
     python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,MRPC] [--what scores,times] [--again]
 
-Of the tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
-parameters that the run began with are exported, and its batches written; benchmarks/downstream_torch.py trains on them and tells its answers for
-the held-out part after each epoch. What differs is the draws of the head's dropout. The losses before the first step must agree. Then the epochs'
-time: Cloze (the step of `train`, fed by its own input pipeline) and two of those loops, one in a plain environment and one as in benchmarks/step.py
-tuned by hand, take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times).
+Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
+parameters that the run began with are exported, and its batches written; benchmarks/downstream_torch.py trains on them and tells its
+answers for the held-out part after each epoch. What differs is the draws of the head's dropout. Then the epochs' time: Cloze (the step of
+`train`, fed by its own input pipeline) and two of those loops, one in a plain environment and one tuned by hand as in benchmarks/step.py,
+take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses before the first step
+must agree. All goes into benchmarks/downstream.md.
 """
 
 import argparse
@@ -117,7 +118,8 @@ def timed(workdir, folder, encoder, epoch):
         check_losses({name: told["loss"] for name, told in ready.items()})
         interleaved(workers, 1, steps=3)  # compilation, and the first touch of memory
         found = interleaved(workers, PARTS, steps=-(-epoch // PARTS))
-    times = {name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")} | {"loss": ready[name]["loss"]} for name, turns in found.items()}
+    times = {name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")} for name, turns in found.items()}
+    times = {name: told | {"loss": ready[name]["loss"]} for name, told in times.items()}
     return times, list(dict.fromkeys(version for told in ready.values() for version in told["versions"]))
 
 
@@ -182,8 +184,9 @@ WHAT = {"scores": scores, "times": times}
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments(parser)
-    parser.add_argument("--tasks", type=lambda text: text.split(","), default=["CoLA", "MRPC"], help="that tell classes; CoLA,MRPC unless given")
-    parser.add_argument("--what", type=lambda text: text.split(","), default=list(WHAT), help="of scores,times; both unless given")
+    listed = lambda text: text.split(",")  # noqa: E731
+    parser.add_argument("--tasks", type=listed, default=["CoLA", "MRPC"], help="that tell classes; CoLA,MRPC unless given")
+    parser.add_argument("--what", type=listed, default=list(WHAT), help="of scores,times; both unless given")
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
         parser.error(f"--what {', '.join(sorted(unknown))}: of {', '.join(WHAT)}")

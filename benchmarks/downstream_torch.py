@@ -1,6 +1,6 @@
 """The side of PyTorch in benchmarks/downstream_peer.py; runs in the peers' environment: downstream_torch.py FOLDER.
 
-A plain loop over `AutoModelForSequenceClassification`: the folder's own weights and batches, AdamW, linear decay behind a warm-up, clipping.
+A plain loop over `AutoModelForSequenceClassification`: the folder's weights and batches, AdamW, a warm-up and linear decay, clipping.
 
 FOLDER/model     what `export` writes of a run that has not begun
 FOLDER/train.npz, heldout.npz   batches [N, B, ...], as the run has them
@@ -45,8 +45,8 @@ def optimizer_of(model, settings):
         {"params": [each for name, each in parameters if kept(name)], "weight_decay": 0.0},
     ]
     adam = torch.optim.AdamW(groups, lr=settings["rate"], betas=settings["betas"], eps=settings["epsilon"], fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate(step, settings["steps"], min(settings["warmup"], settings["steps"] - 1)))
-    return adam, schedule
+    steps = settings["steps"]
+    return adam, torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate(step, steps, min(settings["warmup"], steps - 1)))
 
 
 def serve():

@@ -7,10 +7,14 @@ import pathlib
 import numpy as np
 import pytest
 
-from benchmarks.downstream import RATES, TASKS, command, constant, files_of, printed, with_columns
+from benchmarks.downstream import RATES, TASKS, command, constant, examples_of, files_of, printed, with_columns
 from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
 from benchmarks.downstream_peer import check_losses, stacked
+from data import labelled
+from data.tokenizers import train_vocabulary
 from pretrain.finetune import begin
+from pretrain.optim import decays, schedule
+from pretrain.parts import AdamW
 
 # The columns that the files of the corpora have.
 PAIR = {"sentence1": "Cats sleep.", "sentence2": "A cat sleeps."}
@@ -77,6 +81,38 @@ def test_one_answer_for_all():
     assert constant(("accuracy",), right, np.float32(0)) == {"accuracy": 0.25} and constant(("pearson",), right, 1.0) == {}
 
 
+def test_what_the_examples_are_worth_without_a_model(tmp_path):
+    words = "the cat sat on a mat and then it slept all day long".split()
+    texts = [" ".join(words[i % 5 : i % 5 + 1 + i % 7]) for i in range(60)]
+    vocabulary = train_vocabulary(texts, 29)
+    label = lambda i, one_in: "yes" if i % one_in else "no"  # noqa: E731
+    parts = {"train": [labelled.Example((texts[i],), label(i, 4), "") for i in range(40)]}
+    parts["heldout"] = [labelled.Example((texts[i],), label(i, 2), "") for i in range(40, 60)]
+    labelled.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
+    cut = sum(len(ids) > 6 for ids in vocabulary.encode_batch(texts[:40]))
+    found = examples_of(tmp_path, 8, ("accuracy", "matthews"))
+    assert found == {"train": 40, "heldout": 20, "cut": cut, "baseline": {"accuracy": 0.5, "matthews": 0.0}} and 0 < cut < 40
+
+
+def test_the_other_sides_optimizer_is_this_one():
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    from benchmarks.downstream_torch import optimizer_of
+
+    ours, steps = AdamW(learning_rate=3e-4, warmup=4), 10
+    settings = {"rate": 3e-4, "warmup": 4, "steps": steps, "weight_decay": 0.01, "betas": [0.9, 0.999], "epsilon": 1e-6}
+    layer = torch.nn.Module()
+    layer.dense, layer.LayerNorm, layer.words = torch.nn.Linear(2, 3), torch.nn.LayerNorm(2), torch.nn.Embedding(4, 2)
+    adam, plan = optimizer_of(layer, settings)
+    kept = {id(each) for each in adam.param_groups[1]["params"]}
+    assert adam.param_groups[1]["weight_decay"] == 0 and adam.param_groups[0]["weight_decay"] == 0.01
+    assert kept == {id(layer.dense.bias), id(layer.LayerNorm.weight), id(layer.LayerNorm.bias)}
+    assert not decays("encoder/norm/scale") and not decays("a/bias") and decays("a/kernel") and decays("words/embedding")
+    for step in range(steps):
+        assert plan.get_last_lr()[0] == pytest.approx(float(schedule(ours, steps)(step)), rel=1e-6)
+        adam.step()
+        plan.step()
+
+
 def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():
     assert printed('a warning {\n{"accuracy": 0.5}\nsaved\n') == {"accuracy": 0.5}
 
@@ -91,20 +127,22 @@ def result(task, start, values, also=()):
     runs = [{"accuracy": value, "step": 8, "epoch": 2.0} for value in values]
     return {
         **{"task": task, "start": start, "metrics": ["accuracy"], "runs": runs, "also": [{"accuracy": value} for value in also]},
-        **{"also_file": "far.jsonl", "files": ["train.jsonl", None], "length": 48, "rate": RATES[start], "epochs": 3, "cut": 1200},
-        **{"examples": {"train": 2000, "heldout": 100, "baseline": {"accuracy": 0.51}}, "command": f"finetune {task} {start}"},
+        **{"also_file": "far.jsonl", "files": ["train.jsonl", None], "length": 48, "rate": RATES[start], "epochs": 3},
+        **{"examples": {"train": 2000, "heldout": 100, "cut": 1200, "baseline": {"accuracy": 0.51}}, "command": f"finetune {task} {start}"},
         **{"date": "2026-11-22", "hardware": "two cores"},
     }
 
 
 def test_a_row_for_what_is_measured_from_both_starts():
-    results = [result("MR", "head", [0.7, 0.72], [0.6, 0.62]), result("MR", "all", [0.6, 0.62], [0.5, 0.51]), result("RTE", "head", [0.5, 0.6])]
+    both = [result("MR", "head", [0.7, 0.72], [0.6, 0.62]), result("MR", "all", [0.6, 0.62], [0.5, 0.51])]
+    results = [*both, result("RTE", "head", [0.5, 0.6])]
     near, far = rows(results, ["RTE", "MR"])
-    assert near.startswith("| MR, accuracy | 71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0 | train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2 |")
+    assert near.startswith("| MR, accuracy | 71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0 | train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2")
     assert far.startswith("| MR, accuracy | 61.0 ± 1.4 | 50.5 ± 0.7 | +10.5 | - |") and "far.jsonl" in far
-    text = page({"name": "runs/encoder", "step": 7500, "loss": 4.0, "accuracy": 0.3}, results, [], ["RTE", "MR"])
+    encoder = {"name": "runs/encoder", "step": 7500, "loss": 4.0, "accuracy": 0.3}
+    text = page(encoder, results, [], ["RTE", "MR"])
     assert near in text and "Not measured: RTE." in text and "MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
-    assert "perplexity\n55," in text and "PyTorch" not in text
+    assert "perplexity 55," in text and "PyTorch" not in text
 
 
 def test_scores_and_seconds_beside_pytorchs():
@@ -115,8 +153,8 @@ def test_scores_and_seconds_beside_pytorchs():
         "times": {"cloze": turns(1.0, 2.0, 3.0), "plain": turns(4.0, 4.0, 4.0), "tuned": turns(1.0, 1.0, 1.0)},
     }
     assert list(score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
-    cells = "MR, 8 steps of 32 x 48 | 8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
-    assert list(time_rows([timed])) == [f"| {cells} |"]
+    cells = "8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
+    assert list(time_rows([timed])) == [f"| MR, 8 steps of 32 x 48 | {cells} |"]
     known = {"date": "2026-11-22", "hardware": "two cores", "command": "peer"}
     whole = "\n".join(peer_section([scored | known, timed | known]))
     assert cells in whole and "| +10.0 |" in whole and "`peer`; `peer`" in whole and "JAX 1" in whole
