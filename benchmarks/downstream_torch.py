@@ -36,15 +36,19 @@ def rate(step, steps, warmup):
     return (step + 1) / max(warmup, 1) if step < warmup else (steps - step) / (steps - warmup)
 
 
-def optimizer_of(model, settings):
-    """(AdamW, its schedule); biases and norms are not decayed."""
+def groups(model, settings):
+    """The parameters of a model as AdamW takes them; biases and norms are not decayed."""
     kept = lambda name: name.endswith("bias") or "LayerNorm" in name  # noqa: E731
     parameters = list(model.named_parameters())
-    groups = [
+    return [
         {"params": [each for name, each in parameters if not kept(name)], "weight_decay": settings["weight_decay"]},
         {"params": [each for name, each in parameters if kept(name)], "weight_decay": 0.0},
     ]
-    adam = torch.optim.AdamW(groups, lr=settings["rate"], betas=settings["betas"], eps=settings["epsilon"], fused=True)
+
+
+def optimizer_of(model, settings):
+    """(AdamW, its schedule)."""
+    adam = torch.optim.AdamW(groups(model, settings), lr=settings["rate"], betas=settings["betas"], eps=settings["epsilon"], fused=True)
     steps = settings["steps"]
     return adam, torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate(step, steps, min(settings["warmup"], steps - 1)))
 

@@ -94,23 +94,20 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
     assert found == {"train": 40, "heldout": 20, "cut": cut, "baseline": {"accuracy": 0.5, "matthews": 0.0}} and 0 < cut < 40
 
 
-def test_the_other_sides_optimizer_is_this_one():
+def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
-    from benchmarks.downstream_torch import optimizer_of
+    from benchmarks.downstream_torch import groups, rate
 
-    ours, steps = AdamW(learning_rate=3e-4, warmup=4), 10
-    settings = {"rate": 3e-4, "warmup": 4, "steps": steps, "weight_decay": 0.01, "betas": [0.9, 0.999], "epsilon": 1e-6}
     layer = torch.nn.Module()
     layer.dense, layer.LayerNorm, layer.words = torch.nn.Linear(2, 3), torch.nn.LayerNorm(2), torch.nn.Embedding(4, 2)
-    adam, plan = optimizer_of(layer, settings)
-    kept = {id(each) for each in adam.param_groups[1]["params"]}
-    assert adam.param_groups[1]["weight_decay"] == 0 and adam.param_groups[0]["weight_decay"] == 0.01
-    assert kept == {id(layer.dense.bias), id(layer.LayerNorm.weight), id(layer.LayerNorm.bias)}
-    assert not decays("encoder/norm/scale") and not decays("a/bias") and decays("a/kernel") and decays("words/embedding")
-    for step in range(steps):
-        assert plan.get_last_lr()[0] == pytest.approx(float(schedule(ours, steps)(step)), rel=1e-6)
-        adam.step()
-        plan.step()
+    decayed, kept = groups(layer, {"weight_decay": 0.01})
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
+    assert {id(each) for each in kept["params"]} == {id(each) for each in (layer.dense.bias, layer.LayerNorm.weight, layer.LayerNorm.bias)}
+    assert {id(each) for each in decayed["params"]} == {id(layer.dense.weight), id(layer.words.weight)}
+    assert [decays(name) for name in ("a/bias", "norm/scale", "a/kernel", "words/embedding")] == [False, False, True, True]
+    for warmup in (0, 4):
+        ours = schedule(AdamW(learning_rate=3e-4, warmup=warmup), 10)
+        assert [3e-4 * rate(step, 10, warmup) for step in range(10)] == pytest.approx([float(ours(step)) for step in range(10)], rel=1e-6)
 
 
 def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():
