@@ -22,11 +22,20 @@ import numpy as np
 from benchmarks.downstream_page import PAGE, page
 from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
 from data.labelled import records
+from pretrain import metrics
+from pretrain.checkpoint import read_run
 from pretrain.finetune.metrics import METRICS, measured
 from pretrain.finetune.tasks import TASKS as KINDS
 
 SEEDS, EPOCHS = 3, 3
 RATES = {"head": "3e-4", "all": "3e-4"}  # from the pretrained encoder, from random weights: see the page
+
+
+MADE = (
+    "python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192",
+    "python -m pretrain train bert_mini --workdir runs/bert_mini",
+    "python -m pretrain train bert_mini_64 --workdir runs/bert_mini --allow-changes",
+)  # of runs/bert_mini
 
 
 class Task(NamedTuple):
@@ -152,12 +161,15 @@ def measure(name, task, start, args):
 
 
 def encoder_facts(args):
-    """{"name", "step", "loss", "accuracy"}: what the encoder is, by its own held-out part."""
+    """What the encoder is: its size, how long it has learned, and its loss on its own held-out part."""
     path = args.work / "results" / "encoder.json"
     if not path.exists() or args.again:
         found = printed(verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log"))
-        named = {"name": str(args.encoder), "step": found["step"]}
-        write_result(path, named | {"loss": found["masked_lm"], "accuracy": found["masked_lm_accuracy"]})
+        run, rows = read_run(args.encoder), metrics.read(args.encoder / "metrics.jsonl")
+        tokens = sum(row["tokens"] for row in rows if row["step"] <= found["step"])
+        made = {"name": str(args.encoder), "made": args.made, "step": found["step"], "tokens": tokens}
+        size = {name: getattr(run.model, name) for name in ("depth", "width", "vocab")} | {"length": run.data.objective.length}
+        write_result(path, made | size | {"loss": found["masked_lm"], "accuracy": found["masked_lm_accuracy"]})
     return json.loads(path.read_text())
 
 
@@ -182,6 +194,7 @@ def arguments(parser):
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
     encoder = pathlib.Path("runs/bert_mini")
     parser.add_argument("--from", dest="encoder", type=pathlib.Path, default=encoder, help="the workdir of the pretrained encoder")
+    parser.add_argument("--made", default=MADE, nargs="+", metavar="COMMAND", help="what made it, for the page")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/downstream"))
     parser.add_argument("--again", action="store_true", help="measure again what was measured already")
 

@@ -7,11 +7,9 @@ import statistics
 PAGE = pathlib.Path(__file__).resolve().parent / "downstream.md"
 NAMES = {"matthews": "Matthews", "accuracy": "accuracy", "f1": "F1", "pearson": "Pearson", "spearman": "Spearman"}
 
-ENCODER = """The encoder: `{name}` at step {step:,}, a BERT of 4 layers of 256 with 8,192 SentencePiece words, trained on 10 M tokens of
-books by `python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192`, `python -m pretrain train bert_mini --workdir
-runs/bert_mini` and, for the last third of the steps, `python -m pretrain train bert_mini_64 --workdir runs/bert_mini --allow-changes`.
-Its own held-out part of the books: {loss:.3f} nats a masked word, perplexity {perplexity}, {share} right. It saw rows of 64 tokens at
-most and one text in each: its positions from 64 on, and its second segment, which pairs use, have learned nothing."""
+ENCODER = """The encoder: `{name}` at step {step:,}, {depth} layers of {width} with {vocab:,} words, which has read {million:.1f} M tokens. On its
+own held-out part: {loss:.3f} nats a masked word, perplexity {perplexity:.0f}, {share:.1f} % right. Its last rows were {length} tokens long, of one text
+each: positions behind these, and the second segment, which pairs use, have learned nothing. It was made by {made}."""
 MANNER = """The same command from the encoder and, with `--fresh all`, from random weights of the same model: {settings}. Dropout is in
 the head alone. Three seeds, 0 to 2, of what is new, of the order of the examples and of the dropout. Figures are in hundredths, mean ±
 sample standard deviation.
@@ -131,12 +129,17 @@ def peer_section(peers):
     return lines
 
 
+def told(encoder):
+    """A paragraph on the encoder."""
+    ways = {"made": ", then ".join(f"`{command}`" for command in encoder["made"]), "million": encoder["tokens"] / 1e6}
+    return ENCODER.format(**encoder | ways, perplexity=math.exp(encoder["loss"]), share=100 * encoder["accuracy"])
+
+
 def page(encoder, results, peers, order):
     """The text of the page.
 
-    encoder: {"name", "step", "loss", "accuracy"};
-    results: [what `downstream.measure` gives]; peers: [what `downstream_peer.measure` gives];
-    order: names of tasks.
+    encoder: what `downstream.encoder_facts` gives; results: [what `downstream.measure` gives]; peers: [what `downstream_peer.scores` and
+    `times` give]; order: names of tasks.
     """
     dates = sorted({result["date"] for result in results})
     hardware = sorted({result["hardware"] for result in results})
@@ -147,7 +150,7 @@ def page(encoder, results, peers, order):
         "",
         f"{', '.join(dates)}, {'; '.join(hardware)}, shared with other work. `python -m benchmarks.downstream --corpora ../shared/corpora`",
         "",
-        ENCODER.format(**encoder, perplexity=f"{math.exp(encoder['loss']):.0f}", share=f"{100 * encoder['accuracy']:.1f} %"),
+        told(encoder),
         "",
         "## Pretrained against random weights",
         "",

@@ -87,11 +87,11 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
     vocabulary = train_vocabulary(texts, 29)
     label = lambda i, one_in: "yes" if i % one_in else "no"  # noqa: E731
     parts = {"train": [labelled.Example((texts[i],), label(i, 4), "") for i in range(40)]}
-    parts["heldout"] = [labelled.Example((texts[i],), label(i, 2), "") for i in range(40, 60)]
+    parts["heldout"] = [labelled.Example((texts[i],), label(i, 5), "") for i in range(40, 60)]
     labelled.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
     cut = sum(len(ids) > 6 for ids in vocabulary.encode_batch(texts[:40]))
     found = examples_of(tmp_path, 8, ("accuracy", "matthews"))
-    assert found == {"train": 40, "heldout": 20, "cut": cut, "baseline": {"accuracy": 0.5, "matthews": 0.0}} and 0 < cut < 40
+    assert found == {"train": 40, "heldout": 20, "cut": cut, "baseline": {"accuracy": 0.8, "matthews": 0.0}} and 0 < cut < 40
 
 
 def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
@@ -136,10 +136,11 @@ def test_a_row_for_what_is_measured_from_both_starts():
     near, far = rows(results, ["RTE", "MR"])
     assert near.startswith("| MR, accuracy | 71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0 | train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2")
     assert far.startswith("| MR, accuracy | 61.0 ± 1.4 | 50.5 ± 0.7 | +10.5 | - |") and "far.jsonl" in far
-    encoder = {"name": "runs/encoder", "step": 7500, "loss": 4.0, "accuracy": 0.3}
+    encoder = {"name": "runs/encoder", "made": ["train a", "train b"], "step": 7500, "tokens": 7.68e6, "loss": 4.0, "accuracy": 0.3}
+    encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64}
     text = page(encoder, results, [], ["RTE", "MR"])
     assert near in text and "Not measured: RTE." in text and "MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
-    assert "perplexity 55," in text and "PyTorch" not in text
+    assert "perplexity 55," in text and "7.7 M" in text and "`train a`, then `train b`" in text and "PyTorch" not in text
 
 
 def test_scores_and_seconds_beside_pytorchs():
