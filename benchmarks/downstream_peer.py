@@ -22,6 +22,8 @@ import numpy as np
 
 from benchmarks.downstream import TASKS, arguments, write_page, write_result
 from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, intel_path, interleaved, peers_python, processor_name
+from pretrain.finetune.metrics import METRICS, measured
+from pretrain.finetune.tasks import TASKS as KINDS
 
 TOLERANCE = 1e-4  # of the losses before the first step
 PARTS = 4  # turns of an epoch
@@ -131,8 +133,6 @@ def check_losses(losses):
 
 def trained(folder, facts, metrics):
     """[{metric: number}] after each epoch of the loop in PyTorch."""
-    from pretrain.finetune.metrics import measured
-
     found = []
     with Worker([peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder], KEEP_PAGES | intel_path()) as worker:
         worker.hear()
@@ -190,8 +190,9 @@ def main():
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
         parser.error(f"--what {', '.join(sorted(unknown))}: of {', '.join(WHAT)}")
-    if unknown := set(args.tasks) - set(TASKS):
-        parser.error(f"no such task: {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}")
+    known = [name for name, task in TASKS.items() if METRICS[KINDS[task.kind].metrics[0]].objective == "classification"]
+    if unknown := set(args.tasks) - set(known):
+        parser.error(f"no task that tells classes: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     os.chdir(ROOT)
     for name in args.tasks:
         if not (args.work / "results" / f"{name}-head.json").exists():
