@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.downstream_page import PAGE, page
+from benchmarks.downstream_page import NAMES, PAGE, page
 from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
 from data.labelled import records
+from data.objectives import Classification
 from pretrain import metrics
 from pretrain.checkpoint import read_run
-from pretrain.finetune.metrics import METRICS, measured
-from pretrain.finetune.tasks import TASKS as KINDS
+from pretrain.finetune.metrics import measured
 
 SEEDS, EPOCHS = 3, 3
 RATES = {"head": "3e-4", "all": "3e-4"}  # from the pretrained encoder, from random weights: see the page
@@ -118,22 +118,23 @@ def printed(text):
 
 
 def constant(names, right, common):
-    """{metric: number} of one and the same answer for all; nothing for scores, of which none is the commonest."""
-    rows_N3 = np.stack([np.full_like(right, common), right, np.ones_like(right)], axis=1)
-    return measured([name for name in names if METRICS[name].objective == "classification"], rows_N3)
+    """{metric: number} of one and the same answer for all."""
+    return measured(names, np.stack([np.full_like(right, common), right, np.ones_like(right)], axis=1))
 
 
-def examples_of(workdir, length, names):
-    """Of the store of a fine-tuning: how many examples each part has, how many of `train` are longer than a row, and as "baseline" what the
-    commonest class of `train` is worth on `heldout`."""
-    from data.labelled_rows import LabelledRows
+def examples_of(data, names):
+    """Of the `data.config.Data` of a fine-tuning: how many rows each part has, how many of `train` lose their end, and as "baseline" what
+    the commonest class of `train` is worth on `heldout`, where there are classes of rows."""
+    from data.pipeline import Stream
     from data.store import Store
 
-    store = Store.open(workdir / "store")
-    train, heldout = (np.asarray(store.split(split).labels) for split in ("train", "heldout"))
-    values, counts = np.unique(train, return_counts=True)
-    cut = LabelledRows(store.split("train"), length, 1).cut
-    return {"train": len(train), "heldout": len(heldout), "cut": cut, "baseline": constant(names, heldout, values[counts.argmax()])}
+    store = Store.open(data.store)
+    train, heldout = (Stream(store, data, split=split) for split in ("train", "heldout"))
+    found = {"train": train.rows, "heldout": heldout.rows, "cut": getattr(train.table, "cut", 0), "baseline": {}}
+    if isinstance(data.objective, Classification):
+        values, counts = np.unique(train.split.labels, return_counts=True)
+        found["baseline"] = constant(names, np.asarray(heldout.split.labels), values[counts.argmax()])
+    return found
 
 
 def measure(name, task, start, args):
@@ -143,19 +144,18 @@ def measure(name, task, start, args):
     workdir.mkdir(parents=True, exist_ok=True)
     verb(words, args.work / f"{name}-{start}.log")
     scores = json.loads((workdir / "scores.json").read_text())
-    names, runs = KINDS[task.kind].metrics, list(scores["runs"].items())
-    examples, also = examples_of(workdir, task.length, names), []
+    runs, run = list(scores["runs"].items()), read_run(workdir / "seed-0")
+    names, also = [metric for metric in run.evaluate.metrics if metric in NAMES], []
     if task.also:
         for path, best in runs:
             scored = ["evaluate", "--workdir", path, "--step", str(best["step"]), "--labelled", str(files["also"]), "--json"]
             found = printed(verb(scored, args.work / "also.log"))
             also.append({metric: found[metric] for metric in names})
-    batches = -(-examples["train"] // 32)
     return {
-        **{"task": name, "start": start, "metrics": list(names), "also": also, "also_file": task.also},
-        **{"runs": [best | {"epoch": best["step"] / batches} for _, best in runs]},
+        **{"task": name, "start": start, "metrics": names, "also": also, "also_file": task.also},
+        **{"runs": [best | {"epoch": best["step"] / run.evaluate.every} for _, best in runs]},
         **{"files": [task.train, task.heldout], "length": task.length, "rate": RATES[start], "epochs": EPOCHS},
-        **{"examples": examples, "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
+        **{"examples": examples_of(run.data, names), "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
         **{"command": " ".join(["python -m pretrain", *words]), "date": str(datetime.date.today())},
     }
 

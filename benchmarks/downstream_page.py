@@ -5,11 +5,14 @@ import pathlib
 import statistics
 
 PAGE = pathlib.Path(__file__).resolve().parent / "downstream.md"
+# The metrics that are told.
 NAMES = {"matthews": "Matthews", "accuracy": "accuracy", "f1": "F1", "pearson": "Pearson", "spearman": "Spearman"}
+NAMES |= {"entity_f1": "entity F1", "span_f1": "F1 of answers", "exact_match": "exact match"}
 
-ENCODER = """The encoder: `{name}` at step {step:,}, {depth} layers of {width} with {vocab:,} words, which has read {million:.1f} M tokens. On its
-own held-out part: {loss:.3f} nats a masked word, perplexity {perplexity:.0f}, {share:.1f} % right. Its last rows were {length} tokens long, of one text
-each: positions behind these, the pooler and the second segment, which pairs use, have learned nothing. It was made by {made}."""
+ENCODER = """The encoder: `{name}` at step {step:,}, {depth} layers of {width} with {vocab:,} words, which has read {million:.1f} M
+tokens. On its own held-out part: {loss:.3f} nats a masked word, perplexity {perplexity:.0f}, {share:.1f} % right. Its last rows were
+{length} tokens long, of one text each: positions behind these, the pooler and the second segment, which pairs use, have learned nothing.
+It was made by {made}."""
 MANNER = """The same command from the encoder and, with `--fresh all`, from random weights of the same model: {settings}. Dropout is in
 the head alone. Three seeds, 0 to 2, of what is new, of the order of the examples and of the dropout. Figures are in hundredths, mean ±
 sample standard deviation.
@@ -51,7 +54,7 @@ def epochs(runs):
 
 
 def where(head, fresh, part):
-    """The last cells of a row: the files with the numbers of their examples, the length of a row of tokens, the best epochs of each."""
+    """The last cells of a row: the files with the numbers of their rows, the length of a row of tokens, the best epochs of each."""
     train, heldout = head["files"]
     near, far = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})", f"{head['also_file']} (it chose nothing)"
     learned = f"{train} ({head['examples']['train']:,})"

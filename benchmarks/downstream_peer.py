@@ -22,7 +22,8 @@ import numpy as np
 
 from benchmarks.downstream import TASKS, arguments, write_page, write_result
 from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, intel_path, interleaved, peers_python, processor_name
-from pretrain.finetune.metrics import METRICS, measured
+from data.objectives import Classification
+from pretrain.finetune.metrics import measured
 from pretrain.finetune.tasks import TASKS as KINDS
 
 TOLERANCE = 1e-4  # of the losses before the first step
@@ -190,7 +191,7 @@ def main():
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
         parser.error(f"--what {', '.join(sorted(unknown))}: of {', '.join(WHAT)}")
-    known = [name for name, task in TASKS.items() if METRICS[KINDS[task.kind].metrics[0]].objective == "classification"]
+    known = [name for name, task in TASKS.items() if getattr(KINDS[task.kind], "objective", None) is Classification]
     if unknown := set(args.tasks) - set(known):
         parser.error(f"no task that tells classes: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     os.chdir(ROOT)
