@@ -11,7 +11,7 @@ NAMES |= {"entity_f1": "entity F1", "span_f1": "F1 of answers", "exact_match": "
 
 ENCODER = """The encoder: `{name}` at step {step:,}, {depth} layers of {width} with {vocab:,} words, which has read {million:.1f} M
 tokens. On its own held-out part: {loss:.3f} nats a masked word, perplexity {perplexity:.0f}, {share:.1f} % right. Its last rows were
-{length} tokens long, of one text each: positions behind these, the pooler and the second segment, which pairs use, have learned nothing.
+{length} tokens long and no pairs: positions behind these, the pooler and the second segment, which pairs use, have learned nothing.
 It was made by {made}."""
 MANNER = """The same command from the encoder and, with `--fresh all`, from random weights of the same model: {settings}. Dropout is in
 the head alone. Three seeds, 0 to 2, of what is new, of the order of the examples and of the dropout. Figures are in hundredths, mean ±
