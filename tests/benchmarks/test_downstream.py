@@ -146,7 +146,7 @@ def test_a_row_for_what_is_measured_from_both_starts():
     encoder = {"name": "runs/encoder", "made": ["train a", "train b"], "step": 7500, "tokens": 7.68e6, "loss": 4.0, "accuracy": 0.3}
     encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64}
     text = page(encoder, results, [], ["RTE", "MR"])
-    assert near in text and "Not measured: RTE." in text and "MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
+    assert near in text and "Not measured: RTE." in text and "a row: MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
     assert "perplexity 55," in text and "7.7 M" in text and "`train a`, then `train b`" in text and "PyTorch" not in text
 
 
