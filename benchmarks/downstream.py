@@ -13,6 +13,7 @@ import datetime
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 from typing import NamedTuple
@@ -29,8 +30,6 @@ from pretrain.finetune.metrics import measured
 
 SEEDS, EPOCHS = 3, 3
 RATES = {"head": "3e-4", "all": "3e-4"}  # from the pretrained encoder, from random weights: see the page
-
-
 MADE = (
     "python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192",
     "python -m pretrain train bert_mini --workdir runs/bert_mini",
@@ -137,10 +136,27 @@ def examples_of(data, names):
     return found
 
 
+def shown(words):
+    """The command as a person gives it."""
+    return " ".join(["python -m pretrain", *words])
+
+
+def is_done(path, words):
+    """Whether a result lies there. Raises ValueError where it is that of another command."""
+    if not path.exists():
+        return False
+    if (was := json.loads(path.read_text())["command"]) != shown(words):
+        told = f"{path} was measured by\n  {was}\nand not by\n  {shown(words)}"
+        raise ValueError(f"{told}\n--again measures it anew, or --work names another folder")
+    return True
+
+
 def measure(name, task, start, args):
     """The result of one fine-tuning with all its seeds, as it is kept in a file."""
-    files = files_of(task, args.corpora, args.work)
-    words, workdir = command(name, task, start, files, args), args.work / f"{name}-{start}"
+    files, workdir = files_of(task, args.corpora, args.work), args.work / f"{name}-{start}"
+    words = command(name, task, start, files, args)
+    if args.again:
+        shutil.rmtree(workdir, ignore_errors=True)
     workdir.mkdir(parents=True, exist_ok=True)
     verb(words, args.work / f"{name}-{start}.log")
     scores = json.loads((workdir / "scores.json").read_text())
@@ -156,7 +172,7 @@ def measure(name, task, start, args):
         **{"runs": [best | {"epoch": best["step"] / run.evaluate.every} for _, best in runs]},
         **{"files": [task.train, task.heldout], "length": task.length, "rate": RATES[start], "epochs": EPOCHS},
         **{"examples": examples_of(run.data, names), "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
-        **{"command": " ".join(["python -m pretrain", *words]), "date": str(datetime.date.today())},
+        **{"command": shown(words), "date": str(datetime.date.today())},
     }
 
 
@@ -213,11 +229,10 @@ def main():
         encoder_facts(args)
         for name in args.only:
             for start in RATES:
-                path = args.work / "results" / f"{name}-{start}.json"
-                if path.exists() and not args.again:
-                    continue
-                write_result(path, measure(name, TASKS[name], start, args))
-                write_page(args.work)
+                path, files = args.work / "results" / f"{name}-{start}.json", files_of(TASKS[name], args.corpora, args.work)
+                if args.again or not is_done(path, command(name, TASKS[name], start, files, args)):
+                    write_result(path, measure(name, TASKS[name], start, args))
+                    write_page(args.work)
     write_page(args.work)
 
 

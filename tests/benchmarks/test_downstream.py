@@ -8,7 +8,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from benchmarks.downstream import RATES, TASKS, command, constant, examples_of, files_of, printed, with_columns
+from benchmarks.downstream import RATES, TASKS, command, constant, examples_of, files_of, is_done, printed, shown, with_columns
 from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
 from benchmarks.downstream_peer import check_losses, stacked
 from data import labelled
@@ -68,6 +68,15 @@ def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
     head, fresh = (command("RTE", TASKS["RTE"], start, files, args) for start in ("head", "all"))
     assert {*fresh} - {*head} <= {"--fresh", "all", f"optimizer.learning_rate={RATES['all']}", str(args.work / "RTE-all")}
     assert {*head} - {*fresh} <= {f"optimizer.learning_rate={RATES['head']}", str(args.work / "RTE-head")}
+
+
+def test_what_another_command_measured_is_not_taken_for_this_ones(tmp_path):
+    path = tmp_path / "RTE-head.json"
+    assert not is_done(path, ["finetune"])
+    path.write_text(json.dumps({"command": shown(["finetune"])}))
+    assert is_done(path, ["finetune"])
+    with pytest.raises(ValueError, match="--again"):
+        is_done(path, ["finetune", "x=1"])
 
 
 def test_columns_are_renamed_in_a_copy_and_nothing_else_is(tmp_path):
