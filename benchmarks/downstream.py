@@ -71,7 +71,7 @@ TASKS = {
 
 def with_columns(source, renamed, target):
     """The records of a JSONL file with columns under other names, as a file `target`; `source` itself where it has none of them."""
-    found = [record for _, record in records(str(source))]
+    found = [record for _, record in records(str(source))] if renamed else []
     if not any(renamed.keys() & record.keys() for record in found):
         return source
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -83,6 +83,7 @@ def test_columns_are_renamed_in_a_copy_and_nothing_else_is(tmp_path):
     source, target = tmp_path / "a.jsonl", tmp_path / "copy" / "a.jsonl"
     source.write_text('{"text": "é", "label": 1}\n\n{"text": "b", "label": 0}\n')
     assert with_columns(source, {"sentence": "text"}, target) == source and not target.exists()
+    assert with_columns(tmp_path / "a.conll", {}, target) == tmp_path / "a.conll"  # of which no columns are read
     assert with_columns(source, {"text": "sentence"}, target) == target
     assert [json.loads(line) for line in target.read_text().splitlines()] == [{"sentence": "é", "label": 1}, {"sentence": "b", "label": 0}]
 
