@@ -183,7 +183,7 @@ def encoder_facts(args):
         found = printed(verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log"))
         run, rows = read_run(args.encoder), metrics.read(args.encoder / "metrics.jsonl")
         tokens = sum(row["tokens"] for row in rows if row["step"] <= found["step"])
-        made = {"name": str(args.encoder), "made": args.made, "step": found["step"], "tokens": tokens}
+        made = {"name": str(args.encoder), "made": args.made, "note": args.note, "step": found["step"], "tokens": tokens}
         size = {name: getattr(run.model, name) for name in ("depth", "width", "vocab")} | {"length": run.data.objective.length}
         write_result(path, made | size | {"loss": found["masked_lm"], "accuracy": found["masked_lm_accuracy"]})
     return json.loads(path.read_text())
@@ -211,6 +211,7 @@ def arguments(parser):
     encoder = pathlib.Path("runs/bert_mini")
     parser.add_argument("--from", dest="encoder", type=pathlib.Path, default=encoder, help="the workdir of the pretrained encoder")
     parser.add_argument("--made", default=MADE, nargs="+", metavar="COMMAND", help="what made it, for the page")
+    parser.add_argument("--note", default="", help="what else is to be said of it")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/downstream"))
     parser.add_argument("--again", action="store_true", help="measure again what was measured already")
 

@@ -58,21 +58,21 @@ def where(head, fresh, part):
     train, heldout = head["files"]
     near, far = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})", f"{head['also_file']} (it chose nothing)"
     learned = f"{train} ({head['examples']['train']:,})"
-    return [learned, near if part == "runs" else far, str(head["length"]), f"{epochs(head['runs'])} / {epochs(fresh['runs'])}"]
+    best = " / ".join(epochs(result["runs"]) for result in (head, fresh) if result)
+    return [learned, near if part == "runs" else far, str(head["length"]), best]
 
 
 def rows(results, order):
-    """A row for each task and metric of which both starts are measured, then those of the further files."""
+    """A row for each task and metric that is measured from the encoder, then those of the further files."""
     found = {(result["task"], result["start"]): result for result in results}
     for part in ("runs", "also"):
         for task in order:
             head, fresh = found.get((task, "head")), found.get((task, "all"))
-            if not head or not fresh or not head[part]:
-                continue
-            for metric in head["metrics"]:
-                ours, theirs = ([run[metric] for run in result[part]] for result in (head, fresh))
+            for metric in head["metrics"] if head and head[part] else ():
+                ours, theirs = ([run[metric] for run in result[part]] if result else [] for result in (head, fresh))
                 base = head["examples"]["baseline"].get(metric) if part == "runs" else None
-                cells = [f"{task}, {NAMES[metric]}", spelt(ours), spelt(theirs), gain(ours, theirs)]
+                cells = [f"{task}, {NAMES[metric]}", spelt(ours)]
+                cells += [spelt(theirs), gain(ours, theirs)] if theirs else ["not measured", "-"]
                 cells.append("-" if base is None else f"{100 * base:.1f}")
                 yield f"| {' | '.join([*cells, *where(head, fresh, part)])} |"
 
@@ -135,7 +135,8 @@ def peer_section(peers):
 def told(encoder):
     """A paragraph on the encoder."""
     ways = {"made": ", then ".join(f"`{command}`" for command in encoder["made"]), "million": encoder["tokens"] / 1e6}
-    return ENCODER.format(**encoder | ways, perplexity=math.exp(encoder["loss"]), share=100 * encoder["accuracy"])
+    text = ENCODER.format(**encoder | ways, perplexity=math.exp(encoder["loss"]), share=100 * encoder["accuracy"])
+    return f"{text} {encoder['note']}".strip()
 
 
 def page(encoder, results, peers, order):

@@ -146,18 +146,19 @@ def result(task, start, values, also=()):
     }
 
 
-def test_a_row_for_what_is_measured_from_both_starts():
+def test_a_row_for_what_is_measured():
     both = [result("MR", "head", [0.7, 0.72], [0.6, 0.62]), result("MR", "all", [0.6, 0.62], [0.5, 0.51])]
     results = [*both, result("RTE", "head", [0.5, 0.6])]
-    near, far = rows(results, ["RTE", "MR"])
+    half, near, far = rows(results, ["RTE", "MR", "CoLA"])
     figures, files = "71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0", "train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2"
     assert near == f"| MR, accuracy | {figures} | {files} |"
+    assert half == near.replace(figures, "55.0 ± 7.1 | not measured | - | 51.0").replace("MR", "RTE").replace(" / 2, 2", "")
     assert far.startswith("| MR, accuracy | 61.0 ± 1.4 | 50.5 ± 0.7 | +10.5 | - |") and "far.jsonl" in far
     encoder = {"name": "runs/encoder", "made": ["train a", "train b"], "step": 7500, "tokens": 7.68e6, "loss": 4.0, "accuracy": 0.3}
-    encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64}
-    text = page(encoder, results, [], ["RTE", "MR"])
-    assert near in text and "Not measured: RTE." in text and "a row: MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
-    assert "perplexity 55," in text and "7.7 M" in text and "`train a`, then `train b`" in text and "PyTorch" not in text
+    encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64, "note": "Long ago."}
+    text = page(encoder, results, [], ["RTE", "MR", "CoLA"])
+    assert near in text and "Not measured: CoLA." in text and "a row: MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
+    assert "perplexity 55," in text and "7.7 M" in text and "`train a`, then `train b`. Long ago." in text and "PyTorch" not in text
 
 
 def test_scores_and_seconds_beside_pytorchs():
