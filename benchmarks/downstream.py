@@ -60,6 +60,7 @@ TASKS = {
         *("sst2", "cls_sentconv/sst2_train_sents.jsonl", "glue_sst2/dev.jsonl", 48, "cls_sentconv/sst2_test.jsonl"),
         renamed={"text": "sentence"},
     ),
+    "WNUT-17": Task("tagging", "ner_wnut17/train.conll", "ner_wnut17/dev.conll", 64, "ner_wnut17/test.conll"),
     "MRPC": Task("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96),
     "STS-B": Task("stsb", "glue_stsb/train.jsonl", "glue_stsb/dev.jsonl", 48, "glue_stsb/test.jsonl"),
     "MR": Task("classification", "cls_sentconv/mr.jsonl", None, 48),
