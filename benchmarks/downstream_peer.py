@@ -1,0 +1,212 @@
+"""Fine-tuning beside a plain PyTorch loop: the same exported weights, head included, the same batches, the same settings.
+
+    python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,MRPC] [--what scores,times] [--again]
+
+Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
+parameters that the run began with are exported, and its batches written; benchmarks/downstream_torch.py trains on them and tells its
+answers for the held-out part after each epoch. What differs is the draws of the head's dropout. Then the epochs' time: Cloze (the step of
+`train`, fed by its own input pipeline) and two of those loops, one in a plain environment and one tuned by hand as in benchmarks/step.py,
+take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses before the first step
+must agree. All goes into benchmarks/downstream.md.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import sys
+import time
+
+import numpy as np
+
+from benchmarks.downstream import TASKS, arguments, write_page, write_result
+from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, intel_path, interleaved, peers_python, processor_name
+from data.objectives import Classification
+from pretrain.finetune.metrics import measured
+from pretrain.finetune.tasks import TASKS as KINDS
+
+TOLERANCE = 1e-4  # of the losses before the first step
+PARTS = 4  # turns of an epoch
+
+
+# ---- what the other side is given --------------------------------------------
+
+
+def stacked(batches):
+    """{key: array [N, ...]} of a list of batches."""
+    return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
+
+
+def material(workdir, encoder, folder):
+    """Write what the loop in PyTorch reads for a fine-tuning of ours, of which there is a finished workdir. Returns its facts."""
+    from data.pipeline import Stream
+    from data.store import Store
+    from pretrain.checkpoint import read_run
+    from pretrain.convert.huggingface import write_model
+    from pretrain.finetune.begin import initial
+    from pretrain.trained import open_trained
+
+    run, pretrained = read_run(workdir), open_trained(encoder)
+    store = Store.open(run.data.store)
+    params, _ = initial(run, pretrained, "head")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_model(folder / "model", run.model, params, pretrained.vocabulary, overwrite=True)
+    stream, heldout = (Stream(store, run.data, split=split, seed=run.train.seed) for split in ("train", "heldout"))
+    np.savez(folder / "train.npz", **stacked([stream.batch(step) for step in range(run.train.steps)]))
+    held = stacked([heldout.evaluation_batch(index) for index in range(heldout.evaluation_steps)])
+    np.savez(folder / "heldout.npz", **held)
+    o, epoch = run.optimizer, run.evaluate.every
+    settings = {
+        **{"rate": o.learning_rate, "warmup": o.warmup, "betas": [o.beta1, o.beta2], "epsilon": o.epsilon, "weight_decay": o.weight_decay},
+        **{"clip": o.clip, "steps": run.train.steps, "seed": run.train.seed},
+    }
+    (folder / "settings.json").write_text(json.dumps(settings))
+    return {"steps": run.train.steps, "epoch": epoch, "right": held["labels"].reshape(-1), "weight": held["row_weights"].reshape(-1)}
+
+
+# ---- our side, when epochs are timed -----------------------------------------
+
+
+def serve():
+    """The loss before the first step, and a function that runs steps of `train` with its input."""
+    import jax
+
+    from data.pipeline import Stream
+    from data.store import Store
+    from pretrain.checkpoint import read_run
+    from pretrain.feed import feed
+    from pretrain.finetune.begin import initial
+    from pretrain.optim import optimizer_of
+    from pretrain.program import make_program
+    from pretrain.sharding import make_mesh
+    from pretrain.state import start
+    from pretrain.trained import open_trained
+
+    workdir, encoder = sys.argv[2:]
+    run = read_run(workdir)
+    mesh = make_mesh(run.mesh)
+    program = make_program(run, mesh)
+    params, _ = initial(run, open_trained(encoder), "head")
+    state = jax.device_put(start(params, optimizer_of(run)), program.placed)
+    stream = Stream(Store.open(run.data.store), run.data, split="train", seed=run.train.seed)
+    source = feed(stream, mesh, 0, run.train.steps)
+    _, batch = next(source)
+    sums, totals = program.loss.sums(program.model, state.params, batch, train=False, compute=run.train.compute), program.loss.totals(batch)
+    loss = float(program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms}))
+
+    def step(steps):
+        nonlocal state
+        began, cpu, losses = time.perf_counter(), time.process_time(), []
+        for _ in range(steps):
+            _, batch = next(source)
+            state, metrics = program.update(state, batch)
+            losses.append(metrics["loss"])
+        losses = [float(each) for each in losses]
+        return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "losses": losses}
+
+    return {"ready": {"loss": loss, "versions": [f"JAX {jax.__version__}"]}, "step": step}
+
+
+# ---- measuring ---------------------------------------------------------------
+
+
+def timed(workdir, folder, encoder, epoch):
+    """{way: {"seconds": of each turn, "cpu", "loss": before the first step}} of one epoch, in turns, and the versions."""
+    torch = [peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder]
+    ours = [sys.executable, "-m", "benchmarks.downstream_peer", "--serve", workdir, encoder]
+    with Worker(ours, KEEP_PAGES) as cloze, Worker(torch) as plain, Worker(torch, KEEP_PAGES | intel_path()) as tuned:
+        workers = {"cloze": cloze, "plain": plain, "tuned": tuned}
+        ready = {name: worker.hear() for name, worker in workers.items()}
+        check_losses({name: told["loss"] for name, told in ready.items()})
+        interleaved(workers, 1, steps=3)  # compilation, and the first touch of memory
+        found = interleaved(workers, PARTS, steps=-(-epoch // PARTS))
+    times = {name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")} for name, turns in found.items()}
+    times = {name: told | {"loss": ready[name]["loss"]} for name, told in times.items()}
+    return times, list(dict.fromkeys(version for told in ready.values() for version in told["versions"]))
+
+
+def check_losses(losses):
+    """Raise RuntimeError unless all began with the same loss."""
+    if max(losses.values()) - min(losses.values()) > TOLERANCE:
+        raise RuntimeError(f"the losses before the first step are {losses}: not the same work")
+
+
+def trained(folder, facts, metrics):
+    """[{metric: number}] after each epoch of the loop in PyTorch."""
+    found = []
+    with Worker([peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder], KEEP_PAGES | intel_path()) as worker:
+        worker.hear()
+        for done in range(0, facts["steps"], facts["epoch"]):
+            worker.ask(steps=min(facts["epoch"], facts["steps"] - done))
+            predicted = worker.ask(steps=0)["predicted"]
+            found.append(measured(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1)))
+    return found
+
+
+def result_of(name, args):
+    """What `benchmarks.downstream` has measured of a task from the encoder."""
+    return json.loads((args.work / "results" / f"{name}-head.json").read_text())
+
+
+def scores(name, args):
+    """The scores of one task, as they are kept in a file."""
+    result, theirs = result_of(name, args), []
+    for seed, ours in enumerate(result["runs"]):
+        folder = args.work / "peer" / f"{name}-{seed}"
+        facts = material(args.work / f"{name}-head" / f"seed-{seed}", args.encoder, folder)
+        theirs.append(max(trained(folder, facts, result["metrics"]), key=lambda each: each[result["metrics"][0]]))
+        print(name, seed, theirs[-1], ours, flush=True)
+    ours = [{metric: run[metric] for metric in result["metrics"]} for run in result["runs"]]
+    return {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs} | told(name, "scores", args)
+
+
+def times(name, args):
+    """The seconds of an epoch of one task, as they are kept in a file."""
+    load, workdir, folder = os.getloadavg()[0], args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
+    facts = material(workdir, args.encoder, folder)
+    turns, versions = timed(workdir, folder, args.encoder, facts["epoch"])
+    print(name, turns, flush=True)
+    found = {"task": name, "times": turns, "steps_of_a_turn": -(-facts["epoch"] // PARTS), "epoch": facts["epoch"], "versions": versions}
+    return found | {"length": result_of(name, args)["length"], "load": [load, os.getloadavg()[0]]} | told(name, "times", args)
+
+
+def told(name, what, args):
+    """How it was measured, when, and on what."""
+    return {
+        "command": f"python -m benchmarks.downstream_peer --corpora {args.corpora} --tasks {name} --what {what}",
+        **{"date": str(datetime.date.today()), "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
+    }
+
+
+WHAT = {"scores": scores, "times": times}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    arguments(parser)
+    listed = lambda text: text.split(",")  # noqa: E731
+    parser.add_argument("--tasks", type=listed, default=["CoLA", "MRPC"], help="that tell classes; CoLA,MRPC unless given")
+    parser.add_argument("--what", type=listed, default=list(WHAT), help="of scores,times; both unless given")
+    args = parser.parse_args()
+    if unknown := set(args.what) - set(WHAT):
+        parser.error(f"--what {', '.join(sorted(unknown))}: of {', '.join(WHAT)}")
+    known = [name for name, task in TASKS.items() if getattr(KINDS[task.kind], "objective", None) is Classification]
+    if unknown := set(args.tasks) - set(known):
+        parser.error(f"no task that tells classes: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    os.chdir(ROOT)
+    for name in args.tasks:
+        if not (args.work / "results" / f"{name}-head.json").exists():
+            parser.error(f"{name} is not measured: python -m benchmarks.downstream --only {name}")
+        for what in args.what:
+            path = args.work / "results" / f"peer-{what}-{name}.json"
+            if not path.exists() or args.again:
+                write_result(path, WHAT[what](name, args))
+                write_page(args.work)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        answer(serve)
+    else:
+        main()

@@ -1,0 +1,188 @@
+"""What is measured downstream: the two starts differ in nothing else, and the page says of the figures what they are."""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from benchmarks.downstream import RATES, TASKS, command, constant, examples_of, files_of, is_done, printed, shown, with_columns
+from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
+from benchmarks.downstream_peer import check_losses, stacked
+from data import labelled
+from data.config import Data
+from data.objectives import Classification, Regression
+from data.tokenizers import train_vocabulary
+from pretrain.finetune import begin
+from pretrain.optim import decays, schedule
+from pretrain.parts import AdamW
+
+# The columns that the files of the corpora have.
+PAIR = {"sentence1": "Cats sleep.", "sentence2": "A cat sleeps."}
+COLUMNS = {
+    "glue_cola": {"source": "x", "label": 1, "note": "", "sentence": "Cats sleep."},
+    "glue_rte": {"idx": 0, "premise": "Cats sleep.", "hypothesis": "A cat sleeps.", "label": "entailment"},
+    "glue_sst2": {"sentence": "fine .", "label": 1},
+    "cls_sentconv": {"text": "fine .", "label": 1},
+    "glue_mrpc": {"id1": "1", "id2": "2", **PAIR, "label": 1},
+    "glue_stsb": {**PAIR, "score": 4.5},
+    "ner_wnut17": None,  # words and tags, with a tab between them
+}
+OTHER = {"entailment": "not_entailment", 1: 0, 4.5: 0.5}
+
+
+def write(path, record):
+    """Sixty records of those columns, of two labels."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".conll":
+        path.write_text("".join(f"{word}\tB-{kind}\n.\tO\n\n" for word, kind in [("Oslo", "place"), ("Ada", "person")] * 30))
+        return
+    name = "score" if "score" in record else "label"
+    with open(path, "w") as file:
+        for i in range(60):
+            texts = {key: f"{value} {i}" for key, value in record.items() if isinstance(value, str) and key != name}
+            file.write(json.dumps(record | texts | ({name: OTHER[record[name]]} if i % 2 else {})) + "\n")
+
+
+@pytest.fixture
+def args(tmp_path):
+    for task in TASKS.values():
+        for name in filter(None, (task.train, task.heldout, task.also)):
+            write(tmp_path / "corpora" / name, COLUMNS[name.split("/")[0]])
+    return argparse.Namespace(corpora=tmp_path / "corpora", work=tmp_path / "work", encoder=pathlib.Path("runs/encoder"))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_finetune_reads_what_the_corpora_have(name, args):
+    parser = argparse.ArgumentParser()
+    begin.add_arguments(parser)
+    files = files_of(TASKS[name], args.corpora, args.work)
+    words = command(name, TASKS[name], "head", files, args)
+    task, examples = begin.gather(parser.parse_intermixed_args(words[1:]))
+    assert words[0] == "finetune" and len(examples.names) == (5 if task.metrics[0] == "entity_f1" else 0 if name == "STS-B" else 2)
+    assert sum(map(len, examples.parts.values())) == (60 if files["heldout"] is None else 120)
+    if files["also"]:
+        assert begin.gather(parser.parse_intermixed_args([*words[1:], "--heldout", str(files["also"])]))[1].columns == examples.columns
+
+
+def test_the_two_starts_differ_in_start_rate_and_place_alone(args):
+    files = {"train": "t", "heldout": "h"}
+    head, fresh = (command("RTE", TASKS["RTE"], start, files, args) for start in ("head", "all"))
+    assert {*fresh} - {*head} <= {"--fresh", "all", f"optimizer.learning_rate={RATES['all']}", str(args.work / "RTE-all")}
+    assert {*head} - {*fresh} <= {f"optimizer.learning_rate={RATES['head']}", str(args.work / "RTE-head")}
+
+
+def test_what_another_command_measured_is_not_taken_for_this_ones(tmp_path):
+    path = tmp_path / "RTE-head.json"
+    assert not is_done(path, ["finetune"])
+    path.write_text(json.dumps({"command": shown(["finetune"])}))
+    assert is_done(path, ["finetune"])
+    with pytest.raises(ValueError, match="--again"):
+        is_done(path, ["finetune", "x=1"])
+
+
+def test_columns_are_renamed_in_a_copy_and_nothing_else_is(tmp_path):
+    source, target = tmp_path / "a.jsonl", tmp_path / "copy" / "a.jsonl"
+    source.write_text('{"text": "é", "label": 1}\n\n{"text": "b", "label": 0}\n')
+    assert with_columns(source, {"sentence": "text"}, target) == source and not target.exists()
+    assert with_columns(tmp_path / "a.conll", {}, target) == tmp_path / "a.conll"  # of which no columns are read
+    assert with_columns(source, {"text": "sentence"}, target) == target
+    assert [json.loads(line) for line in target.read_text().splitlines()] == [{"sentence": "é", "label": 1}, {"sentence": "b", "label": 0}]
+
+
+def test_one_answer_for_all():
+    right = np.array([1, 1, 1, 0], np.float32)
+    assert constant(("f1", "accuracy", "matthews"), right, np.float32(1)) == {"f1": 6 / 7, "accuracy": 0.75, "matthews": 0.0}
+    assert constant(("accuracy",), right, np.float32(0)) == {"accuracy": 0.25}
+
+
+def test_what_the_examples_are_worth_without_a_model(tmp_path):
+    words = "the cat sat on a mat and then it slept all day long".split()
+    texts = [" ".join(words[i % 5 : i % 5 + 1 + i % 7]) for i in range(60)]
+    vocabulary = train_vocabulary(texts, 29)
+    label = lambda i, one_in: "yes" if i % one_in else "no"  # noqa: E731
+    parts = {"train": [labelled.Example((texts[i],), label(i, 4), "") for i in range(40)]}
+    parts["heldout"] = [labelled.Example((texts[i],), label(i, 5), "") for i in range(40, 60)]
+    labelled.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
+    cut = sum(len(ids) > 6 for ids in vocabulary.encode_batch(texts[:40]))
+    data = Data(objective=Classification(length=8), store=str(tmp_path / "store"), batch_size=4)
+    found = examples_of(data, ("accuracy", "matthews"))
+    assert found == {"train": 40, "heldout": 20, "cut": cut, "baseline": {"accuracy": 0.8, "matthews": 0.0}} and 0 < cut < 40
+    labelled.write_labelled(tmp_path / "store", vocabulary, {part: [one._replace(label=2.5) for one in parts[part]] for part in parts}, ())
+    assert examples_of(dataclasses.replace(data, objective=Regression(length=8)), ("pearson",))["baseline"] == {}
+
+
+def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    from benchmarks.downstream_torch import groups, rate
+
+    layer = torch.nn.Module()
+    layer.dense, layer.LayerNorm, layer.words = torch.nn.Linear(2, 3), torch.nn.LayerNorm(2), torch.nn.Embedding(4, 2)
+    decayed, kept = groups(layer, {"weight_decay": 0.01})
+    assert (decayed["weight_decay"], kept["weight_decay"]) == (0.01, 0.0)
+    assert {id(each) for each in kept["params"]} == {id(each) for each in (layer.dense.bias, layer.LayerNorm.weight, layer.LayerNorm.bias)}
+    assert {id(each) for each in decayed["params"]} == {id(layer.dense.weight), id(layer.words.weight)}
+    assert [decays(name) for name in ("a/bias", "norm/scale", "a/kernel", "words/embedding")] == [False, False, True, True]
+    for warmup in (0, 4):
+        ours = schedule(AdamW(learning_rate=3e-4, warmup=warmup), 10)
+        assert [3e-4 * rate(step, 10, warmup) for step in range(10)] == pytest.approx([float(ours(step)) for step in range(10)], rel=1e-6)
+
+
+def test_the_object_that_a_verb_printed_is_found_among_its_other_lines():
+    assert printed('a warning {\n{"accuracy": 0.5}\nsaved\n') == {"accuracy": 0.5}
+
+
+def test_figures_carry_their_spread_and_a_gain_that_shows_nothing_says_so():
+    assert spelt([0.5, 0.6, 0.7]) == "60.0 ± 10.0" and spelt([0.123]) == "12.3"
+    assert gain([0.8, 0.82], [0.5, 0.52]) == "+30.0"
+    assert gain([0.5, 0.6], [0.55, 0.65]) == "-5.0 (within the spreads)"
+
+
+def result(task, start, values, also=()):
+    runs = [{"accuracy": value, "step": 8, "epoch": 2.0} for value in values]
+    return {
+        **{"task": task, "start": start, "metrics": ["accuracy"], "runs": runs, "also": [{"accuracy": value} for value in also]},
+        **{"also_file": "far.jsonl", "files": ["train.jsonl", None], "length": 48, "rate": RATES[start], "epochs": 3},
+        **{"examples": {"train": 2000, "heldout": 100, "cut": 1200, "baseline": {"accuracy": 0.51}}, "command": f"finetune {task} {start}"},
+        **{"date": "2026-11-22", "hardware": "two cores"},
+    }
+
+
+def test_a_row_for_what_is_measured():
+    both = [result("MR", "head", [0.7, 0.72], [0.6, 0.62]), result("MR", "all", [0.6, 0.62], [0.5, 0.51])]
+    results = [*both, result("RTE", "head", [0.5, 0.6])]
+    half, near, far = rows(results, ["RTE", "MR", "CoLA"])
+    figures, files = "71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0", "train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2"
+    assert near == f"| MR, accuracy | {figures} | {files} |"
+    assert half == near.replace(figures, "55.0 ± 7.1 | not measured | - | 51.0").replace("MR", "RTE").replace(" / 2, 2", "")
+    assert far.startswith("| MR, accuracy | 61.0 ± 1.4 | 50.5 ± 0.7 | +10.5 | - |") and "far.jsonl" in far
+    encoder = {"name": "runs/encoder", "made": ["train a", "train b"], "step": 7500, "tokens": 7.68e6, "loss": 4.0, "accuracy": 0.3}
+    encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64, "note": "Long ago."}
+    text = page(encoder, results, [], ["RTE", "MR", "CoLA"])
+    assert near in text and "Not measured: CoLA." in text and "a row: MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
+    assert "perplexity 55," in text and "7.7 M" in text and "`train a`, then `train b`. Long ago." in text and "PyTorch" not in text
+
+
+def test_scores_and_seconds_beside_pytorchs():
+    turns = lambda *seconds: {"seconds": list(seconds), "cpu": [2 * seconds[0]] * 3, "loss": 0.7}  # noqa: E731
+    scored = {"task": "MR", "metrics": ["accuracy"], "ours": [{"accuracy": 0.7}], "theirs": [{"accuracy": 0.6}]}
+    timed = {
+        **{"task": "MR", "epoch": 8, "steps_of_a_turn": 2, "length": 48, "load": [0.1, 0.25], "versions": ["JAX 1"]},
+        "times": {"cloze": turns(1.0, 2.0, 3.0), "plain": turns(4.0, 4.0, 4.0), "tuned": turns(1.0, 1.0, 1.0)},
+    }
+    assert list(score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
+    cells = "8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
+    assert list(time_rows([timed])) == [f"| MR, 8 steps of 32 x 48 | {cells} |"]
+    known = {"date": "2026-11-22", "hardware": "two cores", "command": "peer"}
+    whole = "\n".join(peer_section([scored | known, timed | known]))
+    assert cells in whole and "| +10.0 |" in whole and "`peer`; `peer`" in whole and "JAX 1" in whole
+    assert "| task |" not in "\n".join(peer_section([timed | known]))
+
+
+def test_programs_that_do_not_begin_alike_are_not_compared():
+    check_losses({"cloze": 0.70001, "plain": 0.7})
+    with pytest.raises(RuntimeError, match="not the same work"):
+        check_losses({"cloze": 0.7002, "plain": 0.7})
+    assert stacked([{"tokens": np.ones((2, 3))}] * 4)["tokens"].shape == (4, 2, 3)
