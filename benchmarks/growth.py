@@ -99,8 +99,8 @@ def taken(asked, rounds, steps):
         for name, point in different.items():
             found[name].append(fresh(point, steps))
             print(f"{name}: {found[name][-1]}", file=sys.stderr)
-    medians = {name: np.median([[told["step"], told["compile"]] for told in all_told], axis=0) for name, all_told in found.items()}
-    return {at: medians[json.dumps(point)] for at, point in asked.items()}, all_told[0]["version"]
+    medians = {name: np.median([[told["step"], told["compile"]] for told in replies], axis=0) for name, replies in found.items()}
+    return {at: medians[json.dumps(point)] for at, point in asked.items()}, next(iter(found.values()))[0]["version"]
 
 
 def curves(found):

@@ -93,6 +93,17 @@ BATCHES = {
         "labels": ("int32", "B"),  # the number of the right choice
         "weights": ("float32", "B"),
     },
+    # A question and a part of its context; of both targets 0, which is [CLS], where the answer is not in this part.
+    "answer_span": ROWS
+    | {
+        "segments": ("int32", "BL"),  # 1 for the context and the [SEP] behind it
+        "starts": ("int32", "B"),  # the position of the answer's first token
+        "ends": ("int32", "B"),  # ... and of its last
+        "questions": ("int32", "B"),  # the number of the question in its part of the store
+        "contexts": ("int32", "B"),  # the position that the context begins at
+        "skipped": ("int32", "B"),  # how many of its tokens stand before this part
+        "weights": ("float32", "B"),
+    },
     # Rows without padding: `targets` are the tokens one place further on.
     "causal_lm": {"tokens": ("int32", "BL"), "targets": ("int32", "BL"), "weights": ("float32", "BL")},
 }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from data.objectives import (
+    AnswerSpan,
     CausalLm,
     Classification,
     Denoising,
@@ -41,6 +42,7 @@ class Data:
         | Tagging
         | MultipleChoice
         | Text2Text
+        | AnswerSpan
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest

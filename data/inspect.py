@@ -13,6 +13,7 @@ from data.checks import Check, Seen, ends, none, specials, within
 from data.inspect_choices import choices, question_row
 from data.inspect_damage import damages
 from data.inspect_labels import labelled_row, labels
+from data.inspect_questions import window_row, windows
 from data.inspect_rows import orders, originals, pairs, texts
 from data.inspect_stream import answers, continuations, successions, translations
 from data.inspect_tags import tagged_row, tags
@@ -219,4 +220,5 @@ OBJECTIVES = {  # all others mask words
     "tagging": (tags, tagged_row),
     "multiple_choice": (choices, question_row),
     "text2text": (answers, part_row),
+    "answer_span": (windows, window_row),
 }

@@ -48,6 +48,9 @@ class ReleasedVocabulary(Vocabulary):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return [encoding.ids for encoding in self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        return [(encoding.ids, encoding.offsets) for encoding in self._encoder.encode_batch(list(texts), add_special_tokens=False)]
+
     def decode(self, ids: Sequence[int]) -> str:
         return self._decoder.decode([int(i) for i in ids], skip_special_tokens=False)
 

@@ -41,8 +41,8 @@ class Salvaged(Store):
         for name in bad:
             if name.startswith("vocabulary/"):
                 raise ValueError(f"{self.path / name}: its bytes have changed since it was written; without it no document can be read")
-        if self.manifest.keys() & {"labels", "text"}:
-            raise ValueError(f"{self.path}: a store of labelled examples is made whole or not at all: remove it, and `finetune` makes it again")
+        if {"labels", "questions", "text"} & self.manifest.keys():
+            raise ValueError(f"{self.path}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again")
         self.splits, self.left_out = {}, {}
         for split in SPLITS:
             runs = {file: damaged_blocks(self.path, f"{split}/{file}.bin", bad) for file in FILES}

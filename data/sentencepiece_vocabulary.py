@@ -67,6 +67,9 @@ class SentencePieceVocabulary(Vocabulary):
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         return self._processor.encode(list(texts))
 
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        return [(one["ids"], one["offsets"]) for one in self._processor.encode(list(texts), return_type="offset_mapping")]
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special ids appear by their names."""
         runs = itertools.groupby(map(int, ids), key=lambda i: bool(self.special[i]) and i != self.unk)

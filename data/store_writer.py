@@ -57,10 +57,14 @@ class StoreWriter:
 
         file: `tags` for those of sentences.
         """
-        name = f"{split}/{file}.bin"
+        self.add_beside(split, f"{file}.bin", labels.astype(LABELS))
+
+    def add_beside(self, split: str, name: str, array: np.ndarray) -> None:
+        """Append numbers, of whatever type, to STORE/split/name, a file that one kind of examples has beside those of every store."""
+        name = f"{split}/{name}"
         if name not in self._files:
             self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
-        self._files[name].write(labels.astype(LABELS))
+        self._files[name].write(array)
 
     def add_lines(self, split: str, file: str, lines: list[str]) -> None:
         """Append lines of text to a file of this name, such as what documents are compared with: data/text2text.py."""

@@ -26,7 +26,7 @@ PROBE = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"  # what 
 
 
 class Vocabulary:
-    """Common part of all kinds; `encode_batch`, `decode` and `files` belong to each kind.
+    """Common part of all kinds; `encode_batch`, `encode_offsets`, `decode` and `files` belong to each kind.
 
     size            number of ids, specials and sentinels included
     pieces          tuple of size strings; an id that no piece has is ""
@@ -74,6 +74,10 @@ class Vocabulary:
         return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        raise NotImplementedError
+
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
+        """(ids, the characters [begin, end) that each stands for) of each text; the ids are those of `encode_batch`."""
         raise NotImplementedError
 
     def encode_spans(

@@ -15,7 +15,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
@@ -33,6 +33,7 @@ MODELS = {
     ClassifierConfig: ("models.classifier", "Classifier"),
     TaggerConfig: ("models.tagger", "Tagger"),
     ChoiceConfig: ("models.chooser", "Chooser"),
+    SpanReaderConfig: ("models.span_reader", "SpanReader"),
 }
 
 

@@ -60,3 +60,13 @@ class TaggerConfig(HeadedConfig):
 @dataclasses.dataclass(frozen=True)
 class ChoiceConfig(HeadedConfig):
     """One score for each choice of a question, however many there are."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanReaderConfig(HeadedConfig):
+    """Where the answer to a question begins and ends. BERT's own code drops nothing between the last layer and this head."""
+
+    dropout: float = 0.0
+    unanswerable: bool = False  # whether a context may have no answer, as in SQuAD 2.0
+    # "No answer" is told where it scores above the best answer by more than this; None: by what is best for F1 on the held-out part.
+    threshold: float | None = None

@@ -13,6 +13,7 @@ import json
 import pathlib
 
 from data.config import Data
+from data.objectives.answer_span import AnswerSpan
 from data.objectives.causal_lm import CausalLm
 from data.objectives.classification import Classification
 from data.objectives.denoising import Denoising
@@ -41,7 +42,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
 from pretrain.typed import ConfigError, check, plain, replace, typed
 from pretrain.watchdog import Limits
@@ -68,6 +69,7 @@ class Run:
         | ClassifierConfig
         | TaggerConfig
         | ChoiceConfig
+        | SpanReaderConfig
     )
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
@@ -87,7 +89,7 @@ KINDS = {
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
         *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
-        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice),
+        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan),
         Text2Text,
     )
 }
@@ -109,6 +111,7 @@ TRAINED_BY = {
     ClassifierConfig: (Classification, Regression),
     TaggerConfig: (Tagging,),
     ChoiceConfig: (MultipleChoice,),
+    SpanReaderConfig: (AnswerSpan,),
 }
 
 

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from models.electra import Fill
+from pretrain import answer_span
 from pretrain.cross_entropy import SCORES, binary_cross_entropy, cross_entropy, vocabulary_loss
 
 
@@ -29,7 +30,7 @@ class Loss(NamedTuple):
     tokens:    the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
     factors:   the name of a term -> what its mean is multiplied by, where that is not 1
     judged:    of objectives whose targets are labels: (states, batch) -> float32 [B, K] of each row: what is predicted, what is right (K = 3;
-               `tagging` differs), and last 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
+               `tagging` and `answer_span` differ), and last 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
     """
 
     arguments: Callable
@@ -272,6 +273,14 @@ LOSSES = {
         terms=("multiple_choice",),
         tokens=("valid",),
         judged=lambda states_BC, batch: told(states_BC.argmax(-1), batch["labels"], batch["weights"]),
+    ),
+    "answer_span": Loss(
+        arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
+        score=answer_span.answer_span,
+        weights={"answer_span": "weights", "answer_span_accuracy": "weights"},
+        terms=("answer_span",),
+        tokens=("valid",),
+        judged=answer_span.judged,
     ),
     "causal_lm": Loss(
         arguments=lambda batch: (batch["tokens"],),

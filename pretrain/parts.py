@@ -13,6 +13,7 @@ Metric = Literal[
     *("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"),
     *("entity_f1", "entity_precision", "entity_recall", "tag_accuracy"),
     *("bleu", "rouge1", "rouge2", "rougeL"),
+    *("exact_match", "span_f1"),
 ]
 
 
@@ -161,7 +162,7 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
-    metrics: tuple[Literal[Metric, "unread_words"], ...] = ()  # of labels and answers: finetune/metrics.py
+    metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()  # of labels and answers: finetune/metrics.py
 
     def __post_init__(self):
         at_least(self, 0, "every")

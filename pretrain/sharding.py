@@ -42,8 +42,8 @@ PARAMETERS = (
     (r"(widen|order)/bias", (None,)),
     (r"judgement/(transform|score)/kernel", ("embed", None)),
     (r"judgement/(transform|score)/bias", (None,)),
-    (r"(classifier|scores)/(transform|out)/kernel", ("embed", None)),
-    (r"(classifier|scores)/(transform|out)/bias", (None,)),
+    (r"(classifier|scores|span)/(transform|out)/kernel", ("embed", None)),
+    (r"(classifier|scores|span)/(transform|out)/bias", (None,)),
     (r"word/bias", ("vocab",)),
     (r"head/kernel", ("embed", "vocab")),
 )

@@ -228,7 +228,7 @@ def opening(run, store, stream, params, mesh, start):
     if left_out := getattr(stream.table, "left_out", 0):
         lines += [f"left out: {left_out:,} pairs that are longer than a row"]
     if cut := getattr(stream.table, "cut", 0):
-        lines += [f"cut: {cut:,} examples that are longer than a row of {run.data.objective.length}"]
+        lines += [f"cut: {cut:,} {getattr(stream.table, 'too_long', f'examples that are longer than a row of {run.data.objective.length}')}"]
     if missed := getattr(stream.table, "missed", 0):
         lines += [f"of these, {missed:,} words stand behind the end of a row: nothing is learned from their tags"]
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]

@@ -1,5 +1,6 @@
 """Objectives turn rows of token ids into batches; one file each, and this table names them."""
 
+from data.objectives.answer_span import AnswerSpan
 from data.objectives.causal_lm import CausalLm
 from data.objectives.classification import Classification
 from data.objectives.denoising import Denoising
@@ -21,7 +22,7 @@ OBJECTIVES = {
     for objective in (
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(Classification, Regression),
-        *(Tagging, MultipleChoice),
+        *(Tagging, MultipleChoice, AnswerSpan),
         Text2Text,
     )
 }

@@ -19,7 +19,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert import albert, bart, bert, classifier, distilbert, electra, gpt, gpt2, roberta, t5, transformer
 
 # By model_type in config.json, and by the class of our configuration.
@@ -37,7 +37,7 @@ CONFIGS = {
     BartConfig: bart,
     DistilBertConfig: distilbert,
     ClassifierConfig: classifier,
-    **dict.fromkeys((TaggerConfig, ChoiceConfig), classifier),
+    **dict.fromkeys((TaggerConfig, ChoiceConfig, SpanReaderConfig), classifier),
 }
 
 

@@ -6,11 +6,16 @@ import jax
 
 from data.objectives.text2text import Text2Text
 from data.text2text import source_of
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert import name_of
 
 # What a fine-tuned model is for, whatever its encoder.
-HEADS = {ClassifierConfig: "text-classification", TaggerConfig: "token-classification", ChoiceConfig: "multiple-choice"}
+HEADS = {
+    ClassifierConfig: "text-classification",
+    TaggerConfig: "token-classification",
+    ChoiceConfig: "multiple-choice",
+    SpanReaderConfig: "question-answering",
+}
 TASKS = {
     "bert": "fill-mask",
     "roberta": "fill-mask",
@@ -75,6 +80,16 @@ USES = {
         ),
     ),
     "text2text": ("It writes the answers that it was taught (`{asked}`)", "AutoModelForSeq2SeqLM", written("{asked}")),
+    "question-answering": (
+        "It tells where in a text the answer to a question stands",
+        "AutoModelForQuestionAnswering",
+        (
+            'ids = tokenizer("Who sleeps?", "The fox sleeps.", return_tensors="pt")',
+            "scores = model(**ids)",
+            "first, last = scores.start_logits.argmax(), scores.end_logits.argmax()",
+            "print(tokenizer.decode(ids.input_ids[0, first : last + 1]))",
+        ),
+    ),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
 IDLE = {  # what masked words alone do not train
@@ -98,6 +113,7 @@ OBJECTIVES = {
     "multiple_choice": "the right one of {choices} choices, rows of {length}",
     "regression": "the scores of examples, rows of {length}",
     "text2text": "answers, written as text (inputs of {length}, answers of {target_length})",
+    "answer_span": "where answers to questions begin and end, rows of {length} that share {stride} tokens of a longer context",
     "causal_lm": "the next token, rows of {length} across documents",
 }
 
@@ -179,6 +195,8 @@ def _facts(trained, family, size):
     yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
     if isinstance(run.model, ChoiceConfig):
         yield "choices", f"{run.data.objective.choices} in training, any number in use"
+    elif isinstance(run.model, SpanReaderConfig):
+        yield "answers", "a span of the context, or none" if run.model.unanswerable else "a span of the context"
     elif run.model is not model:
         yield "labels", ", ".join(run.model.labels) or "none: a score"
     elif family == "electra":

@@ -6,7 +6,7 @@ The encoder's own names are those of its family's table; a rule is as in pretrai
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert.table import linear
 
 
@@ -51,6 +51,11 @@ def scores(config, family):
     return own if family == "electra" else dropped(config, family)
 
 
+def spans(config, family):
+    return {"qa_dropout": config.dropout} if family == "distilbert" else {}  # the others drop nothing there
+
+
+POOLERS = ("bert.pooler.dense", "roberta.pooler.dense", "albert.pooler")  # heads that read every token have none
 POOLED = linear("classifier/out", "classifier")
 
 
@@ -77,7 +82,13 @@ HEADS = {
         "ForTokenClassification",
         dict.fromkeys(("bert", "albert", "roberta", "electra", "distilbert"), POOLED),
         tags,
-        left_out=("bert.pooler.dense", "roberta.pooler.dense", "albert.pooler"),
+        left_out=POOLERS,
+    ),
+    SpanReaderConfig: Head(
+        "ForQuestionAnswering",
+        dict.fromkeys(("bert", "albert", "roberta", "electra", "distilbert"), linear("span/out", "qa_outputs")),
+        spans,
+        left_out=POOLERS,
     ),
     ChoiceConfig: Head(
         "ForMultipleChoice",

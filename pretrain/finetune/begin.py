@@ -27,16 +27,18 @@ def add_arguments(parser):
     encoders = f"of a run that was trained, or imported: {NAMES}"
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    names = "classification, regression, tagging, multiple_choice, text2text, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
+    names = "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
     parser.add_argument("--task", required=True, help=names)
-    text = parser.add_argument_group("labelled text: .jsonl, .tsv or .csv with named columns (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
-    text.add_argument("--train", metavar="FILE", help="to learn from; GLUE's own from TFDS unless given")
+    text = parser.add_argument_group("examples: .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
+    text.add_argument("--train", metavar="FILE", help="to learn from; that of GLUE or SQuAD from TFDS unless given")
     text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
     text.add_argument("--held-out", type=float, metavar="SHARE", help="that share, drawn by the texts' hashes (0.1)")
     text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags")
     text.add_argument("--prefix", metavar="TEXT", help='of text2text, in front of every source: "translate English to German: "')
     text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
     text.add_argument("--scheme", choices=SCHEMES, help="of --task tagging: how tags spell entities; what they look like unless given")
+    bad = "of squad, a question whose answer is not where it is said to be: an error (default), or left out and counted"
+    text.add_argument("--on-bad-answer", choices=("refuse", "skip"), default="refuse", help=bad)
     parser.add_argument("--workdir", required=True, help="a folder for the run; an existing one is continued")
     epochs = "times that all examples are seen (%(default)g), unless train.steps says how many steps"
     parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
@@ -130,7 +132,9 @@ def starting_run(args, task, examples, pretrained):
     if not asked.evaluate.every:
         raise ValueError("evaluate.every=0 leaves the held-out part out, by which the best step is chosen; every epoch is usual")
     given = {word.partition("=")[0] for word in args.overrides}
-    epoch = -(-len(examples.parts["train"]) // asked.data.batch_size)
+    several = getattr(examples, "rows", None)
+    rows = several(asked.data.objective, pretrained.vocabulary) if several else len(examples.parts["train"])
+    epoch = -(-rows // asked.data.batch_size)
     steps = asked.train.steps if "train.steps" in given else max(1, round(args.epochs * epoch))
     every = asked.evaluate.every if "evaluate.every" in given else epoch
     usual = {"train.steps": steps, "optimizer.warmup": steps // 10, "evaluate.every": every, "checkpoint.every": every}

@@ -5,6 +5,7 @@ digest()     a fingerprint of all that is learned: whether a store was made of t
 model(pretrained)       the configuration that learns from them; pretrained: an opened run (pretrain/trained.py)
 objective(model)        how rows are made of them
 write(path, vocabulary) the store, with the digest in its manifest
+rows(objective, vocabulary)   of tasks where an example may be several rows: how many there are of `train`, an epoch
 metrics      of tasks where these follow from what was read: names in the place of the task's
 """
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
-from pretrain.finetune import answer, choose, tags
+from models.finetuned import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from pretrain.finetune import answer, answers, choose, tags
 
 
 def told(texts, result):
@@ -28,6 +28,7 @@ HEADS = {
     ClassifierConfig: Head(answer.reader, answer.Labels),
     TaggerConfig: Head(tags.reader, tags.Tags, tags.told),
     ChoiceConfig: Head(choose.reader, choose.Choices, choose.told),
+    SpanReaderConfig: Head(answers.reader, answers.Answers, answers.told),
 }
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from data.objectives.text2text import Text2Text
 from data.text2text import described
-from models.finetuned import ChoiceConfig, ClassifierConfig, TaggerConfig
+from models.finetuned import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.typed import ConfigError
 
 
@@ -92,10 +92,17 @@ def choices(run):
     return partial(read, choices=run.data.objective.choices), write_labelled
 
 
+def answers(run):
+    from data.questions import read
+    from pretrain.finetune.questions import write_heldout
+
+    return lambda source: read(source, run.model.unanswerable)[0], write_heldout
+
+
 def labels_of(run):
-    """What the labels of a run's examples are numbers of: the names of classes or of tags, or the numbers of choices themselves."""
-    return tuple(map(str, range(run.data.objective.choices))) if isinstance(run.model, ChoiceConfig) else run.model.labels
+    """What the labels of a run's examples are numbers of: the names of classes or of tags, or the numbers of choices themselves; else ()."""
+    return tuple(map(str, range(run.data.objective.choices))) if isinstance(run.model, ChoiceConfig) else getattr(run.model, "labels", ())
 
 
-# Of runs whose examples have labels: run -> (source -> examples, the function that writes them as a store).
-LABELLED = {ClassifierConfig: classes, TaggerConfig: tags, ChoiceConfig: choices}
+# Of runs that have a head: run -> (source -> examples, the function that writes them as a store).
+LABELLED = {ClassifierConfig: classes, TaggerConfig: tags, ChoiceConfig: choices, SpanReaderConfig: answers}

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from data.objectives.text2text import Text2Text
-from pretrain.finetune import entities
+from pretrain.finetune import entities, spans
 from pretrain.finetune.rouge import rouge_l, rouge_n
 from pretrain.typed import ConfigError
 
@@ -67,6 +67,11 @@ def _labels(score):
     return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
 
 
+def _spans(name):
+    """A metric of the answers to questions, of rows [N, 7]."""
+    return lambda rows_N7, config, split: spans.scores(rows_N7, config, split)[name]
+
+
 METRICS = {
     "accuracy": Metric(("classification", "multiple_choice"), "numpy", _labels(lambda right, predicted: (right == predicted).mean())),
     "f1": Metric(("classification",), "sklearn", _labels(_f1)),  # of the second class, where there are two
@@ -82,6 +87,9 @@ METRICS = {
     "bleu": Metric(("text2text",), "sacrebleu", _bleu),  # Post 2018, out of 100
     **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
     "rougeL": Metric(("text2text",), "numpy", rouge_l),
+    "exact_match": Metric(("answer_span",), "numpy", _spans("exact_match")),
+    "span_f1": Metric(("answer_span",), "numpy", _spans("span_f1")),
+    "null_threshold": Metric(("answer_span",), "numpy", _spans("null_threshold")),  # no score: what the two were computed at
 }
 
 

@@ -13,6 +13,7 @@ from data.objectives.classification import Classification
 from data.objectives.regression import Regression
 from pretrain.finetune.choices import ChoiceTask
 from pretrain.finetune.examples import gather
+from pretrain.finetune.questions import SpanTask
 from pretrain.finetune.tagged import TagTask
 from pretrain.finetune.texts import PairTask
 
@@ -73,6 +74,8 @@ TASKS = {
     "wnli": glue("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
     "tagging": TagTask(),
     "multiple_choice": ChoiceTask(),
+    "squad": SpanTask(False, ("span_f1", "exact_match"), ("tfds:squad/v1.1:train", "tfds:squad/v1.1:validation")),
+    "squad2": SpanTask(True, ("span_f1", "exact_match", "null_threshold"), ("tfds:squad/v2.0:train", "tfds:squad/v2.0:validation")),
 }
 
 

@@ -70,6 +70,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from pretrain.checkpoint import read_run
     from pretrain.evaluate import make_evaluator
     from pretrain.finetune.labels import check_store
+    from pretrain.finetune.questions import settled
     from pretrain.losses import LOSSES
     from pretrain.program import parts
     from pretrain.sharding import make_mesh, parameter_sharding
@@ -91,7 +92,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     found = open_trained(
         workdir, step, lambda text: print(text, file=sys.stderr), lambda path, shape: parameter_sharding(path, shape, mesh)
     )
-    run, step = found.run, found.step
+    run, step = settled(found), found.step
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = Stream(opened, data, split=split, seed=run.train.seed)
     model = build(run.model, **parts(mesh, []))

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.growth import SWEEPS, TINY, configured, curves, draw, points, table
+from benchmarks import growth
+from benchmarks.growth import SWEEPS, TINY, configured, curves, draw, points, table, taken
 
 
 def test_one_number_takes_other_values():
@@ -26,3 +27,12 @@ def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
     assert lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |" and lines[1] == "| depth | 2 | 4.0 | 2.00 | 3.0 | 0.00 |"
     draw(split, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_point_that_stands_in_several_curves_is_measured_once_a_round(monkeypatch):
+    times = iter(range(1, 1000))
+    monkeypatch.setattr(growth, "fresh", lambda point, steps: {"step": next(times), "compile": 5.0, "version": "0"})
+    found, version = taken(points(6), rounds=3, steps=1)
+    different = next(times) // 3
+    assert different == len({str(sorted(point.items())) for point in points(6).values()}) == 26 and version == "0"
+    assert found["depth", 2].tolist() == found["width", 128].tolist() == [2 + different, 5.0]

@@ -8,7 +8,9 @@ import pytest
 import tokenizers
 
 from data import labelled, tagged
+from data import question_store as question_store_
 from data.objectives import Text2Text
+from data.questions import Question
 from data.store import write_store
 from data.text2text import write_pairs
 from data.tokenizers import train_vocabulary
@@ -123,6 +125,26 @@ def answered_store(tmp_path_factory, t5_vocabulary, texts):
     """40 training and 10 held-out pairs of a text and its answer, for T5."""
     path, answered = tmp_path_factory.mktemp("store") / "answered", [(texts[i], texts[i + 60]) for i in range(50)]
     return write_pairs(path, t5_vocabulary, Text2Text(), {"train": answered[:40], "heldout": answered[40:]})
+
+
+@pytest.fixture(scope="session")
+def questions(texts):
+    """{"train": 40 questions about 14 contexts of one to 30 words, every fourth without an answer; "heldout": 8 more}."""
+    found = []
+    for i in range(48):
+        context = " ".join(texts[3 * (i // 3) : 3 * (i // 3) + 1 + i // 3 % 3])
+        words = context.split()
+        at = len(" ".join(words[: i % len(words)])) + (i % len(words) > 0)
+        answers = () if i % 4 == 3 else ((" ".join(words[i % len(words) :][: 1 + i % 3]), at),)
+        found.append(Question(str(i), texts[100 + i], context, answers, f"here:{i}"))
+    return {"train": found[:40], "heldout": found[40:]}
+
+
+@pytest.fixture(scope="session")
+def question_store(tmp_path_factory, vocabulary, questions):
+    path = tmp_path_factory.mktemp("store") / "questions"
+    encoded = {split: question_store_.encode(vocabulary, part) for split, part in questions.items()}
+    return question_store_.write_questions(path, vocabulary, questions, encoded)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,229 @@
+"""From a pretrained workdir and questions to a model that answers them, on the command line; the rows and the scores are those of `transformers`."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from data import labelled
+from data.config import Data
+from data.objectives import AnswerSpan
+from data.pipeline import Stream
+from data.question_store import encode, write_questions
+from data.questions import Question
+from data.store import Store
+from data.tokenizers import train_vocabulary
+from models import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, SpanReaderConfig, build
+from pretrain import metrics
+from pretrain.__main__ import main
+from pretrain.checkpoint import Checkpoints, read_run, start_workdir
+from pretrain.config import Run
+from pretrain.convert import name_of, tokenizer
+from pretrain.convert.card import of
+from pretrain.convert.huggingface import write_model
+from pretrain.import_ import initialiser, starting_run
+from pretrain.sharding import meaning, path_of
+from pretrain.trained import Trained, open_trained
+
+BERT = BertConfig(vocab=96, length=32, width=16, depth=1, heads=2, mlp=32, dropout=0.0, attention_dropout=0.0)
+NAMES, WORDS = "anna ben carla dora emil".split(), "the old green river runs near a quiet house and".split()
+FAST = ["data.batch_size=32", "optimizer.learning_rate=1e-2", "data.threads=1", "train.compute=float32"]
+FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.question=6"]
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def asked(count, seed, longest=20):
+    """Who sleeps? The one name of a context, or nobody, where it has none. Some contexts take several rows."""
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        words = list(rng.choice(WORDS, 2 + int(rng.integers(longest))))
+        answers = []
+        if number % 3:
+            at, name = int(rng.integers(len(words))), str(rng.choice(NAMES))
+            words[at:at] = [name, "sleeps"]
+            answers = [{"text": name, "answer_start": len(" ".join([*words[:at], ""]))}]
+        yield {"id": f"q{number}", "question": "Who sleeps?", "context": " ".join(words), "answers": answers}
+
+
+def lines(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory):
+    """A workdir of a BERT that was never trained."""
+    workdir = tmp_path_factory.mktemp("pretrained") / "bert"
+    vocabulary = train_vocabulary([f"{row['context']} {row['question']} sleeps {' '.join(NAMES)}" for row in asked(200, 0)], 90, algorithm="bpe")
+    start_workdir(workdir, starting_run(BERT), jax.jit(initialiser(starting_run(BERT)))(), vocabulary)
+    return workdir
+
+
+@pytest.fixture(scope="module")
+def tuned(pretrained, tmp_path_factory):
+    """(workdir, command, held-out file)."""
+    folder = tmp_path_factory.mktemp("tuned")
+    paragraphs = [{"context": row["context"], "qas": [row]} for row in asked(256, 1)]
+    (folder / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    files = str(folder / "train.json"), lines(folder / "dev.jsonl", asked(60, 2))
+    command = ["finetune", "--from", str(pretrained), "--task", "squad2", "--train", files[0], "--heldout", files[1]]
+    command += ["--workdir", str(folder / "w"), "--epochs", "3", *FAST]
+    with jax.numpy_dtype_promotion("standard"):
+        assert main(command) == 0
+    return folder / "w", command, files[1]
+
+
+def test_it_learns_and_tells_where_the_answer_stands(tuned, capsys):
+    workdir, command, dev = tuned
+    run = read_run(workdir)
+    assert isinstance(run.model, SpanReaderConfig) and run.model.unanswerable and run.checkpoint.best == "span_f1"
+    scored = [row for row in metrics.read(workdir / "metrics.jsonl") if "heldout_span_f1" in row]
+    assert len(scored) == 3 and scored[-1]["heldout_span_f1"] > 0.9 and scored[-1]["heldout_exact_match"] > 0.9
+    rows = Stream(Store.open(workdir / "store"), run.data).rows
+    assert rows > 256 and scored[0]["step"] == -(-rows // 32) and run.train.steps == 3 * scored[0]["step"]  # an epoch is all windows
+    # Another file is judged at the threshold that the checkpoint has from its held-out part.
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        kept = checkpoints.scores(max(checkpoints.steps()))
+    few = lines(workdir.parent / "few.jsonl", list(asked(60, 2))[::3])  # none has an answer
+    assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
+    other = json.loads(capsys.readouterr().out)
+    assert other["store"] == few and other["null_threshold"] == kept["null_threshold"] and "perplexity" not in other
+    output = workdir.parent / "told.jsonl"
+    assert main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
+    results = [json.loads(line) for line in output.read_text().splitlines()]
+    right = [result["answer"] == next((one["text"] for one in result["answers"]), "") for result in results]
+    assert np.mean(right) == pytest.approx(kept["exact_match"]) and len(results) == 60
+    for result in results:
+        silent = result["null_score"] - result["score"] > kept["null_threshold"]
+        assert silent == (result["start"] is None) == (result["answer"] == "") and 0 < result["probability"] <= 1
+        assert silent or result["context"][result["start"] : result["end"]] == result["answer"]
+    capsys.readouterr()
+    assert main(command) == 0 and "done already" in capsys.readouterr().out
+
+
+def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
+    workdir, *_ = tuned
+    words = " ".join(WORDS * 12)
+    context = f"\t{words} emil sleeps {words}\n"
+    path = lines(tmp_path / "a.jsonl", [{"question": "Who sleeps?", "context": context}, {"question": "Who sleeps?", "context": words}])
+    assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", "--batch-size", "3"]) == 0
+    found, none = map(json.loads, capsys.readouterr().out.splitlines())
+    assert found["answer"] == "emil" and found["start"] == context.index("emil") and none["answer"] == ""
+    assert main(["predict", "--workdir", str(workdir), f"Who sleeps?\t{context.strip()}"]) == 0
+    assert "%  emil\n" in capsys.readouterr().out
+
+
+def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
+    workdir, command, dev = tuned
+    predict = ["predict", "--workdir", str(workdir), "--input"]
+    for row, message in (
+        ({"question": "Who?"}, "a.jsonl:1: expected question and context, each a text; this has 'question'"),
+        ({"question": "Who?", "context": " "}, "a.jsonl:1: column 'context' is empty"),
+        ({"question": " ", "context": "a"}, "a.jsonl:1: column 'question' is empty"),
+        ({"question": "Who?", "context": "\u200b"}, "a.jsonl:1: the vocabulary has no piece for its context"),
+    ):
+        assert main([*predict, lines(tmp_path / "a.jsonl", [row])]) == 2 and message in capsys.readouterr().err
+    begin = ["finetune", "--from", str(pretrained), "--task", "squad", "--workdir", str(tmp_path / "w"), "--train"]
+    assert main([*begin, dev]) == 2 and "dev.jsonl:1: it has no answer; --task squad2 is for" in capsys.readouterr().err
+    assert main([*begin, dev, "--labels", "a,b"]) == 2 and "--columns and --labels are of texts with labels" in capsys.readouterr().err
+    bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in asked(1, 1)]
+    path = lines(tmp_path / "b.jsonl", [*(row for row in asked(40, 1) if row["answers"]), *bad])
+    assert main([*begin, path]) == 2 and "b.jsonl:27: the answer 'dog' is not at character 0" in capsys.readouterr().err
+    # Settings that leave no room are refused before anything is written; the bad question was counted by then.
+    assert main([*begin, path, "--held-out", "0.4", "--on-bad-answer", "skip", "data.objective.stride=30"]) == 2
+    err = capsys.readouterr().err
+    assert "b.jsonl: 1 questions left out, whose answer is not in their context" in err and "length=32 leaves 21 tokens" in err
+    assert not (tmp_path / "w").exists()
+    assert main(["evaluate", "--workdir", str(workdir), "--labelled", path]) == 2 and "b.jsonl:27: the answer" in capsys.readouterr().err
+    one = {"heldout": [labelled.Example(("a fox",), "fox", "here")]}
+    labelled.write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox"))
+    assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
+    assert "its documents are no contexts with questions" in capsys.readouterr().err
+
+
+# ---- beside transformers -----------------------------------------------------
+
+SIZES = dict(length=40, width=16, depth=2, heads=2, mlp=24)
+ENCODERS = {
+    "bert": BertConfig(vocab=72, **SIZES),
+    "roberta": RobertaConfig(vocab=290, **SIZES),
+    "albert": AlbertConfig(vocab=72, **SIZES, embedding=8),
+    "electra": ElectraConfig(vocab=72, **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
+    "distilbert": DistilBertConfig(vocab=72, **SIZES, teacher_depth=None),
+}
+TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+PAIRS = [(a, b) for a in ("What is left out?", "And who?") for b in (*TEXT, " ".join(TEXT * 2))]
+
+
+@pytest.fixture(scope="module")
+def vocabularies():
+    return {
+        "bert": train_vocabulary(TEXT * 20, 72, algorithm="bpe"),
+        "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe"),
+    }
+
+
+def reader(name, vocabularies):
+    """A model with values everywhere."""
+    objective = AnswerSpan(length=36, stride=5, question=14, separators=2 if name == "roberta" else 1)
+    run = Run(model=SpanReaderConfig(encoder=ENCODERS[name], unanswerable=True), data=Data(objective=objective, batch_size=8))
+    rng = np.random.default_rng(0)
+    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)  # noqa: E731
+    params = jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
+    return Trained("w", run, 7, params, vocabularies.get(name, vocabularies["bert"]))
+
+
+def stream_of(trained, folder):
+    part = {"train": [Question(str(i), *pair, (), "here") for i, pair in enumerate(PAIRS)]}
+    store = write_questions(folder, trained.vocabulary, part, {"train": encode(trained.vocabulary, part["train"])})
+    return Stream(store, dataclasses.replace(trained.run.data, batch_size=32))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
+    trained = reader(name, vocabularies)
+    stream = stream_of(trained, tmp_path / "store")
+    batch, theirs = stream.evaluation_batch(0), tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+    theirs.enable_truncation(36, stride=5, strategy="only_second")
+    expected = [one for pair in PAIRS for first in [theirs.encode(*pair)] for one in (first, *first.overflowing)]
+    assert stream.rows == len(expected) > len(PAIRS) + 6
+    for i, encoding in enumerate(expected):
+        assert batch["tokens"][i, batch["valid"][i]].tolist() == encoding.ids
+        if name == "bert":
+            assert batch["segments"][i, batch["valid"][i]].tolist() == encoding.type_ids
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_transformers_tells_the_same(name, vocabularies, tmp_path):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    transformers.utils.logging.disable_progress_bar()
+    trained = reader(name, vocabularies)
+    write_model(tmp_path / "out", trained.run.model, trained.params, trained.vocabulary)
+    model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not any(info.values()), info
+    batch = stream_of(trained, tmp_path / "store").evaluation_batch(0)
+    ours = jax.jit(build(trained.run.model).apply)({"params": trained.params}, batch["tokens"], batch["valid"], batch["segments"])
+    inputs = {"input_ids": torch.tensor(batch["tokens"]), "attention_mask": torch.tensor(batch["valid"])}
+    if name not in ("roberta", "distilbert"):
+        inputs["token_type_ids"] = torch.tensor(batch["segments"])
+    with torch.no_grad():
+        found = model.eval()(**inputs)
+    theirs = np.stack([found.start_logits.numpy(), found.end_logits.numpy()], axis=-1)
+    np.testing.assert_allclose(np.asarray(ours)[batch["valid"]], theirs[batch["valid"]], atol=1e-4)
+
+
+def test_the_model_says_what_it_is(vocabularies, tmp_path):
+    (tmp_path / "origin.json").write_text(json.dumps({"folder": "bert_mini", "pretrained_step": 7500}))
+    trained = dataclasses.replace(reader("bert", vocabularies), workdir=tmp_path)
+    card = of(trained)
+    assert "pipeline_tag: question-answering\n" in card and "| answers | a span of the context, or none |" in card
+    assert "where answers to questions begin and end, rows of 36 that share 5" in card and "AutoModelForQuestionAnswering" in card
