@@ -41,8 +41,8 @@ class Data:
         | Regression
         | Tagging
         | MultipleChoice
-        | AnswerSpan
         | Text2Text
+        | AnswerSpan
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
     rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest

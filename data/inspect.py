@@ -219,6 +219,6 @@ OBJECTIVES = {  # all others mask words
     "regression": (labels, labelled_row),
     "tagging": (tags, tagged_row),
     "multiple_choice": (choices, question_row),
-    "answer_span": (windows, window_row),
     "text2text": (answers, part_row),
+    "answer_span": (windows, window_row),
 }

@@ -7,8 +7,8 @@
     STORE/{train,heldout}/sentences.bin    int64 [S + 1], the same for sentences; each document begins one
     STORE/{train,heldout}/labels.bin       float32 [D], only where documents have labels: data/labelled.py
     STORE/{train,heldout}/tags.bin         float32 [S], only where sentences are words that have tags: data/tagged.py
-    STORE/{train,heldout}/spans.bin ...    questions, their answers and their texts: data/question_store.py
     STORE/{train,heldout}/answers.jsonl    what documents are compared with, where there is such: data/text2text.py
+    STORE/{train,heldout}/spans.bin ...    questions, their answers and their texts: data/question_store.py
     STORE/checksums/                       crc32c of each 4 KiB of these files: data/salvage.py
 
 All numbers are little-endian. D documents, S sentences, T tokens. A store is written by data/prepare.py, or, in tests,
@@ -122,7 +122,7 @@ class Store:
             for file, of in (("labels", "documents"), ("tags", "sentences"))
             if f"{name}/{file}.bin" in self.manifest["files"]
         }
-        return Split(*arrays, tuple(sources), folder=self.path / name, **besides)
+        return Split(*arrays, tuple(sources), **besides, folder=self.path / name)
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""

@@ -89,7 +89,8 @@ KINDS = {
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
         *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
-        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan, Text2Text),
+        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan),
+        Text2Text,
     )
 }
 

@@ -12,8 +12,8 @@ from pretrain.typed import ConfigError, at_least
 Metric = Literal[
     *("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"),
     *("entity_f1", "entity_precision", "entity_recall", "tag_accuracy"),
-    *("exact_match", "span_f1"),
     *("bleu", "rouge1", "rouge2", "rougeL"),
+    *("exact_match", "span_f1"),
 ]
 
 

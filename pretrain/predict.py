@@ -3,8 +3,8 @@
 BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
 translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
 likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair, the tags of words, the right one of
-some choices, or the answer to a question, or writes what it was taught. Texts are cut into ids by the tokenizer that `export` writes, so the answers
-are those of the exported model.
+some choices, or the answer to a question; one that writes gives the answer as text. Texts are cut into ids by the tokenizer
+that `export` writes, so the answers are those of the exported model.
 
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """

@@ -22,6 +22,7 @@ OBJECTIVES = {
     for objective in (
         *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
         *(Classification, Regression),
-        *(Tagging, MultipleChoice, AnswerSpan, Text2Text),
+        *(Tagging, MultipleChoice, AnswerSpan),
+        Text2Text,
     )
 }

@@ -79,6 +79,7 @@ USES = {
             "print(model(**{{name: array[None] for name, array in ids.items()}}).logits.softmax(-1))",
         ),
     ),
+    "text2text": ("It writes the answers that it was taught (`{asked}`)", "AutoModelForSeq2SeqLM", written("{asked}")),
     "question-answering": (
         "It tells where in a text the answer to a question stands",
         "AutoModelForQuestionAnswering",
@@ -89,7 +90,6 @@ USES = {
             "print(tokenizer.decode(ids.input_ids[0, first : last + 1]))",
         ),
     ),
-    "text2text": ("It writes the answers that it was taught (`{asked}`)", "AutoModelForSeq2SeqLM", written("{asked}")),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
 }
 IDLE = {  # what masked words alone do not train
@@ -112,8 +112,8 @@ OBJECTIVES = {
     "tagging": "the tags of words, rows of {length}",
     "multiple_choice": "the right one of {choices} choices, rows of {length}",
     "regression": "the scores of examples, rows of {length}",
-    "answer_span": "where answers to questions begin and end, rows of {length} that share {stride} tokens of a longer context",
     "text2text": "answers, written as text (inputs of {length}, answers of {target_length})",
+    "answer_span": "where answers to questions begin and end, rows of {length} that share {stride} tokens of a longer context",
     "causal_lm": "the next token, rows of {length} across documents",
 }
 

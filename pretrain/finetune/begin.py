@@ -27,10 +27,7 @@ def add_arguments(parser):
     encoders = f"of a run that was trained, or imported: {NAMES}"
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
-    names = (
-        "classification, regression, tagging, multiple_choice, squad, squad2, text2text, or one of GLUE: "
-        "cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
-    )
+    names = "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
     parser.add_argument("--task", required=True, help=names)
     text = parser.add_argument_group("examples: .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
     text.add_argument("--train", metavar="FILE", help="to learn from; that of GLUE or SQuAD from TFDS unless given")

@@ -84,12 +84,12 @@ METRICS = {
     "unread_words": Metric(("tagging",), "numpy", entities.unread),  # no score
     "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),
     "spearman": Metric(("regression",), "scipy", _labels(_correlation("spearmanr"))),
-    "exact_match": Metric(("answer_span",), "numpy", _spans("exact_match")),
-    "span_f1": Metric(("answer_span",), "numpy", _spans("span_f1")),
-    "null_threshold": Metric(("answer_span",), "numpy", _spans("null_threshold")),  # no score: what the two were computed at
     "bleu": Metric(("text2text",), "sacrebleu", _bleu),  # Post 2018, out of 100
     **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
     "rougeL": Metric(("text2text",), "numpy", rouge_l),
+    "exact_match": Metric(("answer_span",), "numpy", _spans("exact_match")),
+    "span_f1": Metric(("answer_span",), "numpy", _spans("span_f1")),
+    "null_threshold": Metric(("answer_span",), "numpy", _spans("null_threshold")),  # no score: what the two were computed at
 }
 
 

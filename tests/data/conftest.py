@@ -121,6 +121,13 @@ def choice_store(tmp_path_factory, vocabulary, texts):
 
 
 @pytest.fixture(scope="session")
+def answered_store(tmp_path_factory, t5_vocabulary, texts):
+    """40 training and 10 held-out pairs of a text and its answer, for T5."""
+    path, answered = tmp_path_factory.mktemp("store") / "answered", [(texts[i], texts[i + 60]) for i in range(50)]
+    return write_pairs(path, t5_vocabulary, Text2Text(), {"train": answered[:40], "heldout": answered[40:]})
+
+
+@pytest.fixture(scope="session")
 def questions(texts):
     """{"train": 40 questions about 14 contexts of one to 30 words, every fourth without an answer; "heldout": 8 more}."""
     found = []
@@ -138,13 +145,6 @@ def question_store(tmp_path_factory, vocabulary, questions):
     path = tmp_path_factory.mktemp("store") / "questions"
     encoded = {split: question_store_.encode(vocabulary, part) for split, part in questions.items()}
     return question_store_.write_questions(path, vocabulary, questions, encoded)
-
-
-@pytest.fixture(scope="session")
-def answered_store(tmp_path_factory, t5_vocabulary, texts):
-    """40 training and 10 held-out pairs of a text and its answer, for T5."""
-    path, answered = tmp_path_factory.mktemp("store") / "answered", [(texts[i], texts[i + 60]) for i in range(50)]
-    return write_pairs(path, t5_vocabulary, Text2Text(), {"train": answered[:40], "heldout": answered[40:]})
 
 
 @pytest.fixture(scope="session")

@@ -26,12 +26,12 @@ OBJECTIVES = {
     "regression": objectives.Regression(length=24),
     "tagging": objectives.Tagging(length=24),
     "multiple_choice": objectives.MultipleChoice(length=24, choices=2),
-    "answer_span": objectives.AnswerSpan(length=24, stride=4, question=8),
     "text2text": objectives.Text2Text(length=24, target_length=24),
+    "answer_span": objectives.AnswerSpan(length=24, stride=4, question=8),
 }
 STORES = {"span_corruption": "t5_store", "prefix_lm": "t5_store", "denoising": "bytes_store", "seq2seq": "pair_store"}
-STORES |= {"tagging": "tagged_store", "multiple_choice": "choice_store", "classification": "labelled_store", "regression": "labelled_store"}
-STORES |= {"answer_span": "question_store", "text2text": "answered_store"}
+STORES |= {"tagging": "tagged_store", "multiple_choice": "choice_store", "answer_span": "question_store", "classification": "labelled_store", "regression": "labelled_store"}
+STORES["text2text"] = "answered_store"
 
 
 @pytest.fixture(params=OBJECTIVES)
