@@ -36,8 +36,7 @@ CONFIGS = {
     TransformerConfig: transformer,
     BartConfig: bart,
     DistilBertConfig: distilbert,
-    ClassifierConfig: classifier,
-    **dict.fromkeys((TaggerConfig, ChoiceConfig, SpanReaderConfig), classifier),
+    **dict.fromkeys((ClassifierConfig, TaggerConfig, ChoiceConfig, SpanReaderConfig), classifier),
 }
 
 

@@ -24,7 +24,9 @@ from models import (
     TransformerConfig,
     build,
 )
-from pretrain.convert import CONFIGS, FAMILIES, albert, bart, bert, distilbert, electra, family_of, gpt, gpt2, name_of, roberta, t5, table, transformer
+from pretrain.convert import CONFIGS, FAMILIES, family_of, name_of, table
+from pretrain.convert import albert, bart, bert, classifier, distilbert, electra, gpt, gpt2, roberta, t5, transformer
+from pretrain.convert.heads import HEADS
 from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
@@ -118,10 +120,14 @@ def test_a_configuration_comes_back(config):
 
 
 def test_families_are_explicit():
-    assert set(FAMILIES.values()) == set(CONFIGS.values()) == {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart, distilbert}
+    pretrained = {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart, distilbert}
+    assert set(FAMILIES.values()) == pretrained and set(CONFIGS.values()) == pretrained | {classifier}
     names = {BertConfig: "bert", T5Config: "t5", RobertaConfig: "roberta", AlbertConfig: "albert", GptConfig: "openai-gpt"}
     names |= {ElectraConfig: "electra", TransformerConfig: "marian", BartConfig: "bart", DistilBertConfig: "distilbert"}
-    assert {config: name_of(config()) for config in CONFIGS} == names | {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
+    names |= {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
+    heads = {config for config, module in CONFIGS.items() if module is classifier}
+    assert {config: name_of(config()) for config in CONFIGS if config not in heads} == names
+    assert all(name_of(head(encoder=RobertaConfig())) == "roberta" and head in HEADS for head in heads) and heads == set(HEADS)
     with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
         family_of(VOCABULARY)
 
