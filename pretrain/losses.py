@@ -113,7 +113,6 @@ def replaced_token(states, scorer, batch):
     return words("masked_lm", x_BPD, scorer, batch) | {"replaced_token": nats, "replaced_token_accuracy": hits, "replaced_token_share": share}
 
 
-
 def classification(states_BC, scorer, batch):
     """The class of a row (Devlin et al. 2018, section 4.1)."""
     nats, _ = cross_entropy(states_BC, batch["labels"], batch["weights"])
