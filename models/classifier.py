@@ -6,20 +6,15 @@ layer where there is none (ELECTRA, DistilBERT), as Hugging Face transformers ha
 B batch   L length   C classes
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
-import jax.numpy as jnp
 
-from models import build
 from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
-from models.finetuned import ClassifierConfig
-from models.layers.attention import attend
+from models.headed import Headed
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead
 from models.layers.mlp import gelu
-from models.layers.stack import unchanged
 
 HEADS = {
     BertConfig: ClassHead,
@@ -30,24 +25,13 @@ HEADS = {
 }
 
 
-class Classifier(nn.Module):
+class Classifier(Headed):
     """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, C], logits of the classes, or one score."""
 
-    config: ClassifierConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
-
     def setup(self):
-        c = self.config
-        self.encoder = build(c.encoder, constrain=self.constrain, attend=self.attend)
-        self.classifier = HEADS[type(c.encoder)](c.outputs, partial(Dropout, c.dropout))
-
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        return self.states(tokens_BL, valid_BL, segments_BL, train)
+        super().setup()
+        self.classifier = HEADS[type(self.config.encoder)](self.config.outputs, partial(Dropout, self.config.dropout))
 
     def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        """The logits: nothing is left to tell of words."""
-        if segments_BL is not None:  # an encoder of one segment tells the texts of a pair apart by what stands between them
-            segments_BL = jnp.minimum(segments_BL, self.config.encoder.segments - 1)
-        _, pooled_BD = self.encoder.encode(tokens_BL, valid_BL, segments_BL, train=train)
+        _, pooled_BD = self.read(tokens_BL, valid_BL, segments_BL, train)
         return self.classifier(pooled_BD, train)

@@ -5,38 +5,20 @@ A row is `[CLS] question [SEP] context [SEP]`; [CLS] stands for "no answer here"
 B batch   L length   D width
 """
 
-from collections.abc import Callable
 from functools import partial
 
-import flax.linen as nn
-import jax.numpy as jnp
-
-from models import build
-from models.finetuned import SpanReaderConfig
-from models.layers.attention import attend
+from models.headed import Headed
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
-from models.layers.stack import unchanged
 
 
-class SpanReader(nn.Module):
+class SpanReader(Headed):
     """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, L, 2]: logits of the first token and of the last."""
 
-    config: SpanReaderConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
-
     def setup(self):
-        c = self.config
-        self.encoder = build(c.encoder, constrain=self.constrain, attend=self.attend)
-        self.span = ClassHead(2, partial(Dropout, c.dropout))
-
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        return self.states(tokens_BL, valid_BL, segments_BL, train)
+        super().setup()
+        self.span = ClassHead(2, partial(Dropout, self.config.dropout))
 
     def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        """The logits: nothing is left to tell of words."""
-        if segments_BL is not None:  # an encoder of one segment tells the texts of a pair apart by what stands between them
-            segments_BL = jnp.minimum(segments_BL, self.config.encoder.segments - 1)
-        x_BLD, _ = self.encoder.encode(tokens_BL, valid_BL, segments_BL, train=train)
+        x_BLD, _ = self.read(tokens_BL, valid_BL, segments_BL, train)
         return self.span(x_BLD, train)

@@ -64,9 +64,9 @@ def test_nobody_imports_configs(room):
 
 
 EXTENDS = {"gpt2": {"models.gpt"}, "gpt3": {"models.gpt", "models.gpt2"}}
-COMPOSED = {name: {"models.build", "models.finetuned"} for name in ("classifier", "tagger", "span_reader")} | {
-    "chooser": {"models.build", "models.finetuned", "models.classifier"}
-}  # a head on any encoder; no paper
+# A head on any encoder; no papers.
+COMPOSED = {name: {"models.headed"} for name in ("classifier", "tagger", "span_reader")}
+COMPOSED |= {"headed": {"models.build", "models.finetuned"}, "chooser": {"models.headed", "models.classifier"}}
 DECODING = {"decoding": {"models.beam", "models.sampling"}, "beam": {"models.sampling"}}  # no papers
 
 
