@@ -1,11 +1,12 @@
 """How long until a held-out loss is reached, beside `transformers.Trainer`: BERT-mini on the books, both from the start of their process.
 
-    python -m benchmarks.time_to_loss --store runs/books [--limit 600] [--every 100]
+    python -m benchmarks.time_to_loss --store runs/books [--limit 600] [--every 100] [--ways cloze,cloze_bf16,trainer,trainer_bf16]
 
-The same tokens, model, batch size and schedule (configs/bert_mini.py: 64 rows of 16, three words in ten masked), float32. Cloze is
-`python -m pretrain train` under the environment that launch.sh sets, with a compilation cache of its own, empty at first. The peer is a
-program after `run_mlm.py` in a plain environment: ids in rows of 16, `DataCollatorForLanguageModeling`, `Trainer`. Both score the same
-held-out batches each `--every` steps, and that counts as their time.
+The same tokens, model, batch size and schedule (configs/bert_mini.py: 64 rows of 16, three words in ten masked). Cloze is
+`python -m pretrain train` under the environment that launch.sh sets, with a compilation cache of its own, empty at first; `cloze_bf16` with the
+words that docs/speed.md gives for a CPU. The peer is a program after `run_mlm.py` in a plain environment: ids in rows of 16,
+`DataCollatorForLanguageModeling`, `Trainer`; `trainer_bf16` with its `bf16=True`. All score the same held-out batches each `--every`
+steps, and that counts as their time.
 
 They take turns of `--slice` seconds; a program that does not have its turn is stopped (SIGSTOP) and its clock with it. `--limit` is of each
 one's own clock. A dated section is appended to benchmarks/results/time_to_loss.md.
@@ -31,6 +32,14 @@ from pretrain.convert import FAMILIES, name_of
 
 # Loss is told in these steps of a nat; the commonest words alone are worth 6.
 LOSSES = [6.0 - 0.25 * i for i in range(9)]
+# way: (whether it is Cloze, what it is told besides)
+WAYS = {
+    "cloze": (True, []),
+    "cloze_bf16": (True, ["model.scan=false", "train.compute=bfloat16"]),
+    "trainer": (False, []),
+    "trainer_bf16": (False, ["bf16"]),
+}
+RATIOS = [("trainer", "cloze"), ("trainer_bf16", "cloze_bf16"), ("trainer", "cloze_bf16")]
 
 
 class Turn:
@@ -99,15 +108,37 @@ def reached(told, loss):
     return next(((now, step) for now, step, value in told if value <= loss), None)
 
 
+def ratios(told):
+    """Those of RATIOS of which both were run."""
+    return [pair for pair in RATIOS if told.keys() >= set(pair)]
+
+
+def columns(told):
+    return ["held-out loss", *(f"{name}, s (step)" for name in told), *(f"{theirs} / {ours}" for theirs, ours in ratios(told))]
+
+
 def table(told, losses):
-    """A row for each loss that both have reached, and the last loss of each."""
+    """A row for each loss that any has reached."""
     for loss in losses:
-        ours, theirs = (reached(told[name], loss) for name in ("cloze", "trainer"))
-        if not ours:
+        found = {name: reached(rows, loss) for name, rows in told.items()}
+        if not any(found.values()):
             continue
-        cells = [f"{loss:.2f}", f"{ours[0]:.0f} ({ours[1]})"]
-        cells += [f"{theirs[0]:.0f} ({theirs[1]})", f"{theirs[0] / ours[0]:.2f}"] if theirs else ["not reached", "-"]
+        cells = [f"{loss:.2f}", *(f"{at[0]:.0f} ({at[1]})" if at else "not reached" for at in found.values())]
+        pairs = [(found[theirs], found[ours]) for theirs, ours in ratios(told)]
+        cells += [f"{theirs[0] / ours[0]:.2f}" if theirs and ours else "-" for theirs, ours in pairs]
         yield f"| {' | '.join(cells)} |"
+
+
+def begin(way, folder, words, every):
+    """The `Turn` of a way."""
+    own, more = WAYS[way]
+    log = folder / f"{way}.log"
+    if not own:
+        peer = [peers_python(), ROOT / "benchmarks" / "time_to_loss_torch.py", folder, str(every), folder / f"{way}.jsonl", *more]
+        return Turn(peer, folder / f"{way}.jsonl", "heldout_loss", {}, log)
+    ours = [sys.executable, "-m", "pretrain", "train", "bert_mini", "--workdir", folder / way, *words, *more]
+    fresh = {"JAX_COMPILATION_CACHE_DIR": str(folder / f"{way}_cache"), "JAX_PLATFORMS": "cpu"}
+    return Turn(ours, folder / way / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, log)
 
 
 def main():
@@ -116,20 +147,16 @@ def main():
     parser.add_argument("--limit", type=float, default=600)
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--slice", type=float, default=15)
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), help=f"of {','.join(WAYS)}")
     args = parser.parse_args()
+    if unknown := set(args.ways) - set(WAYS):
+        parser.error(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
     load_before = os.getloadavg()[0]
     words = [f"data.store={args.store}", f"evaluate.every={args.every}", "train.until=0", "checkpoint.every=100000"]
-    python = peers_python()
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         material(folder, args.store, words)
-        ours = [sys.executable, "-m", "pretrain", "train", "bert_mini", "--workdir", folder / "run", *words]
-        theirs = [python, ROOT / "benchmarks" / "time_to_loss_torch.py", folder, str(args.every)]
-        fresh = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
-        turns = {
-            "cloze": Turn(ours, folder / "run" / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, folder / "cloze.log"),
-            "trainer": Turn(theirs, folder / "told.jsonl", "heldout_loss", {}, folder / "trainer.log"),
-        }
+        turns = {way: begin(way, folder, words, args.every) for way in args.ways}
         try:
             running = dict(turns)
             while running:
@@ -141,14 +168,13 @@ def main():
             for turn in turns.values():
                 turn.end()
     told = {name: turn.told for name, turn in turns.items()}
-    columns = ["held-out loss", "Cloze, s (step)", "Trainer, s (step)", "Trainer / Cloze"]
-    rows = list(table(told, LOSSES))
-    last = ", ".join(f"{name} {now:.0f} s, step {step}, {loss:.3f}" for name, rows_ in told.items() for now, step, loss in rows_[-1:])
+    last = ", ".join(f"{name} {now:.0f} s, step {step}, {loss:.3f}" for name, rows in told.items() for now, step, loss in rows[-1:])
     note = (
         f"`python -m benchmarks.time_to_loss --store {args.store} --limit {args.limit:g} --every {args.every}`: seconds of each program's own clock "
         f"from its start to the first held-out loss at or below the first column, and the step. The last of each: {last}."
     )
-    append("time_to_loss.md", [title(load_before), "", note, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows])
+    head = columns(told)
+    append("time_to_loss.md", [title(load_before), "", note, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *table(told, LOSSES)])
 
 
 if __name__ == "__main__":

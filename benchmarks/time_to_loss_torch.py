@@ -1,4 +1,4 @@
-"""The side of PyTorch in benchmarks/time_to_loss.py, after `run_mlm.py`; runs in the peers' environment: time_to_loss_torch.py FOLDER EVERY."""
+"""The side of PyTorch in benchmarks/time_to_loss.py, after `run_mlm.py`; runs in the peers' environment: time_to_loss_torch.py FOLDER EVERY TOLD [bf16]."""
 
 import json
 import pathlib
@@ -29,7 +29,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 def main():
-    folder, every = pathlib.Path(sys.argv[1]), int(sys.argv[2])
+    folder, every, told, *more = pathlib.Path(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3]), *sys.argv[4:]
     settings = json.loads((folder / "settings.json").read_text())
     held = dict(np.load(folder / "heldout.npz"))
     own = {"cls", "sep", "mask", "arguments", "rate", "length_of_rows", "transformers_version", "architectures", "model_type"}
@@ -53,12 +53,12 @@ def main():
     class Score(transformers.TrainerCallback):
         def on_step_end(self, args, state, control, **_):
             if state.global_step % every == 0:
-                with (folder / "told.jsonl").open("a") as file:
+                with told.open("a") as file:
                     file.write(json.dumps({"step": state.global_step, "heldout_loss": score()}) + "\n")
 
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder / "trainer"), use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
-        lr_scheduler_type="linear", remove_unused_columns=False, seed=0, **settings["arguments"],
+        output_dir=str(told.with_suffix("")), use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+        lr_scheduler_type="linear", remove_unused_columns=False, seed=0, bf16="bf16" in more, **settings["arguments"],
     )  # fmt: skip
     collator = transformers.DataCollatorForLanguageModeling(Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"]), mlm_probability=settings["rate"])
     rows = Rows(np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from benchmarks.time_to_loss import Turn, reached, table
+from benchmarks.time_to_loss import Turn, columns, reached, table
 
 TELLS = """
 import json, sys, time
@@ -56,3 +56,9 @@ def test_a_row_for_each_loss_that_was_reached():
     told = {"cloze": [(10.0, 100, 5.9), (20.0, 200, 5.4), (30.0, 300, 5.6)], "trainer": [(40.0, 100, 5.8)]}
     assert reached(told["cloze"], 5.5) == (20.0, 200) and reached(told["trainer"], 5.5) is None
     assert list(table(told, [6.0, 5.5, 5.0])) == ["| 6.00 | 10 (100) | 40 (100) | 4.00 |", "| 5.50 | 20 (200) | not reached | - |"]
+
+
+def test_ratios_of_those_that_were_run():
+    told = {way: [(10.0 * i, 100, 5.0)] for i, way in enumerate(["cloze_bf16", "trainer", "trainer_bf16"], 1)}
+    assert columns(told)[4:] == ["trainer_bf16 / cloze_bf16", "trainer / cloze_bf16"]
+    assert list(table(told, [5.5])) == ["| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"]

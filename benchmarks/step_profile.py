@@ -1,0 +1,153 @@
+"""Where a training step's time goes on a CPU: the operations of benchmarks/step.py's steps by kind, from XLA's own trace.
+
+    python -m benchmarks.step_profile [--cases bert_base,t5_small] [--types float32,bfloat16] [--length 128] [--steps 4]
+
+Each operation that XLA runs is traced (`--xla_cpu_enable_xprof_traceme`), and its name in the compiled program tells which line of the model it
+is from. Several run at a time, and a trace slows short ones down, so kinds are told as shares of the operations' time. Beside them stands
+the floor: the useful FLOPs at the rate that two square matmuls of 1,024 reach in float32 on the same cores, as a share of a step that is
+timed without a trace. A dated section is appended to benchmarks/results/step_profile.md.
+"""
+
+import argparse
+import collections
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from benchmarks.harness import KEEP_PAGES, Worker, answer, append, title
+from benchmarks.step import CASES, batch_of
+
+# kind: what the name of an operation has, asked in this order.
+KINDS = {
+    "optimizer, clipping": re.compile(r"^jit\(step\)/(?!.*jvp)"),
+    "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+/(dot_general|transpose)$"),
+    "words: product": re.compile(r"words\.attend.*dot_general$"),
+    "words: cross entropy": re.compile(r"logits|jvp\(\)/|words\.attend"),
+    "layers: products, forwards": re.compile(r"^(?!.*transpose\(jvp).*dot_general$"),
+    "layers: products, backwards": re.compile(r"transpose\(jvp.*(dot_general|cond/branch_0_fun/transpose)$"),
+    "attention: softmax, dropout, order of heads": re.compile(r"attention/|cross/"),
+    "norms": re.compile(r"norm"),
+    "feed-forward: activation, bias": re.compile(r"mlp/"),
+    "embeddings": re.compile(r"embedding|word|position"),
+    "residuals, dropout": re.compile(r"layer|encoder|decoder|stack"),
+}
+COPIES, OTHER = "copies between them", "other"
+WRAPPERS = ("while", "call", "conditional")  # whose time is that of what they hold
+
+
+def kind_of(instruction, name):
+    """The kind of an instruction by its own name and that of the operation that it came from, None where it only holds others."""
+    if instruction.startswith(WRAPPERS):
+        return None
+    if not name:
+        return COPIES if "copy" in instruction or "transpose" in instruction else OTHER
+    return next((kind for kind, pattern in KINDS.items() if pattern.search(name)), OTHER)
+
+
+def operations(text):
+    """{instruction: name of the operation that it came from, or ""} of a compiled program's text."""
+    found = {}
+    for line in text.splitlines():
+        if match := re.match(r"\s*(?:ROOT )?%?([\w.\-]+) = ", line):
+            name = re.search(r'op_name="([^"]*)"', line)
+            found[match[1]] = name[1] if name else ""
+    return found
+
+
+def traced(folder):
+    """{instruction: seconds} of all events in a trace."""
+    from jax.profiler import ProfileData
+
+    times = collections.Counter()
+    for path in pathlib.Path(folder).rglob("*.xplane.pb"):
+        for plane in ProfileData.from_file(str(path)).planes:
+            for line in plane.lines:
+                for event in line.events:
+                    times[event.name.split(" ")[0].lstrip("%")] += event.duration_ns / 1e9
+    return times
+
+
+def serve():
+    """One case: the time of a step without a trace, then the time of each kind in a trace."""
+    case = json.loads(sys.argv[2])
+    import jax
+
+    from benchmarks.step_cloze import configured
+    from pretrain import flops
+    from pretrain.config import Mesh
+    from pretrain.program import make_program
+    from pretrain.sharding import make_mesh
+
+    batch = batch_of(case["family"], case["length"], case["rows"])
+    run = configured(case, {key: value.shape for key, value in batch.items()})
+    program = make_program(run, make_mesh(Mesh(1), jax.devices()[:1]))
+    state, batch = program.init(), jax.device_put(batch)
+    names = operations(program.update.lower(state, batch).compile().as_text())
+
+    def step():
+        nonlocal state
+        began = time.perf_counter()
+        state, metrics = program.update(state, batch)
+        jax.block_until_ready((state, metrics))
+        return time.perf_counter() - began
+
+    def run_steps(steps):
+        step()
+        times = [step() for _ in range(steps)]
+        with tempfile.TemporaryDirectory() as folder:
+            with jax.profiler.trace(folder):
+                for _ in range(steps):
+                    step()
+            kinds = collections.Counter()
+            for instruction, seconds in traced(folder).items():
+                if instruction in names and (kind := kind_of(instruction, names[instruction])):
+                    kinds[kind] += seconds / steps
+        return {"seconds": float(np.median(times)), "kinds": kinds}
+
+    ready = {"flops": flops.of_step(run), "rate": flops.measured("float32"), "versions": [f"JAX {jax.__version__}"]}
+    return {"ready": ready, "step": run_steps}
+
+
+def line(name, compute, ready, found):
+    """A row of the table: the step, the floor's share of it, and each kind's share of the operations' time."""
+    whole = sum(found["kinds"].values())
+    shares = [found["kinds"].get(kind, 0) / whole for kind in (*KINDS, COPIES, OTHER)]
+    cells = [name, compute, f"{1000 * found['seconds']:,.0f}", f"{ready['flops'] / ready['rate'] / found['seconds']:.0%}"]
+    return f"| {' | '.join([*cells, *(f'{share:.1%}' for share in shares)])} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
+    parser.add_argument("--types", type=lambda text: text.split(","), default=["float32", "bfloat16"])
+    parser.add_argument("--length", type=int, choices=(128, 512), default=128)
+    parser.add_argument("--steps", type=int, default=4)
+    args = parser.parse_args()
+    if unknown := set(args.cases) - set(CASES):
+        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    load, lines = os.getloadavg()[0], []
+    environment = KEEP_PAGES | {"XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true", "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+    for name in args.cases:
+        for compute in args.types:
+            family, words, *rows = CASES[name]
+            case = {"family": family, "model": words | {"scan": False}, "compute": compute, "length": args.length, "rows": rows[args.length == 512]}
+            with Worker([sys.executable, "-m", "benchmarks.step_profile", "--serve", json.dumps(case)], environment) as worker:
+                ready = worker.hear()
+                lines.append(line(name, compute, ready, worker.ask(steps=args.steps)))
+            print(lines[-1], file=sys.stderr, flush=True)
+    columns = ["model", "type", "ms", "floor", *KINDS, COPIES, OTHER]
+    note = f"`python -m benchmarks.step_profile --length {args.length} --steps {args.steps}`"
+    append("step_profile.md", [title(load, *ready["versions"]), "", note, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *lines])
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        answer(serve)
+    else:
+        main()
