@@ -42,7 +42,7 @@ def configured(point):
 
     width, length = point["width"], point["length"]
     sizes = {"width": width, "heads": width // 64, "mlp": 4 * width, "depth": point["depth"], "scan": point["scan"]}
-    objective = MaskedLm(length=length, predictions=-(-length * 20 // 128))
+    objective = MaskedLm(length=length, predictions=-(-length * 20 // 128), rows="documents")
     data = Data(objective=objective, store="none", batch_size=point["batch"])
     return Run(model=BertConfig(vocab=8192, length=length, **sizes), data=data, optimizer=AdamW(), train=Train(steps=1_000_000, compute="float32"))
 

@@ -42,11 +42,11 @@ from data.store import Store, StoreWriter  # noqa: E402
 from data.tokenizers import read_vocabulary, train_vocabulary  # noqa: E402
 
 CASES = (  # name, objective, rows of a batch
-    ("masked words, rows within documents", MaskedLm(128, 20), 32),
-    ("masked words, rows within documents", MaskedLm(128, 20), 256),
+    ("masked words, rows within documents", MaskedLm(128, 20, rows="documents"), 32),
+    ("masked words, rows within documents", MaskedLm(128, 20, rows="documents"), 256),
     ("masked words, joined stream", MaskedLm(128, 20, rows="windows"), 256),
     ("masked words, joined stream", MaskedLm(512, 77, rows="windows"), 256),
-    ("whole words", MaskedLm(128, 20, whole_words=True), 256),
+    ("whole words", MaskedLm(128, 20, whole_words=True, rows="documents"), 256),
     ("sentence pairs", SentencePair(128, 20), 256),
     ("sentence pairs", SentencePair(512, 77), 256),
     ("span corruption, 568 to 512 and 114", SpanCorruption(), 32),

@@ -24,7 +24,7 @@ def configured(case, shapes):
     length = case["length"]
     match case["family"]:
         case "bert":
-            objective = MaskedLm(length=length, predictions=shapes["positions"][1])
+            objective = MaskedLm(length=length, predictions=shapes["positions"][1], rows="documents")
         case "t5":
             objective = SpanCorruption(inputs=length)
         case "gpt2":

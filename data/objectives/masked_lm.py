@@ -25,7 +25,7 @@ class MaskedLm:
     rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all the pieces of a word or none
     duplicates: int = 0  # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe factor)
-    rows: Literal["documents", "windows", "sentences", "packed"] = "documents"  # what a row is made of: see ROWS
+    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"  # what a row is made of: see ROWS
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}

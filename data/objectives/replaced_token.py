@@ -26,7 +26,7 @@ class ReplacedToken:
     predictions: int = 77  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that the generator fills; 0.25 for ELECTRA-large
     duplicates: int = 0  # 0: new masks every epoch; n: n fixed masks in turn
-    rows: Literal["documents", "windows", "sentences", "packed"] = "documents"  # what a row is made of, as in masked_lm
+    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"  # what a row is made of, as in masked_lm
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}

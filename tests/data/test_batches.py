@@ -16,7 +16,7 @@ def test_every_objective_has_a_treaty_and_a_size_for_each_letter():
 
 
 def test_shapes():
-    assert batches.shapes(MaskedLm(length=16, predictions=3), 4) == {
+    assert batches.shapes(MaskedLm(length=16, predictions=3, rows="documents"), 4) == {
         "tokens": (np.dtype("int32"), (4, 16)),
         "valid": (np.dtype("bool"), (4, 16)),
         "positions": (np.dtype("int32"), (4, 3)),
@@ -27,7 +27,7 @@ def test_shapes():
 
 
 def test_check_names_what_is_wrong():
-    objective = MaskedLm(length=16, predictions=3)
+    objective = MaskedLm(length=16, predictions=3, rows="documents")
     good = {key: np.zeros(shape, dtype) for key, (dtype, shape) in batches.shapes(objective, 4).items()}
     batches.check(good, objective, 4)
     for changed, message in (

@@ -15,18 +15,18 @@ from data.sentence_rows import SentenceRows
 from pretrain.__main__ import main
 
 OBJECTIVES = {
-    "pieces": MaskedLm(length=22, predictions=4),
+    "pieces": MaskedLm(length=22, predictions=4, rows="documents"),
     "joined": MaskedLm(length=22, predictions=4, rows="windows"),
     "sentences": MaskedLm(length=42, predictions=6, rows="sentences"),
     "packed": MaskedLm(length=48, predictions=7, rows="packed"),
-    "words": MaskedLm(length=22, predictions=4, whole_words=True),
+    "words": MaskedLm(length=22, predictions=4, whole_words=True, rows="documents"),
     "pairs": SentencePair(length=30, predictions=5),
     "spans": SpanCorruption(inputs=40),
     "parts": PrefixLm(length=22),
     "next": CausalLm(length=22),
     "next unseparated": CausalLm(length=22, end_of_text=False),
     "orders": SentenceOrder(length=30, predictions=5),
-    "replaced": ReplacedToken(length=22, predictions=4),
+    "replaced": ReplacedToken(length=22, predictions=4, rows="documents"),
     "damaged": Denoising(length=66),
     "infilled": Denoising(length=66, shuffled=False),
 }

@@ -165,7 +165,7 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
         Stream(labelled_store, Data(objective=Regression(separators=0)))
     with pytest.raises(ValueError, match="class_weights=.*above 0"):
         Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
-    Stream(labelled_store, Data(objective=MaskedLm(length=16, predictions=3))).batch(0)  # its texts are text
+    Stream(labelled_store, Data(objective=MaskedLm(length=16, predictions=3, rows="documents"))).batch(0)  # its texts are text
 
 
 def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):

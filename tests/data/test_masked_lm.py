@@ -46,7 +46,7 @@ def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("rate, predictions", [(0.15, 5), (0.4, 13), (0.05, 32), (0.9, 9)])
 def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, predictions):
-    objective = MaskedLm(length=32, predictions=predictions, rate=rate, whole_words=whole_words)
+    objective = MaskedLm(length=32, predictions=predictions, rate=rate, whole_words=whole_words, rows="documents")
     rng = np.random.default_rng(0)
     rows = rng.integers(5, vocabulary.size, (60, 32)).astype(np.int32)
     rows[rng.random(rows.shape) < 0.03] = vocabulary.unk
@@ -94,7 +94,7 @@ def rows_of(batch, vocabulary):
 
 
 def test_rows_of_an_epoch_are_the_documents(store, documents, vocabulary):
-    data = Data(objective=MaskedLm(length=22, predictions=4), batch_size=8)
+    data = Data(objective=MaskedLm(length=22, predictions=4, rows="documents"), batch_size=8)
     stream = Stream(store, data, seed=5)
     flat = [[i for sentence in document for i in sentence] for document in documents[:36]]
     expected = Counter(tuple(document[i : i + 20]) for document in flat for i in range(0, len(document), 20))
@@ -160,7 +160,7 @@ def statistics(stream, steps):
 
 
 def test_rate_and_shares(store):
-    stream = Stream(store, Data(objective=MaskedLm(length=62, predictions=9), batch_size=64), seed=1)
+    stream = Stream(store, Data(objective=MaskedLm(length=62, predictions=9, rows="documents"), batch_size=64), seed=1)
     masked, tokens, hidden, kept = statistics(stream, 60)
     assert abs(masked / tokens - 0.15) < 0.01  # rounded row by row
     assert abs(hidden / masked - 0.8) < 4 * np.sqrt(0.16 / masked)
@@ -223,7 +223,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
     marks = vocabulary.special.copy()
     marks[[vocabulary.cls, vocabulary.sep]] = True
     vocabulary.special = marks
-    objective = MaskedLm(length=tokens.shape[1], predictions=10, rate=0.3, whole_words=True)
+    objective = MaskedLm(length=tokens.shape[1], predictions=10, rate=0.3, whole_words=True, rows="documents")
     batch = Masker(objective, vocabulary)(tokens, np.ones(tokens.shape, bool), hashing.key(1, np.arange(500)))
     masked_words = 0
     for positions, weights in zip(batch["positions"], batch["weights"]):

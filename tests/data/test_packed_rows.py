@@ -9,7 +9,7 @@ import pytest
 from data import batches
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import MaskedLm, ReplacedToken
+from data.objectives import Distillation, MaskedLm, ReplacedToken
 from data.packed_rows import PackedRows, recipes
 from data.pipeline import Stream
 from data.rows import DocumentRows
@@ -132,6 +132,12 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
         assert not vocabulary.special[batch["targets"][used]].any()
         assert (np.take_along_axis(batch["pieces"], batch["positions"], axis=1)[used] > 0).all()
         np.testing.assert_array_equal(used.sum(axis=1), np.maximum(np.rint(0.15 * ordinary_B), 1))
+
+
+@pytest.mark.parametrize("kind", [MaskedLm, Distillation, ReplacedToken])
+def test_short_documents_share_rows_unless_told_otherwise(store, kind):
+    share = lambda **how: Stream(store, Data(objective=kind(length=100, predictions=15, **how), batch_size=64)).batch(0)["valid"].mean()  # noqa: E731
+    assert share() > 0.9 > 0.5 > share(rows="documents")
 
 
 def cross(batch, stream):

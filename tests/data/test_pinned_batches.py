@@ -25,13 +25,13 @@ from data.pipeline import Stream
 from data.store import Source, Split
 
 PINNED = (
-    ("a61dd40d3152d98d", MaskedLm(length=32, predictions=6)),
-    ("e6f470feb8624184", MaskedLm(length=27, predictions=27, rate=0.4)),
+    ("a61dd40d3152d98d", MaskedLm(length=32, predictions=6, rows="documents")),
+    ("e6f470feb8624184", MaskedLm(length=27, predictions=27, rate=0.4, rows="documents")),
     ("c427c9ca92439c35", MaskedLm(length=32, predictions=6, rows="windows")),
     ("42fdc6dfaceec8a5", MaskedLm(length=700, predictions=300, rows="windows")),
     ("7ecf1b76d94b9796", MaskedLm(length=32, predictions=6, rows="sentences")),
     ("2e11e5ca72a8dbd1", MaskedLm(length=64, predictions=10, rows="packed")),
-    ("e8f8079e464cadc8", MaskedLm(length=32, predictions=6, whole_words=True, duplicates=3)),
+    ("e8f8079e464cadc8", MaskedLm(length=32, predictions=6, whole_words=True, duplicates=3, rows="documents")),
     ("b5a6e98114ad133b", SentencePair(length=32, predictions=6)),
     ("dfa3f5b7d8af9f3c", SentencePair(length=35, predictions=6, whole_words=True, short=0.5)),
     ("0053b83f691d87b5", SentenceOrder(length=48, predictions=9)),

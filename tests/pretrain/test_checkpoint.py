@@ -110,7 +110,7 @@ def module_run():
     from pretrain.config import AdamW, Run, Train
 
     model = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64)
-    return Run(model, Data(objective=MaskedLm(length=32, predictions=6)), AdamW(), Train(steps=10, compute="float32"))
+    return Run(model, Data(objective=MaskedLm(length=32, predictions=6, rows="documents")), AdamW(), Train(steps=10, compute="float32"))
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2), (8, 1, 1)], ids=str)

@@ -75,7 +75,7 @@ def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
     vocabulary = train_vocabulary(TEXT, 60, algorithm="bpe")
     start_workdir(tmp_path / "bert", starting_run(BERT), noisy(BERT), vocabulary)
     run = dataclasses.replace(
-        starting_run(STUDENT), data=dataclasses.replace(starting_run(STUDENT).data, objective=Distillation(length=16, predictions=4))
+        starting_run(STUDENT), data=dataclasses.replace(starting_run(STUDENT).data, objective=Distillation(length=16, predictions=4, rows="documents"))
     )
     (tmp_path / "student.json").write_text(to_json(run))
     words = ["distil", str(tmp_path / "student.json"), "--teacher", str(tmp_path / "bert"), "--workdir", str(tmp_path / "w")]
