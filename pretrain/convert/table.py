@@ -8,6 +8,7 @@ D width   H heads   K head width
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -119,6 +120,20 @@ def rolled(leaves, like):
         stack, layers, rest = path.partition("/layers/")
         each = [leaves[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])] if layers else leaves[path]
         tree[path] = np.stack(each) if layers else each
+    return unflatten(tree)
+
+
+def relaid(params, like):
+    """What `like` has of a tree of parameters, a stack scanned or unrolled as `like` has it, whichever it was. Raises KeyError for what is missing."""
+    found, tree = flatten(params), {}
+    for path, leaf in flatten(like).items():
+        stack, layers, rest = path.partition("/layers/")
+        if path not in found and (one := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
+            tree[path] = np.asarray(found[f"{one[1]}/layers/{one[3]}"])[int(one[2])]
+        elif layers and path not in found:
+            tree[path] = np.stack([np.asarray(found[f"{stack}/layer_{i}/{rest}"]) for i in range(leaf.shape[0])])
+        else:
+            tree[path] = found[path]
     return unflatten(tree)
 
 

@@ -170,6 +170,7 @@ def initial(run, pretrained, fresh):
     import jax
 
     from models import HeadedConfig, build
+    from pretrain.convert.table import relaid
     from pretrain.sharding import path_of
     from pretrain.state import init_params
 
@@ -177,14 +178,14 @@ def initial(run, pretrained, fresh):
     if fresh == "all":
         return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
     if not isinstance(run.model, HeadedConfig):  # it learns another task as it is
-        return jax.device_get(pretrained.params), []
+        return relaid(jax.device_get(pretrained.params), drawn), []
     source, before = jax.device_get(pretrained.params), pretrained.run.model
     if isinstance(before, HeadedConfig):
         if type(before) is type(run.model) and all(getattr(before, name) == getattr(run.model, name) for name in own_fields(before)):
-            return source, []  # a head for the same goes on learning
+            return relaid(source, drawn), []  # a head for the same goes on learning
         source = source["encoder"]
     paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
-    params = drawn | {"encoder": taken(drawn["encoder"], source)}
+    params = drawn | {"encoder": relaid(source, drawn["encoder"])}  # without the heads that it was pretrained by
     return params, [path for path in paths if not path.startswith("encoder/")]
 
 
@@ -194,8 +195,3 @@ def own_fields(model):
 
     common = {field.name for field in dataclasses.fields(HeadedConfig)}
     return [field.name for field in dataclasses.fields(model) if field.name not in common]
-
-
-def taken(like, params):
-    """The part of a tree of parameters that another one has: the encoder, without the heads that it was pretrained by."""
-    return {name: taken(part, params[name]) if isinstance(part, dict) else params[name] for name, part in like.items()}

@@ -110,6 +110,15 @@ def test_scanned_and_unrolled_have_the_same_tensors(name):
     assert "layers" not in str(other.keys() | inner.get("encoder", inner.get("decoder")).keys())
     again = module.to_hf(unrolled, other)
     assert tensors.keys() == again.keys() and all(np.array_equal(tensors[name], again[name]) for name in tensors)
+    assert same(table.relaid(params, other), other) and same(table.relaid(other, params), params)
+
+
+def test_what_is_laid_out_anew_is_what_is_asked_for():
+    params = random_params(BERT)
+    encoder = {"bert": params["bert"]}
+    assert same(table.relaid(params | {"head": {"kernel": 1}}, encoder), encoder)
+    with pytest.raises(KeyError, match="bert/embeddings/"):
+        table.relaid({"word": params["word"]}, random_params(CASES["bert unrolled"]))
 
 
 def test_a_configuration_comes_back(config):
