@@ -30,8 +30,8 @@ the same batches in the same order, AdamW, warm-up and linear decay, clipping, f
 alone, whose draws differ. Scores: the best of the epochs, as above, mean ± sample standard deviation of the same three seeds."""
 TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns and in brackets the best, as seconds of a
 whole epoch; behind them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's
-are with its input pipeline, PyTorch's with batches that lie ready as tensors. *plain* is torch as it comes, *tuned* has glibc keep its
-pages and MKL take its AVX-512 path."""
+are with its input pipeline and with layers unrolled (`model.encoder.scan=false`), PyTorch's with batches that lie ready as tensors. *plain*
+is torch as it comes, *tuned* has glibc keep its pages and MKL take its AVX-512 path."""
 COLUMNS = ("task", "pretrained", "random weights", "gain", "commonest class", "learned from", "measured on", "row", "best epochs")
 WAYS = ("cloze", "plain", "tuned")
 

@@ -5,7 +5,7 @@
 Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
 parameters that the run began with are exported, and its batches written; benchmarks/downstream_torch.py trains on them and tells its
 answers for the held-out part after each epoch. What differs is the draws of the head's dropout. Then the epochs' time: Cloze (the step of
-`train`, fed by its own input pipeline) and two of those loops, one in a plain environment and one tuned by hand as in benchmarks/step.py,
+`train`, layers unrolled as in benchmarks/step.py, fed by its own input pipeline) and two of those loops, one in a plain environment and one tuned by hand as in benchmarks/step.py,
 take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses before the first step
 must agree. All goes into benchmarks/downstream.md.
 """
@@ -75,6 +75,7 @@ def serve():
     from data.pipeline import Stream
     from data.store import Store
     from pretrain.checkpoint import read_run
+    from pretrain.config import override
     from pretrain.feed import feed
     from pretrain.finetune.begin import initial
     from pretrain.optim import optimizer_of
@@ -84,7 +85,7 @@ def serve():
     from pretrain.trained import open_trained
 
     workdir, encoder = sys.argv[2:]
-    run = read_run(workdir)
+    run = override(read_run(workdir), ["model.encoder.scan=false"])
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     params, _ = initial(run, open_trained(encoder), "head")
