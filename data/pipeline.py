@@ -21,6 +21,7 @@ ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # what a key is for
 
 ENDLESS = np.iinfo(np.int64).max
 BLOCK = 4096  # places of the order that are looked up together
+TOKENS, MOST = 1 << 16, 16  # batches are made together while they hold no more tokens than this, and are no more than that
 
 
 class Stream:
@@ -74,13 +75,19 @@ class Stream:
         row_B = permute(within_B, self.rows_S[source_B], hashing.key(self.seed, ORDER, source_B, epoch_B))
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
-    def batch(self, step, lo=0, hi=None):
-        """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batches.py says."""
+    def batch(self, step, lo=0, hi=None, number=1):
+        """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batches.py says.
+
+        With `number`, those of so many batches from that step on, one behind the other: a row knows nothing of the others.
+        """
         lo, hi = self.share(lo, hi)
         check_step(step)
         steps = -(-BLOCK // (hi - lo))
-        row_NB, key_NB = self.block(step // steps, steps, lo, hi)
-        return self.build(row_NB[step % steps], key_NB[step % steps])
+        drawn = []
+        for each in range(step, step + number):
+            row_NB, key_NB = self.block(each // steps, steps, lo, hi)
+            drawn.append((row_NB[each % steps], key_NB[each % steps]))
+        return self.build(*(np.concatenate(parts) for parts in zip(*drawn)))
 
     def draws_of_block(self, block, steps, lo, hi):
         """`draws` of rows [lo, hi) of N = `steps` batches, [N, B] each. They are many small operations, hardly dearer for many rows."""
@@ -101,13 +108,13 @@ class Stream:
         """Batches that hold each row of the split once."""
         return -(-self.rows // self.data.batch_size)
 
-    def evaluation_batch(self, index, lo=0, hi=None):
-        """Rows [lo, hi) of batch `index` of the split in its own order, with masks that no seed changes.
+    def evaluation_batch(self, index, lo=0, hi=None, number=1):
+        """Rows [lo, hi) of batch `index` of the split in its own order, or of `number` from there on, with masks that no seed changes.
 
         The last batch is filled with rows whose weights are 0.
         """
         lo, hi = self.share(lo, hi)
-        row_B = index * self.data.batch_size + np.arange(lo, hi)
+        row_B = (np.arange(index, index + number)[:, None] * self.data.batch_size + np.arange(lo, hi)).ravel()
         real_B = row_B < self.rows
         row_B = np.where(real_B, row_B, 0)
         batch = self.build(row_B, hashing.key(0, EVALUATION, row_B))
@@ -151,21 +158,21 @@ class Stream:
         """Iterator over `evaluation_batch(index, lo, hi)`, as {key: NumPy array}: each row of the split once."""
         return self.drain(self.evaluation_batch, 0, self.evaluation_steps, *self.share(lo, hi))
 
-    def checked(self, function, index, lo, hi):
-        """function(index, lo, hi), if it is what the treaty says."""
-        batch = function(index, lo, hi)
-        batches.check(batch, self.objective, hi - lo, self.vocabulary)
+    def checked(self, function, index, lo, hi, number=1):
+        """function(index, lo, hi, number), if it is what the treaty says."""
+        batch = function(index, lo, hi, number)
+        batches.check(batch, self.objective, number * (hi - lo), self.vocabulary)
         return batch
 
-    def ahead(self, element, start, stop):
-        """tf.data.Dataset of element(index) for index in [start, stop), computed ahead by threads."""
+    def ahead(self, element, start, stop, together=1):
+        """tf.data.Dataset of element(index) for every `together`-th index in [start, stop), computed ahead by threads."""
         tf = import_tensorflow()
         options = tf.data.Options()
         options.threading.private_threadpool_size = self.data.threads
         options.threading.max_intra_op_parallelism = 1
-        dataset = tf.data.Dataset.range(start, stop)
+        dataset = tf.data.Dataset.range(start, stop, together)
         dataset = dataset.map(element, num_parallel_calls=self.data.threads, deterministic=True)
-        return dataset.prefetch(self.data.prefetch).with_options(options)
+        return dataset.prefetch(-(-self.data.prefetch // together)).with_options(options)
 
     def drain(self, function, start, stop, lo, hi):
         """Iterate over function(index, lo, hi) for index in [start, stop), built ahead.
@@ -173,28 +180,31 @@ class Stream:
         What runs through TensorFlow are the indices; the batches stay NumPy's and are handed over beside it. As tensors, five
         arrays took 0.15 ms more a batch, and an error is told as text.
         """
-        tf = import_tensorflow()
-        made, errors = {}, []
+        tf, made = import_tensorflow(), {}
+        together = min(max(TOKENS // ((hi - lo) * self.tokens_per_row), 1), MOST)
+
+        def several(first, number):
+            """The batches from `first` on, made together; one by one where that fails, so that an error stands where it belongs."""
+            try:
+                batch = self.checked(function, first, lo, hi, number)
+            except Exception as error:
+                return [each for i in range(number) for each in several(first + i, 1)] if number > 1 else [error]
+            return [{key: array[i * (hi - lo) : (i + 1) * (hi - lo)] for key, array in batch.items()} for i in range(number)]
 
         def build(index):
-            try:
-                made[int(index)] = self.checked(function, int(index), lo, hi)
-            except Exception as error:
-                errors.append(error)
-                raise
+            made[int(index)] = several(int(index), min(together, stop - int(index)))
             return index
 
-        dataset = self.ahead(lambda index: tf.numpy_function(build, [index], np.int64, stateful=False), start, stop)
-        return handed_over(dataset, made, errors)
+        dataset = self.ahead(lambda index: tf.numpy_function(build, [index], np.int64, stateful=False), start, stop, together)
+        return handed_over(dataset, made)
 
 
-def handed_over(dataset, made, errors):
-    """Iterate over the batches in `made`, in the order of a dataset of their indices; re-raise the exception behind TensorFlow's report of it.
+def handed_over(dataset, made):
+    """Iterate over the batches in `made`, in the order of a dataset of the first index of each list; an exception that stands there is raised.
 
     The threads that build batches run Python. If they still did so while the interpreter ends, neither would end (seen
     in one of two exits); so the iterator, which waits for them, goes before that, at exit at the latest.
     """
-    tf = import_tensorflow()
     alive = [dataset.as_numpy_iterator()]
 
     def close():
@@ -202,16 +212,11 @@ def handed_over(dataset, made, errors):
 
     atexit.register(close)
     try:
-        while True:
-            try:
-                index = next(alive[0], None)
-            except tf.errors.OpError:
-                if errors:
-                    raise errors[0] from None
-                raise
-            if index is None:
-                return
-            yield made.pop(int(index))
+        while (index := next(alive[0], None)) is not None:
+            for batch in made.pop(int(index)):
+                if isinstance(batch, Exception):
+                    raise batch
+                yield batch
     finally:
         close()
         atexit.unregister(close)

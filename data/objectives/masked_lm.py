@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from data.objectives.masking import Masker, check_masking
+from data.objectives.masking import Masker, check_masking, count
 from data.packed_rows import PackedRows, laid_out
 from data.rows import DocumentRows, Reader, WindowRows
 from data.sentence_rows import SentenceRows
@@ -92,11 +92,12 @@ def joined(table, read, row_B, separator, out_BN):
     """Rows of one stream with a separator between documents: fills the left of out_BN, returns the numbers of tokens."""
     start_B, length_B = table.spans(row_B)
     separator_BN, token_B = table.separators(start_B)
-    out_BN[:] = read.runs(token_B, table.width)
-    several = np.flatnonzero(separator_BN.any(axis=1))  # rows of more than one document
-    separator_SN = separator_BN[several]
-    out_SN = read(token_B[several, None] + np.arange(table.width) - np.cumsum(separator_SN, axis=1))
-    out_SN[separator_SN] = separator
+    ids_BN = read.runs(token_B, table.width)
+    out_BN[:] = ids_BN
+    number_B = count(separator_BN)
+    several = np.flatnonzero(number_B)  # rows of more than one document
+    out_SN = np.full((len(several), table.width), separator, np.int32)
+    out_SN[~separator_BN[several]] = ids_BN[several][np.arange(table.width) < table.width - number_B[several, None]]
     out_BN[several] = out_SN
     return length_B
 

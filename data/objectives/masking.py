@@ -121,9 +121,11 @@ class Masker:
     def hide(self, targets_M, bits_M):
         """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
         low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
-        random_M = self.ordinary[hashing.below(bits_M, len(self.ordinary))]
-        as_mask_M, as_random_M = (low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
-        return np.where(as_mask_M, self.mask, np.where(as_random_M, random_M, targets_M))
+        as_mask_M, as_either_M = (low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
+        hidden_M = np.where(as_mask_M, np.int32(self.mask), targets_M)
+        random = np.flatnonzero(as_mask_M != as_either_M)  # few
+        hidden_M[random] = self.ordinary[hashing.below(bits_M[random], len(self.ordinary))]
+        return hidden_M
 
 
 def count(chosen_BL):

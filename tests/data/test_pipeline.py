@@ -1,5 +1,6 @@
 """batch(step) is a pure function of seed and step; an epoch is every row once, through seeks, hosts and mixtures."""
 
+import contextlib
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ import pytest
 from data import batches
 from data.config import Data
 from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
-from data.pipeline import Stream
+from data.pipeline import MOST, Stream
 from data.rows import Reader
 from data.store import write_store
 
@@ -127,7 +128,7 @@ def test_batches_come_in_order_however_long_each_takes(make):
     batch = stream.batch
     stream.batch = lambda step, *share: time.sleep(0.05 * (step % 3 == 0)) or batch(step, *share)
     iterator = stream.batches()
-    assert all(equal(next(iterator), batch(step)) for step in range(8))
+    assert all(equal(next(iterator), batch(step)) for step in range(8 * MOST))
     iterator.close()
 
 
@@ -260,6 +261,22 @@ def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_p
         stream.batch(0)
     with pytest.raises(ValueError, match="run prepare again"):
         next(stream.batches())
+
+
+def test_batches_made_together_end_where_the_damaged_one_stands(store, vocabulary, tmp_path):
+    damaged = write_store(tmp_path / "damaged", vocabulary, [[[7] * 4000]])
+    with open(damaged.path / "train" / "tokens.bin", "r+b") as file:
+        file.seek(2000)
+        file.write(np.uint16(vocabulary.size).tobytes())
+    stream, made = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10)), []
+    build = stream.build
+    stream.build = lambda row_B, key_B: made.append(len(row_B)) or build(row_B, key_B)
+    with contextlib.closing(stream.batches()) as source, pytest.raises(ValueError, match="run prepare again"):
+        for step, batch in enumerate(source):
+            assert equal(batch, stream.batch(step))
+    with pytest.raises(ValueError, match="run prepare again"):
+        stream.batch(step + 1)
+    assert step > 0 and 10 * MOST in made  # both the ones before it and those made together were tried
 
 
 def test_a_batch_that_breaks_the_treaty_is_raised(make):
