@@ -148,6 +148,17 @@ def told_at(predicted_BL, weights_BL, weights_B):
     return jnp.concatenate([at_BL, weights_B[:, None]], axis=1)
 
 
+def written(name, *besides):
+    """The Loss of an encoder that reads `inputs` and a decoder that writes `targets`; besides: what else of the batch the model is given."""
+    return Loss(
+        arguments=lambda batch: tuple(batch[key] for key in ("inputs", "inputs_valid", "targets", *besides)),
+        score=partial(words, name),
+        weights={name: "weights", f"{name}_accuracy": "weights"},
+        terms=(name,),
+        tokens=("inputs_valid", "weights"),
+    )
+
+
 LOSSES = {
     "masked_lm": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"], batch.get("pieces")),
@@ -206,41 +217,11 @@ LOSSES = {
         tokens=("valid",),
         factors={"replaced_token": 50.0},  # the paper's lambda (appendix A)
     ),
-    "span_corruption": Loss(
-        arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
-        score=partial(words, "span_corruption"),  # the dropped spans, each behind its sentinel (Raffel et al. 2019, section 3.1.4)
-        weights={"span_corruption": "weights", "span_corruption_accuracy": "weights"},
-        terms=("span_corruption",),
-        tokens=("inputs_valid", "weights"),
-    ),
-    "denoising": Loss(
-        arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
-        score=partial(words, "denoising"),  # the text as it was (Lewis et al. 2020, section 2.2)
-        weights={"denoising": "weights", "denoising_accuracy": "weights"},
-        terms=("denoising",),
-        tokens=("inputs_valid", "weights"),
-    ),
-    "prefix_lm": Loss(
-        arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
-        score=partial(words, "prefix_lm"),  # the rest of the text (Raffel et al. 2019, section 3.3.1)
-        weights={"prefix_lm": "weights", "prefix_lm_accuracy": "weights"},
-        terms=("prefix_lm",),
-        tokens=("inputs_valid", "weights"),
-    ),
-    "text2text": Loss(
-        arguments=lambda batch: (batch["inputs"], batch["inputs_valid"], batch["targets"]),
-        score=partial(words, "text2text"),  # the answer (Raffel et al. 2019, section 2.4)
-        weights={"text2text": "weights", "text2text_accuracy": "weights"},
-        terms=("text2text",),
-        tokens=("inputs_valid", "weights"),
-    ),
-    "seq2seq": Loss(
-        arguments=lambda batch: tuple(batch[key] for key in ("inputs", "inputs_valid", "targets", "inputs_segments", "targets_segments")),
-        score=partial(words, "seq2seq"),  # each target, given its source (Vaswani et al. 2017, section 5)
-        weights={"seq2seq": "weights", "seq2seq_accuracy": "weights"},
-        terms=("seq2seq",),
-        tokens=("inputs_valid", "weights"),
-    ),
+    "span_corruption": written("span_corruption"),  # the dropped spans, each behind its sentinel (Raffel et al. 2019, section 3.1.4)
+    "denoising": written("denoising"),  # the text as it was (Lewis et al. 2020, section 2.2)
+    "prefix_lm": written("prefix_lm"),  # the rest of the text (Raffel et al. 2019, section 3.3.1)
+    "text2text": written("text2text"),  # the answer (Raffel et al. 2019, section 2.4)
+    "seq2seq": written("seq2seq", "inputs_segments", "targets_segments"),  # each target, given its source (Vaswani et al. 2017, section 5)
     "classification": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
         score=classification,
