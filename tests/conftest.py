@@ -18,7 +18,33 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
+# The files that take longest, the longest first: those that `launch.sh test` begins with, so that its two processes end together.
+LONGEST = (
+    "pretrain/test_step.py",
+    "pretrain/test_hosts.py",
+    "pretrain/test_train.py",
+    "pretrain/finetune/test_finetune.py",
+    "pretrain/test_import.py",
+    "pretrain/finetune/test_squad.py",
+    "pretrain/test_guard.py",
+    "pretrain/plan/test_plan.py",
+    "pretrain/test_packed.py",
+    "pretrain/test_predict.py",
+    "pretrain/test_features.py",
+    "models/test_packed.py",
+    "faults/test_asked_to_stop.py",
+    "faults/test_killed_saving.py",
+    "faults/test_full_disk.py",
+    "faults/test_hung.py",
+)
 WHOLE = os.environ.get("CLOZE_BOARD") == "whole"  # all cases, as `python -m benchmarks.reliability` tries them
+
+
+def pytest_collection_modifyitems(items):
+    rank = {ROOT / "tests" / name: number for number, name in enumerate(LONGEST)}
+    if gone := [str(path) for path in rank if not path.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py: LONGEST names what is not there: {gone}")
+    items.sort(key=lambda item: rank.get(item.path, len(rank)))
 
 
 @pytest.fixture(autouse=True)
