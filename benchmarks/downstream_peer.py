@@ -14,7 +14,6 @@ import argparse
 import datetime
 import json
 import os
-import pathlib
 import sys
 import time
 
