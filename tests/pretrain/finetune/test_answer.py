@@ -12,36 +12,19 @@ from data.config import Data
 from data.labelled import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
-from data.tokenizers import train_vocabulary
-from models import AlbertConfig, BertConfig, ClassifierConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models import ClassifierConfig
 from pretrain.convert import name_of, tokenizer
 from pretrain.convert.card import of
 from pretrain.convert.huggingface import write_model
 from pretrain.finetune.answer import Labels
-from pretrain.import_ import initialiser
 from pretrain.config import Run
 from pretrain.trained import Trained
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
-SIZES = dict(length=24, width=16, depth=2, heads=2, mlp=24)
-ENCODERS = {
-    "bert": BertConfig(vocab=72, **SIZES),
-    "bert_unrolled": BertConfig(vocab=72, scan=False, **SIZES),
-    "roberta": RobertaConfig(vocab=290, **SIZES),
-    "albert": AlbertConfig(vocab=72, **SIZES, embedding=8),
-    "electra": ElectraConfig(vocab=72, **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
-    "distilbert": DistilBertConfig(vocab=72, **SIZES, teacher_depth=None),
-}
-TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+ENCODERS = encoders()
+ENCODERS |= {"bert_unrolled": dataclasses.replace(ENCODERS["bert"], scan=False)}
 PAIRS = [(a, b) for a in TEXT for b in TEXT]
 ALONE = [(text,) for text in TEXT]
-
-
-@pytest.fixture(scope="module")
-def vocabularies():
-    return {
-        "bert": train_vocabulary(TEXT * 20, 72, algorithm="bpe"),
-        "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe"),
-    }
 
 
 def tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
@@ -51,10 +34,7 @@ def tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
         model=ClassifierConfig(encoder=encoder, labels=labels),
         data=Data(objective=objective(length=length, separators=2 if name == "roberta" else 1), batch_size=4),
     )
-    rng = np.random.default_rng(0)
-    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)  # noqa: E731
-    params = jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))
-    return Trained("w", run, 7, params, vocabularies.get(name, vocabularies["bert"]))
+    return Trained("w", run, 7, values(run), vocabularies.get(name, vocabularies["bert"]))
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta"])

@@ -10,45 +10,25 @@ import pytest
 from data.choices import Question
 from data.config import Data
 from data.objectives import MultipleChoice, Tagging
-from data.tokenizers import train_vocabulary
-from models import AlbertConfig, BertConfig, ChoiceConfig, DistilBertConfig, ElectraConfig, RobertaConfig, TaggerConfig
+from models import ChoiceConfig, TaggerConfig
 from pretrain.config import Run
 from pretrain.convert.card import of
 from pretrain.convert.huggingface import write_model
 from pretrain.finetune.choose import Choices
 from pretrain.finetune.tags import Tags
-from pretrain.import_ import initialiser
 from pretrain.trained import Trained
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
-SIZES = dict(length=24, width=16, depth=2, heads=2, mlp=24)
-ENCODERS = {
-    "bert": BertConfig(vocab=72, **SIZES),
-    "roberta": RobertaConfig(vocab=290, **SIZES),
-    "albert": AlbertConfig(vocab=72, **SIZES, embedding=8),
-    "electra": ElectraConfig(vocab=72, **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
-    "distilbert": DistilBertConfig(vocab=72, **SIZES, teacher_depth=None),
-}
-TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+ENCODERS = encoders()
 TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
 WORDS = [tuple(text.split()) for text in TEXT]
 QUESTIONS = [Question((first, *TEXT), tuple(TEXT)) for first in TEXT]
 
 
-@pytest.fixture(scope="module")
-def vocabularies():
-    return {
-        "bert": train_vocabulary(TEXT * 20, 72, algorithm="bpe"),
-        "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe"),
-    }
-
-
 def tuned(name, model, objective, vocabularies):
     """A model with values everywhere."""
     run = Run(model=model, data=Data(objective=objective, batch_size=4))
-    rng = np.random.default_rng(0)
-    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)  # noqa: E731
-    params = jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))
-    return Trained("w", run, 7, params, vocabularies.get(name, vocabularies["bert"]))
+    return Trained("w", run, 7, values(run), vocabularies[name])
 
 
 def theirs(trained, folder, auto):

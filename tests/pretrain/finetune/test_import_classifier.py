@@ -10,8 +10,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import Classification, Regression
-from data.tokenizers import train_vocabulary
-from models import AlbertConfig, BertConfig, ClassifierConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.config import Run
 from pretrain.convert.huggingface import open_model, write_model
@@ -19,23 +18,10 @@ from pretrain.finetune.begin import initial
 from pretrain.finetune.encoders import encoder_of
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
-SIZES = dict(length=24, width=16, depth=2, heads=2, mlp=24)
-ENCODERS = {
-    "bert": BertConfig(vocab=72, **SIZES),
-    "roberta": RobertaConfig(vocab=290, **SIZES),
-    "albert": AlbertConfig(vocab=72, **SIZES, embedding=8),
-    "electra": ElectraConfig(vocab=72, **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
-    "distilbert": DistilBertConfig(vocab=72, **SIZES, teacher_depth=None),
-}
-TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+ENCODERS = encoders()
 LABELS = ("no", "maybe", "yes")
-
-
-@pytest.fixture(scope="module")
-def vocabularies():
-    bert = train_vocabulary(TEXT * 20, 72, algorithm="bpe")
-    return dict.fromkeys(ENCODERS, bert) | {"roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe")}
 
 
 @pytest.fixture(params=ENCODERS)
@@ -49,10 +35,8 @@ def exported(request, vocabularies, tmp_path):
 
 def drawn(model):
     """Values everywhere."""
-    rng, objective = np.random.default_rng(0), Classification if model.labels else Regression
-    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)  # noqa: E731
-    run = Run(model=model, data=Data(objective=objective(length=16)))
-    return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))
+    objective = Classification if model.labels else Regression
+    return values(Run(model=model, data=Data(objective=objective(length=16))))
 
 
 def imported(folder):
@@ -66,7 +50,7 @@ def test_import_is_the_inverse_of_export(exported):
     run, again, missing, unused = imported(folder)
     assert (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
     if name == "electra":  # whose generator is no part of it
-        assert all(getattr(run.model.encoder, field) == getattr(model.encoder, field) for field in ("embedding", *SIZES))
+        assert all(getattr(run.model.encoder, field) == getattr(model.encoder, field) for field in ("embedding", "length", "width", "depth", "heads", "mlp"))
     else:
         assert run.model == model
     jax.tree.map(np.testing.assert_array_equal, params, again)

@@ -15,7 +15,7 @@ from data.question_store import encode, write_questions
 from data.questions import Question
 from data.store import Store
 from data.tokenizers import train_vocabulary
-from models import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, SpanReaderConfig, build
+from models import BertConfig, SpanReaderConfig, build
 from pretrain import metrics
 from pretrain.__main__ import main
 from pretrain.checkpoint import Checkpoints, read_run, start_workdir
@@ -26,6 +26,7 @@ from pretrain.convert.huggingface import write_model
 from pretrain.import_ import initialiser, starting_run
 from pretrain.sharding import meaning, path_of
 from pretrain.trained import Trained, open_trained
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 BERT = BertConfig(vocab=96, length=32, width=16, depth=1, heads=2, mlp=32, dropout=0.0, attention_dropout=0.0)
 NAMES, WORDS = "anna ben carla dora emil".split(), "the old green river runs near a quiet house and".split()
@@ -149,36 +150,18 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
 
 # ---- beside transformers -----------------------------------------------------
 
-SIZES = dict(length=40, width=16, depth=2, heads=2, mlp=24)
-ENCODERS = {
-    "bert": BertConfig(vocab=72, **SIZES),
-    "roberta": RobertaConfig(vocab=290, **SIZES),
-    "albert": AlbertConfig(vocab=72, **SIZES, embedding=8),
-    "electra": ElectraConfig(vocab=72, **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
-    "distilbert": DistilBertConfig(vocab=72, **SIZES, teacher_depth=None),
-}
-TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+ENCODERS = encoders(length=40)
 PAIRS = [(a, b) for a in ("What is left out?", "And who?") for b in (*TEXT, " ".join(TEXT * 2))]
-
-
-@pytest.fixture(scope="module")
-def vocabularies():
-    return {
-        "bert": train_vocabulary(TEXT * 20, 72, algorithm="bpe"),
-        "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe"),
-    }
 
 
 def reader(name, vocabularies):
     """A model with values everywhere."""
     objective = AnswerSpan(length=36, stride=5, question=14, separators=2 if name == "roberta" else 1)
     run = Run(model=SpanReaderConfig(encoder=ENCODERS[name], unanswerable=True), data=Data(objective=objective, batch_size=8))
-    rng = np.random.default_rng(0)
-    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)  # noqa: E731
-    params = jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))
+    params = values(run)
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
-    return Trained("w", run, 7, params, vocabularies.get(name, vocabularies["bert"]))
+    return Trained("w", run, 7, params, vocabularies[name])
 
 
 def stream_of(trained, folder):
