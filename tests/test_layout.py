@@ -1,6 +1,7 @@
 """The house's rules, read off the code: who may import whom, and which tables must have the same keys."""
 
 import ast
+import functools
 import pathlib
 import subprocess
 import sys
@@ -26,16 +27,17 @@ THEIRS = {
 NO_TENSORFLOW = ("pretrain/step.py", "pretrain/convert", "pretrain/config.py", "data/store.py", "data/tokenizers.py", "data/batches.py")
 
 
-def imports(path, top_level_only=False):
+@functools.cache
+def imports(path):
     """Dotted names that a file imports, `from a import b` as `a.b`."""
-    tree = ast.parse(path.read_text())
-    nodes = tree.body if top_level_only else ast.walk(tree)
-    for node in nodes:
+    names = []
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
 
 
 def files(room):

@@ -196,8 +196,10 @@ def documents(vocabulary, count, seed):
         ("hf_gpt2", ("length=16",)),
     ),
 )
-def test_imported_evaluated_trained_exported(name, objective, tmp_path, capsys):
+def test_imported_evaluated_trained_exported(request, name, objective, tmp_path, capsys):
     """The way of a user: import, evaluate, go on training, export; before training the export is the import."""
+    if name in ("hf_roberta", "hf_gpt"):
+        request.getfixturevalue("whole")
     w, store = tmp_path / "w", tmp_path / "store"
     words = [f"data.objective.{word}" for word in objective]
     words += ["data.batch_size=8", "train.compute=float32", "train.steps=2", "optimizer.warmup=1", "evaluate.every=0"]
