@@ -4,6 +4,7 @@ XLA's own cost analysis counts a scanned layer once; the jaxpr knows how often i
 """
 
 import dataclasses
+import functools
 import math
 import time
 from functools import partial
@@ -15,9 +16,7 @@ from data import batches
 from models import HeadedConfig, build
 from pretrain.chips import CHIPS
 from pretrain.losses import LOSSES
-from pretrain.optim import optimizer_of, schedule
-from pretrain.state import init_state
-from pretrain.step import make_step
+from pretrain.state import init_params
 
 
 def count(jaxpr):
@@ -50,13 +49,20 @@ def _of_equation(equation):
 
 def of_step(run):
     """The matmul FLOPs that one training step of a run needs; what is only computed again (remat, parts of the targets) is not counted."""
-    model = build(kept(run.model))
-    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
-    shapes = batches.shapes(run.data.objective, run.data.batch_size)
-    batch = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in shapes.items()}
-    state = jax.eval_shape(partial(init_state, model, run.data.objective, optimizer, run.train.seed))
-    step = make_step(model, LOSSES[run.data.objective.name], optimizer, rate, seed=run.train.seed, scores=math.inf)
-    return count(jax.make_jaxpr(step)(state, batch))
+    return _of_gradient(kept(run.model), run.data.objective, run.data.batch_size)
+
+
+@functools.cache  # a trace of the whole model
+def _of_gradient(config, objective, batch_size):
+    """What a step spends matmuls on: the gradient of the loss. No optimizer multiplies matrices."""
+    model, loss = build(config), LOSSES[objective.name]
+    batch = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in batches.shapes(objective, batch_size).items()}
+
+    def value(params, batch):
+        sums = loss.sums(model, params, batch, train=True, rngs={"dropout": jax.random.key(0)}, scores=math.inf)
+        return loss.value({name: sums[name] for name in loss.terms})
+
+    return count(jax.make_jaxpr(jax.grad(value))(jax.eval_shape(partial(init_params, model, objective, 0)), batch))
 
 
 def kept(model):
@@ -74,6 +80,7 @@ def peak(device, compute):
     return chip and chip.flops
 
 
+@functools.cache
 def measured(compute, size=1024, seconds=0.2):
     """The rate of a square matmul in the compute type on this host's CPU, the best of what fits in `seconds`."""
     x = jnp.ones((size, size), compute)
