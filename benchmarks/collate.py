@@ -1,6 +1,6 @@
 """How fast batches are made, beside what others make them with: tokens a second by the clock, and a CPU second.
 
-    python -m benchmarks.collate [--case masked_lm] [--seconds 2] [--rounds 5] [--threads 2]
+    python -m benchmarks.collate [--case masked_lm] [--seconds 2] [--rounds 5] [--threads 1]
 
 Cloze is the tf.data pipeline that `train` reads: it finds rows in a token store, cuts them, masks them and checks them, with so many
 threads. The peers, below, work in one thread of Python and get the same text as lists of ids that lie ready in memory; what a data loader does
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--case", choices=CASES, help="one case; without, all of them")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2, help="of Cloze")
+    parser.add_argument("--threads", type=int, default=1, help="of Cloze")
     args = parser.parse_args()
     load, names = os.getloadavg()[0], [args.case] if args.case else list(CASES)
     with tempfile.TemporaryDirectory() as folder:
@@ -104,7 +104,7 @@ def main():
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(row(name, speeds) for name, speeds in found.items())]
     note = (
         f"`python -m benchmarks.collate --rounds {args.rounds} --seconds {args.seconds:g}`: medians, in brackets the least and the most; ratios round by "
-        f"round. Cloze with {args.threads} threads, the peers in one of Python:"
+        f"round. Cloze with data.threads={args.threads}, the peers in one thread of Python:"
     )
     peers = [f"- {name}: {CASES[name][-1]}." for name in names]
     append("collate.md", [title(load, *versions), "", note, "", *peers, "", *lines])

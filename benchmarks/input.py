@@ -7,7 +7,7 @@ uniform over 30,522 WordPiece ids (span corruption: over a small T5 vocabulary; 
 `--store STORE` reads a prepared one instead, with the objectives that its vocabulary allows.
 
 Tokens are rows times row length: what the model gets, padding included; `text` leaves padding and special tokens out.
-Batches are read through the tf.data iterator that training reads, two threads, nothing else done with them. The
+Batches are read through the tf.data iterator that training reads, with its one thread, nothing else done with them. The
 rounds take turns over the objectives and the best of each counts. Per CPU second: what one core would do. `seek` is the
 time from `Stream(...)` to the first batch of step 10^9, TensorFlow already imported. `--documents` opens the row
 tables of so many documents of 4 such sentences, in memory (0 leaves it out). A dated section is appended to
@@ -125,7 +125,7 @@ def throughput(stores, rounds, seconds):
     for name, objective, rows in CASES:
         store = stores.get("t5" if objective.name == "span_corruption" else "bert")
         if store:
-            data = Data(objective=objective, batch_size=rows, threads=2)
+            data = Data(objective=objective, batch_size=rows)
             makers.append((name, objective, rows, lambda store=store, data=data: Stream(store, data, seed=1)))
     best, seeks = [np.zeros(3) for _ in makers], [np.inf for _ in makers]
     for _ in range(rounds):

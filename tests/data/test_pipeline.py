@@ -124,7 +124,7 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
 
 
 def test_batches_come_in_order_however_long_each_takes(make):
-    stream = make("pieces")
+    stream = make("pieces", threads=2)
     batch = stream.batch
     stream.batch = lambda step, *share: time.sleep(0.05 * (step % 3 == 0)) or batch(step, *share)
     iterator = stream.batches()

@@ -197,7 +197,7 @@ def test_a_workdir_belongs_to_one_configuration(undisturbed, configs):
     name, workdir = undisturbed
     if name != "bert":
         pytest.skip("once is enough")
-    changed = load(configs["bert"], ["optimizer.learning_rate=0.5", "data.threads=1", "watchdog.step=60"])
+    changed = load(configs["bert"], ["optimizer.learning_rate=0.5", "data.threads=2", "watchdog.step=60"])
     with pytest.raises(ConfigError, match="optimizer.learning_rate: 0.01 -> 0.5. Name a new --workdir, or add --allow-changes"):
         train(changed, workdir)
     assert load(workdir / "config.json").optimizer.learning_rate == 0.01
