@@ -77,7 +77,8 @@ case "${1:-}" in
     fi
     install "$extra"
     settle
-    # The whole suite in two processes, each file of tests in one of them, in the order of tests/conftest.py; it mostly compiles, and XLA compiles on one core.
+    # The whole suite in two processes, each file of tests in one of them, those first that take longest (tests/conftest.py); it mostly
+    # compiles, and XLA compiles on one core.
     [ $# -gt 0 ] || set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder
     exec .venv/bin/python -m pytest "$@"
     ;;

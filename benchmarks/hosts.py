@@ -62,11 +62,11 @@ def worker(report, words):
     count = {"batches": 0, "rows": 0, "tokens": 0}
     pages, batch, read, feed, folder = set(), Stream.batch, Reader.__call__, train.feed, []
 
-    def counted_batch(stream, step, lo=0, hi=None):
+    def counted_batch(stream, step, lo=0, hi=None, number=1):
         folder[:] = [str(stream.split.tokens.filename)]
-        count["batches"] += 1
-        count["rows"] += (stream.data.batch_size if hi is None else hi) - lo
-        return batch(stream, step, lo, hi)
+        count["batches"] += number
+        count["rows"] += number * ((stream.data.batch_size if hi is None else hi) - lo)
+        return batch(stream, step, lo, hi, number)
 
     def counted_read(reader, index_BN):
         count["tokens"] += index_BN.size

@@ -87,10 +87,10 @@ def in_data(number, befall):
 
     usual = Stream.batch
 
-    def batch(self, step, *share):
-        if step == number:
+    def batch(self, step, lo=0, hi=None, together=1):
+        if step <= number < step + together:
             befall()
-        return usual(self, step, *share)
+        return usual(self, step, lo, hi, together)
 
     Stream.batch = batch
 
