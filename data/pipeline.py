@@ -21,7 +21,7 @@ ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # what a key is for
 
 ENDLESS = np.iinfo(np.int64).max
 BLOCK = 4096  # places of the order that are looked up together
-TOKENS, MOST = 1 << 16, 16  # batches are made together while they hold no more tokens than this, and are no more than that
+TOKENS, MOST = 1 << 17, 16  # batches are made together while they hold no more tokens than this, and are no more than that
 
 
 class Stream:
