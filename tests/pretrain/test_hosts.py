@@ -16,7 +16,7 @@ from pretrain.checkpoint import restore_params
 from pretrain.__main__ import main
 from pretrain.typed import ConfigError
 
-STEPS = ["train.steps=4", "checkpoint.every=2", "evaluate.every=4", "mesh.data=2", "mesh.fsdp=4"]
+STEPS = ["train.steps=4", "checkpoint.every=2", "evaluate.every=4", "mesh.data=2", "mesh.fsdp=2"]
 
 
 def launch(root, processes, devices, *words):
@@ -39,18 +39,19 @@ def assert_close(one, other, tolerance):
 
 
 @pytest.fixture(scope="module")
-def alone(configs, tmp_path_factory):
-    """The workdir of one process with eight devices, which is this one."""
+def alone(root, configs, tmp_path_factory):
+    """The workdir of one process with four devices."""
     workdir = tmp_path_factory.mktemp("alone") / "run"
-    assert main(["train", str(configs["bert"]), "--workdir", str(workdir), *STEPS]) == 0
+    done = launch(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    assert done.returncode == 0, done.stdout + done.stderr
     return workdir
 
 
 def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, configs, tmp_path):
     workdir = tmp_path / "run"
-    first = launch(root, 2, 4, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.until=2")
+    first = launch(root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.until=2")
     assert first.returncode == 0, first.stdout + first.stderr
-    second = launch(root, 4, 2, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    second = launch(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)
     assert second.returncode == 0, second.stdout + second.stderr
     assert "continuing after step 2" in second.stdout and "2 of 8 rows" in second.stdout
     _, step, params = restore_params(workdir)
