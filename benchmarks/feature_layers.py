@@ -74,6 +74,11 @@ def states_of(trained, sentences):
     return states, {"sentences": len(sentences), "words": words, "parts": len(texts), "cut": found.cut, "empty": found.empty}
 
 
+def read_by(opened, workdir, sentences):
+    """`states_of` sentences by the `Trained` that `opened` gives of a workdir."""
+    return states_of(opened(workdir), sentences)
+
+
 def untrained(workdir):
     """The `Trained` of a workdir with parameters that have learned nothing."""
     trained = open_trained(workdir)
@@ -114,7 +119,7 @@ def measured(args):
         stem, states = start.split()[0], {}
         for name, own in sentences.items():
             path = args.work / f"{stem}-{name}.npz"
-            states[name], facts[name] = kept(path, lambda: states_of(opened(args.encoder), own), args.again)  # noqa: B023 (called at once)
+            states[name], facts[name] = kept(path, partial(read_by, opened, args.encoder, own), args.again)
         for combination in ROWS[start]:
             path = args.work / f"{stem}-{distinct(combination, len(states['train']) - 1)}-{args.seeds}x{args.epochs}.json"
             if args.again or not path.exists():
@@ -151,14 +156,16 @@ def page(found, facts, run, args):
     read = "; ".join(f"{name} {one['sentences']:,} of {one['words']:,} words, in {one['parts']:,} parts" for name, one in facts.items())
     cut, empty = (sum(one[key] for one in facts.values()) for key in ("cut", "empty"))
     length, model = run.data.objective.length, run.model
+    text = f"""
+The encoder: {args.encoder}, {model.depth} layers of {model.width}, whose rows are {length} tokens long, frozen. Sentences: {read}: those of more
+than {length - 2} pieces are read in parts. {cut} of the parts are one word longer than the model, of which the first piece counts; {empty} words
+have no piece. The tagger: two bidirectional LSTM layers of {WIDTH} each way and a classification layer, batches of {BATCH} sentences of about one
+length, Adam at {RATE:g}, {args.epochs} epochs, no dropout. Entity F1 in hundredths, mean ± sample standard deviation of {args.seeds} seeds of the
+tagger and of the order; the encoder with random weights is one. The epoch is the best on dev, whose figures are therefore optimistic; test
+chose nothing."""
     return [
         f"`python -m benchmarks.feature_layers --corpora ../shared/corpora --from {args.encoder} --seeds {args.seeds} --epochs {args.epochs}`",
-        "",
-        f"The encoder: {args.encoder}, {model.depth} layers of {model.width}, whose rows are {length} tokens long, frozen. Sentences: {read}: those of more",
-        f"than {length - 2} pieces are read in parts. {cut} of the parts are one word longer than the model, of which the first piece counts; {empty} words have no",
-        f"piece. The tagger: two bidirectional LSTM layers of {WIDTH} each way and a classification layer, batches of {BATCH} sentences of about one length,",
-        f"Adam at {RATE:g}, {args.epochs} epochs, no dropout. Entity F1 in hundredths, mean ± sample standard deviation of {args.seeds} seeds of the tagger and of",
-        "the order; the encoder with random weights is one. The epoch is the best on dev, whose figures are therefore optimistic; test chose nothing.",
+        text,
         "",
         *table(found, model.depth),
         "",

@@ -62,7 +62,7 @@ def beside(evaluate, sampler, step):
 
 
 def likeliest(model, loss, compute, gather, size, params, batch):
-    """(probability, id) [B, T] of the likeliest of the first `size` ids for each of a row's first `samples.TARGETS` targets; no more scores are computed."""
+    """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `samples.TARGETS` targets of a row: no others are scored."""
     lean, found = cast(params, compute), []
     states = model.apply({"params": lean}, *loss.arguments(batch), method="states", train=False)
 

@@ -43,14 +43,14 @@ def test_a_long_sentence_is_read_in_parts_that_are_cut_between_words(trained):
 
 def test_each_word_has_its_states(trained):
     """A word that stands behind the end of the first part has those of its own part."""
-    long, short = sentence("lazy " * 30 + "fox"), sentence("fox over \u200b", 40)
+    long, short = sentence("lazy " * 60 + "fox"), sentence("fox over \u200b", 40)
     states, facts = states_of(trained, [long, short])
-    assert facts == {"sentences": 2, "words": 34, "parts": facts["parts"], "cut": 0, "empty": 1} and facts["parts"] > 2
+    assert facts == {"sentences": 2, "words": 64, "parts": facts["parts"], "cut": 0, "empty": 1} and facts["parts"] > 2
     parts = in_parts([long], trained.vocabulary, trained.run.data.objective.length - 2)
     last, _ = states_of(trained, [sentence(parts[-1][1])])
-    assert list(states) == ["layer_0", "layer_1"] and states["layer_1"].shape == (34, 8)
-    np.testing.assert_allclose(states["layer_1"][30], last["layer_1"][-1], atol=1e-5)
-    assert not states["layer_1"][33].any() and states["layer_1"][31:33].any(axis=1).all()
+    assert list(states) == ["layer_0", "layer_1"] and states["layer_1"].shape == (64, 8)
+    np.testing.assert_allclose(states["layer_1"][60], last["layer_1"][-1], atol=1e-5)
+    assert not states["layer_1"][63].any() and states["layer_1"][61:63].any(axis=1).all()
     with pytest.raises(ValueError, match="a.conll: 2 words, of which 3 were read"):
         states_of(trained, [sentence("a fox")._replace(words=("a", "fox fox"))])
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from data.batches import BATCHES
 from data.pipeline import Stream
 from data.store import Store
 from pretrain import samples
@@ -100,7 +101,7 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
             assert gap["told"] == samples.spelt(heldout.vocabulary, chance_BTV[b, begin:end].argmax(axis=-1))
             assert gap["probability"] == pytest.approx(chance_BTV[b, begin:end].max(axis=-1).prod(), abs=1e-4)
     assert make_sampler(dataclasses.replace(run, evaluate=Evaluate(samples=0)), program, mesh, heldout, tmp_path) is None
-    assert beside(len, None, 5) is len
+    assert beside(len, None, 5) is len and samples.READERS.keys() < BATCHES.keys()
 
 
 def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_path):
