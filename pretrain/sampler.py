@@ -39,7 +39,7 @@ class Sampler:
         chance_BT, id_BT = jax.device_get(self.told(params, batch))
         if jax.process_index():
             return
-        told = [samples.told(self.vocabulary, *row) for row in zip(self.read, self.rows["targets"], id_BT, chance_BT)]
+        told = [samples.told(self.vocabulary, *row) for row in zip(self.read, id_BT, chance_BT)]
         samples.write(self.path, {"step": step, "samples": told})
 
 

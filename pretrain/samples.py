@@ -5,6 +5,7 @@ L row length   T targets of a row
 
 import json
 import math
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +22,10 @@ LINES = 100  # of the file: beyond that every second one goes
 
 
 class Gapped(NamedTuple):
-    """A row as a person reads it. text: what stands around its gaps, one stretch more; gaps: the targets [begin, end) of each, by number."""
+    """A text with gaps. ids: its pieces, the gaps closed; gaps: for each (where it begins in ids, its targets [begin, end) by number)."""
 
-    text: list[str]
-    gaps: list[tuple[int, int]]
+    ids: list[int]
+    gaps: list[tuple[int, int, int]]
 
 
 # ---- the gaps of a row -------------------------------------------------------
@@ -32,28 +33,43 @@ class Gapped(NamedTuple):
 
 def masks(row, vocabulary):
     """Each masked piece is a gap; the text ends before the first that is not told of."""
-    tokens_L, valid_L = row["tokens"][:PIECES], row["valid"][:PIECES]
-    places = [place for place in row["positions"][row["weights"] > 0].tolist() if place < len(tokens_L)]
-    edges = [-1, *places[:GAPS], places[GAPS] if len(places) > GAPS else int(valid_L.sum())]
-    return Gapped(_stretches(vocabulary, tokens_L, edges), [(t, t + 1) for t in range(len(edges) - 2)])
+    told, ids, gaps = row["weights"] > 0, [], []
+    number = dict(zip(row["positions"][told].tolist(), np.flatnonzero(told).tolist()))
+    for place, piece in enumerate(row["tokens"][:PIECES].tolist()):
+        if place in number and len(gaps) == GAPS:
+            break
+        if place in number:
+            gaps.append((len(ids), number[place], number[place] + 1))
+            ids.append(int(row["targets"][number[place]]))
+        elif is_text(vocabulary, piece):
+            ids.append(piece)
+    return Gapped(ids, gaps)
 
 
 def spans(row, vocabulary):
     """Each span behind its sentinel is a gap: T5's."""
-    inputs_L, targets_T = row["inputs"][:PIECES], row["targets"]
-    marks = [i for i, piece in enumerate(inputs_L.tolist()) if piece in vocabulary.sentinels][: GAPS + 1]
-    heads = [t for t, piece in enumerate(targets_T.tolist()) if piece in vocabulary.sentinels]
+    targets = row["targets"].tolist()
+    heads = [t for t, piece in enumerate(targets) if piece in vocabulary.sentinels]
     ends = [*heads[1:], int(np.flatnonzero(row["weights"])[-1])]  # the last target is </s>
-    gaps = [(head + 1, end) for head, end, _ in zip(heads, ends, marks[:GAPS]) if end <= TARGETS]
-    edges = [-1, *marks[: len(gaps)], marks[len(gaps)] if len(marks) > len(gaps) else len(inputs_L)]
-    return Gapped(_stretches(vocabulary, inputs_L, edges), gaps)
+    spans = {targets[head]: (head + 1, end) for head, end in zip(heads[:GAPS], ends) if end <= TARGETS}
+    ids, gaps = [], []
+    for piece in row["inputs"][:PIECES].tolist():
+        if piece in spans:
+            gaps.append((len(ids), *spans[piece]))
+            ids += targets[slice(*spans[piece])]
+        elif piece in vocabulary.sentinels:
+            break
+        elif is_text(vocabulary, piece):
+            ids.append(piece)
+    return Gapped(ids, gaps)
 
 
 def following(row, vocabulary):
     """What follows the first pieces of a row is its gap."""
-    many = min(FOLLOWING, len(row["tokens"]) // 2)
-    first = min(TARGETS, len(row["tokens"])) - many
-    return Gapped(_stretches(vocabulary, row["tokens"], [-1, first + 1, first + 1]), [(first, first + many)])
+    tokens, targets = row["tokens"].tolist(), row["targets"].tolist()
+    end = min(TARGETS, len(targets))
+    begin = end - min(FOLLOWING, end // 2)
+    return Gapped(tokens[: begin + 1] + targets[begin:end], [(begin + 1, begin, end)])
 
 
 # By objective; others are scored by what they are for, or have no gaps.
@@ -64,27 +80,28 @@ READERS = {
 }
 
 
-def _stretches(vocabulary, ids, edges):
-    """What stands between each two of the edges, without pieces that stand for no text."""
-    kept = ids < vocabulary.size
-    kept[kept] = ~vocabulary.special[ids[kept]] | (ids[kept] == vocabulary.unk)
-    return [spelt(vocabulary, ids[a + 1 : b][kept[a + 1 : b]]) for a, b in zip(edges, edges[1:])]
+def is_text(vocabulary, piece):
+    """Whether a piece stands for text, and not for the row's form."""
+    return piece < vocabulary.size and (not vocabulary.special[piece] or piece == vocabulary.unk)
 
 
-def spelt(vocabulary, ids):
-    """Pieces as a person reads them: an ellipsis before those that go on with a word, special ones by their names."""
-    ids = ids.tolist()
-    text = vocabulary.decode(ids).strip().removeprefix("##") or " ".join(vocabulary.pieces[i] for i in ids)
-    return text if not ids or vocabulary.starts_word[ids[0]] else f"…{text}"
-
-
-def told(vocabulary, gapped, right_T, id_T, chance_T):
+def told(vocabulary, gapped, id_T, chance_T):
     """{"text", "gaps"} of a row, as a line of the file has it; id_T, chance_T: what the model finds likeliest for each target, and how likely."""
-    gaps = []
-    for begin, end in gapped.gaps:
-        one = {"right": spelt(vocabulary, right_T[begin:end]), "told": spelt(vocabulary, id_T[begin:end])}
-        gaps.append(one | {"probability": round(math.prod(chance_T[begin:end].tolist()), 4)})
-    return {"text": gapped.text, "gaps": gaps}
+    ids, text, gaps, behind = gapped.ids, [], [], 0
+    for at, begin, end in gapped.gaps:
+        text.append(added(vocabulary, ids[:behind], ids[behind:at]))
+        behind = at + end - begin
+        one = {"right": ids[at:behind], "told": id_T[begin:end].tolist()}
+        words = {name: added(vocabulary, ids[:at], own) for name, own in one.items()}
+        gaps.append(words | {"probability": round(math.prod(chance_T[begin:end].tolist()), 4)})
+    return {"text": [*text, added(vocabulary, ids[:behind], ids[behind:])], "gaps": gaps}
+
+
+def added(vocabulary, before, ids):
+    """What pieces add to the text of those before them, its blanks included; their names where that is nothing."""
+    known, whole = vocabulary.decode(before), vocabulary.decode([*before, *ids])
+    text = whole[len(os.path.commonprefix([known, whole])) :]
+    return text if text.strip() or not ids else " ".join(vocabulary.pieces[i] for i in ids)
 
 
 # ---- the file ----------------------------------------------------------------

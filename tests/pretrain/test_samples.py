@@ -31,28 +31,20 @@ def opened(runs, stores):
     return open_run
 
 
-def whole(gapped, right):
-    """The text with its gaps closed."""
-    text = gapped[0]
-    for word, behind in zip(right, gapped[1:], strict=True):
-        for part in (word, behind):
-            text = text + part[1:] if part.startswith("…") else f"{text} {part}"
-    return " ".join(text.removeprefix("…").split())
-
-
 def raw(name, rows, b, vocabulary):
-    """The pieces of a row before it got its gaps."""
+    """The pieces of a row before it got its gaps, without those that are no text."""
     if name == "t5":
         spans, at = {}, None
         for piece in rows["targets"][b].tolist():
             at = piece if piece in vocabulary.sentinels else at
             spans.setdefault(at, []).append(piece)
-        return [one for piece in rows["inputs"][b].tolist() for one in spans.get(piece, [piece])]
+        ids = [one for piece in rows["inputs"][b].tolist() for one in spans.get(piece, [piece])]
+        return [piece for piece in ids if samples.is_text(vocabulary, piece)]
     tokens_L = rows["tokens"][b].copy()
     if name == "bert":
         gaps_P = rows["weights"][b] > 0
         tokens_L[rows["positions"][b][gaps_P]] = rows["targets"][b][gaps_P]
-    return tokens_L.tolist()
+    return [piece for piece in tokens_L.tolist() if name == "gpt3" or samples.is_text(vocabulary, piece)]
 
 
 @pytest.mark.parametrize("name, store", [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
@@ -61,22 +53,35 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
     vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
     for b in range(5):
         gapped = samples.READERS[run.data.objective.name]({key: value[b] for key, value in rows.items()}, vocabulary)
-        right = [samples.spelt(vocabulary, rows["targets"][b][begin:end]) for begin, end in gapped.gaps]
-        assert gapped.gaps and len(gapped.text) == len(right) + 1
-        kept = [piece for piece in raw(name, rows, b, vocabulary) if not vocabulary.special[piece] or piece == vocabulary.unk]
-        expected, closed = vocabulary.decode(kept), whole(gapped.text, right)
-        assert expected.startswith(closed) and (len(gapped.gaps) == samples.GAPS or len(closed) > len(expected) / 2)
+        ids = raw(name, rows, b, vocabulary)
+        assert gapped.gaps and gapped.ids[: len(ids)] == ids[: len(gapped.ids)] and len(gapped.ids) > len(ids) / 2
+        assert all(gapped.ids[at : at + end - begin] == rows["targets"][b][begin:end].tolist() for at, begin, end in gapped.gaps)
+        right_T = rows["targets"][b]
+        found = samples.told(vocabulary, gapped, right_T, np.full(len(right_T), 0.5))
+        closed = "".join(text + gap for text, gap in zip(found["text"], [*(gap["right"] for gap in found["gaps"]), ""], strict=True))
+        assert closed.replace("\u2581", " ").split() == vocabulary.decode(gapped.ids).split()
+        assert all(gap["told"] == gap["right"] for gap in found["gaps"])
+        assert [gap["probability"] for gap in found["gaps"]] == [round(0.5 ** (end - begin), 4) for _, begin, end in gapped.gaps]
+
+
+def test_a_word_is_told_as_it_reads_where_it_stands(stores):
+    vocabulary = Store.open(stores["bert"].path).vocabulary
+    fox, walks = vocabulary.encode("fox"), vocabulary.encode("walks")
+    assert samples.added(vocabulary, [], fox) == "fox" and samples.added(vocabulary, walks, fox) == " fox"
+    assert samples.added(vocabulary, walks[:1], walks[1:]) == "walks"[len(vocabulary.decode(walks[:1])) :]
+    assert samples.added(vocabulary, fox, [vocabulary.pad]).strip() == vocabulary.pieces[vocabulary.pad]
 
 
 def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
     vocabulary = Store.open(stores["bert"].path).vocabulary
     piece = int(np.flatnonzero(vocabulary.starts_word & ~vocabulary.special)[0])
-    row = {"tokens": np.full(200, piece), "valid": np.ones(200, bool), "positions": np.arange(2, 62, 5), "weights": np.ones(12)}
+    row = {"tokens": np.full(200, piece), "positions": np.arange(2, 62, 5), "weights": np.ones(12), "targets": np.full(12, piece)}
     gapped = samples.masks(row, vocabulary)
-    assert gapped.gaps == [(t, t + 1) for t in range(8)] and [len(text.split()) for text in gapped.text] == [2] + [4] * 8
+    assert gapped.gaps == [(2 + 5 * t, t, t + 1) for t in range(8)] and len(gapped.ids) == 42
     row["positions"], row["weights"] = np.array([60, 63, 64, 0]), np.array([1, 1, 1, 0])
+    row["targets"] = row["targets"][:4]
     gapped = samples.masks(row, vocabulary)
-    assert gapped.gaps == [(0, 1), (1, 2)] and [len(text.split()) for text in gapped.text] == [60, 2, 0]
+    assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == samples.PIECES
 
 
 @pytest.mark.parametrize("name, store, mesh", [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))])
@@ -96,9 +101,9 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
     assert scores == {"loss": 1.0} and line["step"] == 5 and len(line["samples"]) == 3
     for b, told in enumerate(line["samples"]):
         gapped = sampler.read[b]
-        assert told["text"] == gapped.text and len(told["gaps"]) == len(gapped.gaps) > 0
-        for gap, (begin, end) in zip(told["gaps"], gapped.gaps):
-            assert gap["told"] == samples.spelt(heldout.vocabulary, chance_BTV[b, begin:end].argmax(axis=-1))
+        assert len(told["gaps"]) == len(gapped.gaps) > 0
+        for gap, (at, begin, end) in zip(told["gaps"], gapped.gaps):
+            assert gap["told"] == samples.added(heldout.vocabulary, gapped.ids[:at], chance_BTV[b, begin:end].argmax(axis=-1).tolist())
             assert gap["probability"] == pytest.approx(chance_BTV[b, begin:end].max(axis=-1).prod(), abs=1e-4)
     assert make_sampler(dataclasses.replace(run, evaluate=Evaluate(samples=0)), program, mesh, heldout, tmp_path) is None
     assert beside(len, None, 5) is len and samples.READERS.keys() < BATCHES.keys()
