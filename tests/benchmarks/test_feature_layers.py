@@ -17,6 +17,11 @@ from pretrain.trained import Trained
 TEXT = ["The quick brown fox jumps over the lazy dog.", "A cloze is a test in which words are left out of a text."] * 12
 
 
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
 def sentence(text, line=1):
     words = tuple(text.split(" "))
     return Sentence(words, ("O",) * len(words), "a.conll", line, 1)

@@ -4,7 +4,6 @@ import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -94,8 +93,9 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
         params = jax.tree.map(lambda leaf: 3 * leaf, program.init().params)
         scores = beside(lambda params, stream, begin: {"loss": 1.0}, sampler, 5)(params, heldout, begin=lambda: None)
     rows, params = heldout.evaluation_rows(np.arange(3) * heldout.rows // 3), jax.device_get(params)
-    states = program.model.apply({"params": params}, *program.loss.arguments(jax.tree.map(jnp.asarray, rows)), method="states")
-    logits_BTV = program.model.apply({"params": params}, states[0] if name == "bert_pairs" else states, method="logits")
+    states = lambda params, rows: program.model.apply({"params": params}, *program.loss.arguments(rows), method="states")  # noqa: E731
+    logits = lambda params, y: program.model.apply({"params": params}, y[0] if name == "bert_pairs" else y, method="logits")  # noqa: E731
+    logits_BTV = jax.jit(lambda params, rows: logits(params, states(params, rows)))(params, rows)
     chance_BTV = np.asarray(jax.nn.softmax(logits_BTV))[..., : heldout.vocabulary.size]
     (line,) = samples.read(tmp_path / samples.NAME)
     assert scores == {"loss": 1.0} and line["step"] == 5 and len(line["samples"]) == 3
@@ -104,7 +104,7 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
         assert len(told["gaps"]) == len(gapped.gaps) > 0
         for gap, (at, begin, end) in zip(told["gaps"], gapped.gaps):
             assert gap["told"] == samples.added(heldout.vocabulary, gapped.ids[:at], chance_BTV[b, begin:end].argmax(axis=-1).tolist())
-            assert gap["probability"] == pytest.approx(chance_BTV[b, begin:end].max(axis=-1).prod(), abs=1e-4)
+            assert gap["probability"] == pytest.approx(chance_BTV[b, begin:end].max(axis=-1).prod(), abs=3e-4)
     assert make_sampler(dataclasses.replace(run, evaluate=Evaluate(samples=0)), program, mesh, heldout, tmp_path) is None
     assert beside(len, None, 5) is len and samples.READERS.keys() < BATCHES.keys()
 

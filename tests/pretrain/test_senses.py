@@ -52,8 +52,6 @@ def test_tsne_keeps_neighbours_where_two_directions_cannot():
 
     points_N2 = senses.tsne(x_ND)
     assert points_N2.shape == (52, 2) and kept(points_N2) == 1 > kept(senses.pca(x_ND)[0])
-    np.random.seed(7)  # of the library's own draws, were they not seeded
-    np.testing.assert_array_equal(senses.tsne(x_ND), points_N2)
 
 
 def test_a_picture_takes_any_words(tmp_path):
