@@ -116,11 +116,14 @@ class Stream:
         lo, hi = self.share(lo, hi)
         row_B = (np.arange(index, index + number)[:, None] * self.data.batch_size + np.arange(lo, hi)).ravel()
         real_B = row_B < self.rows
-        row_B = np.where(real_B, row_B, 0)
-        batch = self.build(row_B, hashing.key(0, EVALUATION, row_B))
+        batch = self.evaluation_rows(np.where(real_B, row_B, 0))
         for key in (key for key in batch if key.endswith("weights")):
             batch[key][~real_B] = 0
         return batch
+
+    def evaluation_rows(self, row_B):
+        """These rows of the split, with masks that no seed changes."""
+        return self.build(row_B, hashing.key(0, EVALUATION, row_B))
 
     def share(self, lo, hi):
         """Checks a host's part of the batch."""

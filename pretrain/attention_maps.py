@@ -16,7 +16,7 @@ from models import build
 from models.inside import observe
 from pretrain import ragged
 from pretrain.aligned import Aligned
-from pretrain.features import place
+from pretrain.feed import place_whole
 from pretrain.program import parts
 from pretrain.sharding import replicated
 from pretrain.write import Writer
@@ -69,7 +69,7 @@ def attention_maps(trained, mesh, texts, length=64):
             arrays += _padded([read], aligned.longest, vocabulary.pad)[:1]
         elif not hasattr(model, "encode"):
             tokens = {"decoder": tokens["encoder"]}
-        weights = jax.device_get(compute(trained.params, *(place(mesh, array) for array in arrays)))
+        weights = jax.device_get(compute(trained.params, *(place_whole(mesh, array) for array in arrays)))
         sides = {name: (tokens[name], tokens[name]) for name in tokens} | ({"cross": (tokens["decoder"], tokens["encoder"])} if pairs else {})
         found.append([Panel(name, *side, weights[name][:, :, : len(side[0]), : len(side[1])]) for name, side in sides.items()])
     return found

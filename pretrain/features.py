@@ -15,9 +15,10 @@ from models.inside import observe
 from pretrain import ragged
 from pretrain.aligned import Aligned
 from pretrain.convert.tokenizer import NEEDED
+from pretrain.feed import place_whole
 from pretrain.pooling import POOLINGS
 from pretrain.program import parts
-from pretrain.sharding import batch_sharding, replicated
+from pretrain.sharding import replicated
 
 
 class Combination(NamedTuple):
@@ -97,7 +98,7 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
         pool_BRL = np.zeros((len(tokens_BL), pool.most(L), L), np.float32)
         for b, (weights_RL, some) in enumerate(zip(weights, told)):
             pool_BRL[b, : len(some), : weights_RL.shape[1]] = weights_RL[some]
-        pooled = jax.device_get(compute(trained.params, *(place(mesh, np.asarray(array)) for array in (tokens_BL, valid_BL, pool_BRL))))
+        pooled = jax.device_get(compute(trained.params, *(place_whole(mesh, np.asarray(array)) for array in (tokens_BL, valid_BL, pool_BRL))))
         for name, pooled_BRD in zip(picks, pooled):
             whole = arrays.setdefault(name, np.full((sum(counts), pooled_BRD.shape[-1]), np.nan, np.float32))
             for i, some, pooled_RD in zip(batch, told, pooled_BRD):
@@ -116,10 +117,3 @@ def _compute(model, picks, params, tokens_BL, valid_BL, pool_BRL):
     read = ((tokens_BL, valid_BL), "encode") if hasattr(model, "encode") else ((tokens_BL,), "states")
     states = observe(model, params, *read[0], method=read[1]).states
     return tuple(jnp.einsum("brl,bld->brd", pool_BRL, pick(states), precision="highest") for pick in picks)
-
-
-def place(mesh, array):
-    """All processes have all rows; each puts those on its devices that these hold."""
-    short = -len(array) % (mesh.shape["data"] * mesh.shape["fsdp"])
-    array = np.pad(array, ((0, short), *((0, 0),) * (array.ndim - 1)))
-    return jax.make_array_from_callback(array.shape, batch_sharding(mesh), lambda index: array[index])

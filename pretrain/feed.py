@@ -3,6 +3,7 @@
 import collections
 
 import jax
+import numpy as np
 
 from pretrain.sharding import batch_sharding
 
@@ -33,6 +34,13 @@ def place(parts, intervals, batch_size, mesh):
         return jax.make_array_from_callback((batch_size, *parts[0][key].shape[1:]), sharding, rows)
 
     return {key: array(key) for key in parts[0]}
+
+
+def place_whole(mesh, array):
+    """Rows that all processes have: each puts those on its devices that these hold; the mesh gets as many as divide over it."""
+    short = -len(array) % (mesh.shape["data"] * mesh.shape["fsdp"])
+    array = np.pad(array, ((0, short), *((0, 0),) * (array.ndim - 1)))
+    return jax.make_array_from_callback(array.shape, batch_sharding(mesh), lambda index: array[index])
 
 
 def feed(stream, mesh, start, stop, ahead=2):

@@ -163,9 +163,10 @@ class Evaluate:
 
     every: int = 10_000
     metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()  # of labels and answers: finetune/metrics.py
+    samples: int = 4  # of its rows, whose gaps and what the model says there are noted each time: docs/inside.md
 
     def __post_init__(self):
-        at_least(self, 0, "every")
+        at_least(self, 0, "every", "samples")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ import pathlib
 
 from etils import epath
 
-from pretrain import environment, goodput, metrics
+from pretrain import environment, goodput, metrics, samples
 from pretrain.page import page
 
 # (file, title of the y axis, the key of a row, its held-out counterpart)
@@ -70,7 +70,7 @@ def series(rows, key):
 
 
 def as_data(title, run):
-    """What pages/report.html draws of a run: {title, curves, heldout, facts, environment, goodput, config}."""
+    """What pages/report.html draws of a run: {title, curves, heldout, facts, samples, environment, goodput, config}."""
     workdir, rows = run
     config = workdir / "config.json"
     ledger = goodput.read(workdir / goodput.NAME)
@@ -79,6 +79,7 @@ def as_data(title, run):
         "curves": curves(rows),
         "heldout": {key: value for row in rows for key, value in row.items() if key.startswith("heldout_") and value is not None},
         "facts": facts(rows),
+        "samples": samples.by_row(samples.read(workdir / samples.NAME)),
         "environment": environment.read(workdir),
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
         "config": flat(json.loads(config.read_text())) if config.exists() else {},

@@ -24,6 +24,7 @@ from pretrain.log import Log
 from pretrain.preflight import preflight, preflight_store
 from pretrain.program import Program, check_batch, make_program
 from pretrain.replicas import Replicas
+from pretrain.sampler import beside, make_sampler
 from pretrain.sharding import kept_whole, make_mesh
 from pretrain.stop import Stop
 from pretrain.typed import ConfigError, difference
@@ -60,6 +61,7 @@ def train(run, workdir, allow_changes=False, began=None):
 
     program = make_program(run, mesh)
     evaluate = make_evaluator(program.model, program.loss, mesh, compute=run.train.compute, metrics=run.evaluate.metrics, objective=run.data.objective)
+    sampler = make_sampler(run, program, mesh, heldout, workdir)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
@@ -82,7 +84,7 @@ def train(run, workdir, allow_changes=False, began=None):
             job,
             state,
             lambda start: feed(stream, mesh, start, run.train.end),
-            lambda params: heldout and log.scores(evaluate, params, heldout),
+            lambda params, step: heldout and log.scores(beside(evaluate, sampler, step), params, heldout),
         )
         log.say(f"saved step {done:,} in {workdir}/checkpoints\n{ledger.line()}")
         return stop.signal if done < run.train.end else None
@@ -105,7 +107,7 @@ class Job(NamedTuple):
 def steps(job, state, source, score):
     """Train from `state` on, to the last step or until a signal, and save; returns the number of the step that is saved.
 
-    source(step): the (step, batch) from there on; score(params): the scores of the held-out part, which go into the log too.
+    source(step): the (step, batch) from there on; score(params, step): the scores of the held-out part, which go into the log too.
     """
     run, program, guard, ledger, log = job.run, job.program, job.guard, job.ledger, job.log
     start, due = int(state.step), False
@@ -122,7 +124,7 @@ def steps(job, state, source, score):
         job.checkpoints.check()
         if not guard.tripped:
             if run.evaluate.every and done % run.evaluate.every == 0 or done == run.train.end:
-                scores = score(state.params)
+                scores = score(state.params, done)
             if due or stopping or done == run.train.end:
                 log.sync()
         if guard.tripped and guard.step < run.train.end:

@@ -144,7 +144,7 @@ def configs(tmp_path_factory, stores):
             model=dataclasses.replace(run.model, vocab=256, dropout=0.1),
             data=dataclasses.replace(run.data, store=str(stores[name].path), batch_size=8),
             train=dataclasses.replace(run.train, steps=12),
-            evaluate=Evaluate(every=6),
+            evaluate=Evaluate(every=6, samples=0),
             checkpoint=Checkpoint(every=4, keep=10),
         )
         paths[name] = root / f"{name}.json"

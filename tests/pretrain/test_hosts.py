@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pretrain import cluster, launchers, local, metrics, preflight
+from pretrain import cluster, launchers, local, metrics, preflight, samples
 from pretrain.checkpoint import restore_params
 from pretrain.__main__ import main
 from pretrain.typed import ConfigError
 
-STEPS = ["train.steps=4", "checkpoint.every=2", "evaluate.every=4", "mesh.data=2", "mesh.fsdp=2"]
+STEPS = ["train.steps=4", "checkpoint.every=2", "evaluate.every=4", "evaluate.samples=3", "mesh.data=2", "mesh.fsdp=2"]
 
 
 def launch(root, processes, devices, *words):
@@ -63,6 +63,10 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
         assert row["tokens"] == other["tokens"] and row["loss"] == pytest.approx(other["loss"], rel=1e-6)
     assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
     assert not list(workdir.glob(".preflight*"))
+    said, expected = (samples.read(path / samples.NAME) for path in (workdir, alone))
+    assert [line["step"] for line in said] == [2, 4] and [line["step"] for line in expected] == [4]
+    (gaps, others) = ([gap for one in lines[-1]["samples"] for gap in one["gaps"]] for lines in (said, expected))
+    assert gaps == [gap | {"probability": pytest.approx(gap["probability"], abs=2e-4)} for gap in others] and len(said[-1]["samples"]) == 3
 
 
 TELL = "from pretrain import waits; waits.EVERY = 0\n"

@@ -6,7 +6,7 @@ import re
 import jax
 import pytest
 
-from pretrain import environment
+from pretrain import environment, samples
 from pretrain.config import Mesh
 from pretrain.goodput import PARTS
 from pretrain.report import POINTS, curves, flat, report, thinned, with_mfu
@@ -37,6 +37,8 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     rows(tmp_path / "b" / "w", 10, scale=2.0)
     seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0}
     (tmp_path / "b" / "w" / "goodput.json").write_text(json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}))
+    gaps = [{"right": "dog", "told": "<b>cat</b>", "probability": 0.25}]
+    samples.write(tmp_path / "b" / "w" / samples.NAME, {"step": 10, "samples": [{"text": ["The", "barks."], "gaps": gaps}]})
     (path,) = report([tmp_path / "a" / "w", tmp_path / "b" / "w"], tmp_path / "out", pictures=False)
     text, (first, second) = told(path)
     assert [first["title"], second["title"]] == [str(tmp_path / "a" / "w"), str(tmp_path / "b" / "w")]
@@ -50,6 +52,8 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     assert first["facts"]["steps"] == 1000 and first["facts"]["tokens"] == 50_000 and first["facts"]["tokens/s, mean"] == 25
     assert first["goodput"] is None and second["goodput"] == {"starts": 2, "seconds": seconds}
     assert first["config"]["train.steps"] == 1000 and second["config"]["train.steps"] == 10
+    assert first["samples"] == {"steps": [], "rows": []} and second["samples"]["steps"] == [10]
+    assert second["samples"]["rows"] == [{"text": ["The", "barks."], "right": ["dog"], "told": [[["<b>cat</b>", 0.25]]]}]
     # Nothing of a run's own words is run or fetched.
     assert "<script>alert" not in text and text.count("<script") == text.count("</script") == 2 and "default-src 'none'" in text
     template = text.replace(text[text.index('id="data">') : text.index("</script>")], "")

@@ -39,13 +39,19 @@ def test_pca_finds_the_directions_that_were_put_in():
     assert found_N2[:, 0].var() > found_N2[:, 1].var()
 
 
-def test_tsne_keeps_neighbours():
+def test_tsne_keeps_neighbours_where_two_directions_cannot():
+    """Eight groups that lie at right angles to each other: any two of their directions press the others together."""
     pytest.importorskip("sklearn")
-    x_ND = np.repeat(np.eye(2, 6), 8, axis=0) + 0.01 * np.random.default_rng(0).normal(size=(16, 6))
-    points_N2 = senses.tsne(x_ND.astype(np.float32))
-    apart = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1)
-    np.fill_diagonal(apart, np.inf)
-    assert ((apart.argmin(axis=1) < 8) == (np.arange(16) < 8)).all()
+    rng = np.random.default_rng(0)
+    group_N = rng.permutation(np.repeat(np.arange(8), np.arange(3, 11)))
+    x_ND = (np.eye(8, 12)[group_N] + 0.01 * rng.normal(size=(len(group_N), 12))).astype(np.float32)
+
+    def kept(points_N2):
+        apart = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1) + np.diag(np.full(len(points_N2), np.inf))
+        return (group_N[apart.argmin(axis=1)] == group_N).mean()
+
+    points_N2 = senses.tsne(x_ND)
+    assert points_N2.shape == (52, 2) and kept(points_N2) == 1 > kept(senses.pca(x_ND)[0])
 
 
 def test_a_picture_takes_any_words(tmp_path):
