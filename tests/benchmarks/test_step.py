@@ -52,5 +52,5 @@ def test_what_a_start_held_is_not_the_steps():
     block = np.ones(64 << 20, np.uint8)
     held = memory()
     del block
-    assert forget() >= held
+    assert forget() > held - 1
     assert memory() < held - 32
