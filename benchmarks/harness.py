@@ -4,6 +4,7 @@ A worker is a program that reads a JSON line from its standard input, does what 
 prints otherwise goes to standard error. `interleaved` lets workers take turns, so that a machine that slows down slows both.
 """
 
+import ctypes
 import datetime
 import json
 import os
@@ -88,9 +89,17 @@ def interleaved(workers, rounds, **message):
 
 
 def memory():
-    """The most that this process has held so far, MiB (VmHWM)."""
+    """The most that this process has held so far, or since `forget`, MiB (VmHWM)."""
     line = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) / 1024
+
+
+def forget():
+    """What `memory` says, which then begins anew: pages that are free go back to the system, so that what a start leaves behind is no step's."""
+    most = memory()
+    ctypes.CDLL(None).malloc_trim(0)  # glibc's; jemalloc and the like are not in these programs
+    pathlib.Path("/proc/self/clear_refs").write_text("5")
+    return most
 
 
 def peers_python():

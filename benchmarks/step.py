@@ -80,21 +80,32 @@ def measure(name, compute, length, args, folder):
         interleaved(workers, 1, steps=2)
         found = interleaved(workers, args.rounds, steps=args.steps)
     ms = {way: 1000 * np.array([reply["seconds"] for reply in replies]) for way, replies in found.items()}
-    return {"ready": ready, "ms": ms, "memory": {way: replies[-1]["memory"] for way, replies in found.items()}, "loss": ready["cloze"]["loss"]}
+    steps = {way: replies[-1]["memory"] for way, replies in found.items()}
+    peak = {way: max(ready[way]["memory"], steps[way]) for way in steps}
+    return {"ready": ready, "ms": ms, "peak": peak, "steps": steps}
 
 
 def spelt(values):
     return f"{np.median(values):,.0f} ({values.min():,.0f})"
 
 
-def line(name, compute, length, facts, ways):
+def times(facts, ways):
+    """{column: cell} of how long a step takes."""
     ms, ready = facts["ms"], facts["ready"]["cloze"]
     best = ms["cloze"].min()
-    cells = [name, compute, str(length), spelt(ms["cloze"]), f"{ready['flops'] / best / 1e6 / ready['rate']:.0%}"]
+    cells = {"Cloze, ms": spelt(ms["cloze"]), "of matmul": f"{ready['flops'] / best / 1e6 / ready['rate']:.0%}"}
     for way in ways:
-        cells += [spelt(ms[way]), f"{np.median(ms[way] / ms['cloze']):.2f} ({ms[way].min() / best:.2f})"]
-    cells += [" / ".join(f"{facts['ready'][way]['compile']:.0f}" for way in ms), " / ".join(f"{facts['memory'][way]:,.0f}" for way in ms)]
-    return f"| {' | '.join(cells)} |"
+        cells |= {f"{way}, ms": spelt(ms[way]), f"{way} / Cloze": f"{np.median(ms[way] / ms['cloze']):.2f} ({ms[way].min() / best:.2f})"}
+    return cells | {"to the first step, s": " / ".join(f"{facts['ready'][way]['compile']:.0f}" for way in ms)}
+
+
+def sizes(facts, ways):
+    """{column: cell} of what it takes of memory."""
+    cells = {f"{what}, MiB": " / ".join(f"{mib:,.0f}" for mib in facts[key].values()) for key, what in (("peak", "peak"), ("steps", "peak of the steps"))}
+    return cells | {f"memory, Cloze / {way}": f"{facts['steps']['cloze'] / facts['steps'][way]:.2f}" for way in ways}
+
+
+SHOWN = {"times": (times, sizes), "memory": (sizes,)}
 
 
 def main():
@@ -104,26 +115,30 @@ def main():
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=3, help="steps of a program before the next has its turn")
+    parser.add_argument("--show", choices=SHOWN, default="times", help="memory: times mean nothing on a busy machine, and are left out")
     parser.add_argument("--ways", type=lambda text: [way for way in text.split(",") if way], default=["trainer", "tuned", "compiled"])
     args = parser.parse_args()
     if unknown := set(args.cases) - set(CASES):
         parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
     load = os.getloadavg()[0]
-    columns = ["model", "type", "length", "Cloze, ms", "of matmul"]
-    columns += [cell for way in args.ways for cell in (f"{way}, ms", f"{way} / Cloze")] + ["to the first step, s", "peak, MiB"]
-    lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in args.cases:
             for compute in args.types:
                 facts = measure(name, compute, args.length, args, pathlib.Path(folder) / f"{name}_{compute}")
-                lines.append(line(name, compute, args.length, facts, args.ways))
-                print(lines[-1], file=sys.stderr, flush=True)
+                cells = {"model": name, "type": compute, "length": str(args.length)}
+                for part in SHOWN[args.show]:
+                    cells |= part(facts, args.ways)
+                rows.append(f"| {' | '.join(cells.values())} |")
+                print(rows[-1], file=sys.stderr, flush=True)
     note = (
-        f"`python -m benchmarks.step --length {args.length} --rounds {args.rounds} --steps {args.steps}`: milliseconds a step, the median of the "
-        "rounds and in brackets the best; ratios likewise. The last two columns are in the order of the programs."
+        f"`python -m benchmarks.step --length {args.length} --rounds {args.rounds} --steps {args.steps} --show {args.show}`: milliseconds a step, the "
+        "median of the rounds and in brackets the best; ratios likewise. Cells with strokes are in the order of the programs. The peak is the process's, "
+        "Cloze's with the weights that it writes for the others; that of the steps begins anew behind the first one, and the last ratios are of it."
     )
     versions = [version for ready in facts["ready"].values() for version in ready["versions"]]
-    append("step.md", [title(load, *dict.fromkeys(versions)), "", note, "", *lines])
+    head = [f"| {' | '.join(cells)} |", "|---" * len(cells) + "|"]
+    append("step.md", [title(load, *dict.fromkeys(versions)), "", note, "", *head, *rows])
 
 
 if __name__ == "__main__":

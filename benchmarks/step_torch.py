@@ -15,7 +15,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
-from benchmarks.harness import answer, memory  # noqa: E402
+from benchmarks.harness import answer, forget, memory  # noqa: E402
 
 KINDS = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 
@@ -128,7 +128,7 @@ def serve():
     else:
         step, first = by_hand(case, model, batch, inputs, low, way == "compiled")
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
-    return {"ready": {"loss": loss, "compile": first, "versions": versions}, "step": step}
+    return {"ready": {"loss": loss, "compile": first, "versions": versions, "memory": forget()}, "step": step}
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.harness import Worker, interleaved
+from benchmarks.harness import Worker, forget, interleaved, memory
 from benchmarks.step import CASES, batch_of
 from benchmarks.step_cloze import configured
 from data import batches
@@ -46,3 +46,11 @@ def test_workers_take_turns():
         assert found == {name: [{"seen": [4]}, {"seen": [4, 4]}] for name in ("one", "other")}
         with pytest.raises(RuntimeError, match="ended with status 3"):
             one.ask(steps=10)
+
+
+def test_what_a_start_held_is_not_the_steps():
+    block = np.ones(64 << 20, np.uint8)
+    held = memory()
+    del block
+    assert forget() > held - 1
+    assert memory() < held - 32
