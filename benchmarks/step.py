@@ -1,6 +1,6 @@
 """How long a training step takes, beside PyTorch's: the same model, weights, shapes and batch, dropout on, AdamW, gradients clipped.
 
-    python -m benchmarks.step [--cases bert_mini,t5_small] [--types float32,bfloat16] [--length 128] [--rounds 5] [--steps 3]
+    python -m benchmarks.step [--cases bert_mini,t5_small] [--types float32,bfloat16] [--length 128] [--rounds 5] [--steps 3] [--device gpu]
 
 Four programs take turns, each in a process of its own:
 
@@ -13,6 +13,11 @@ Four programs take turns, each in a process of its own:
 
 bfloat16 is autocast there and `train.compute` here; parameters and moments are float32 everywhere. The four begin with the same weights, and
 their losses without dropout must agree before anything is timed. A dated section is appended to benchmarks/results/step.md.
+
+--device gpu: the same on the first GPU that JAX and torch find, with the larger models of GPU_CASES, whose attention weights are not
+dropped, so that cuDNN's attention can serve here as PyTorch's fused one does there. The share is of the chip's published rate
+(pretrain/chips.py), memory is that of the device. It needs `pip install 'jax[cuda13]'` and no TensorFlow. It was written without a GPU and has
+never run on one.
 """
 
 import argparse
@@ -35,6 +40,19 @@ CASES = {
     "bert_base": ("bert", {}, 8, 2),
     "t5_small": ("t5", {"width": 512, "depth": 6, "decoder_depth": 6, "heads": 8, "mlp": 2048}, 16, 4),
     "gpt2": ("gpt2", {}, 4, 1),
+}
+LARGE = {"width": 1024, "depth": 24, "heads": 16, "mlp": 4096}
+GPU_CASES = {
+    "bert_base": ("bert", {"attention_dropout": 0.0}, 512, 128),
+    "bert_large": ("bert", LARGE | {"attention_dropout": 0.0}, 256, 64),
+    "t5_base": ("t5", {}, 256, 64),
+    "t5_large": ("t5", LARGE | {"decoder_depth": 24}, 128, 32),
+    "gpt2": ("gpt2", {"attention_dropout": 0.0}, 256, 64),
+}
+# device: (its cases, what programs are told)
+DEVICES = {
+    "cpu": (CASES, {"JAX_PLATFORMS": "cpu"}),
+    "gpu": (GPU_CASES, {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}),  # which all share
 }
 TOLERANCE = {"float32": 1e-4, "bfloat16": 2e-2}  # of the losses before the first step
 
@@ -61,16 +79,18 @@ def batch_of(family, length, rows):
 
 def measure(name, compute, length, args, folder):
     """A row of the table, and its facts."""
-    family, words, *rows = CASES[name]
+    cases, platform = DEVICES[args.device]
+    family, words, *rows = cases[name]
     folder.mkdir()
-    case = {"family": family, "model": words | {"scan": False}, "compute": compute, "length": length, "rows": rows[length == 512], "folder": str(folder)}
+    case = {"family": family, "model": words | {"scan": False}, "compute": compute, "length": length, "rows": rows[length == 512]}
+    case |= {"folder": str(folder), "device": args.device}
     np.savez(folder / "batch.npz", **batch_of(family, length, case["rows"]))
     case = json.dumps(case)
     with contextlib.ExitStack() as stack:
-        workers = {"cloze": stack.enter_context(Worker([sys.executable, "-m", "benchmarks.step_cloze", case], KEEP_PAGES))}
+        workers = {"cloze": stack.enter_context(Worker([sys.executable, "-m", "benchmarks.step_cloze", case], KEEP_PAGES | platform))}
         ready = {"cloze": workers["cloze"].hear()}
         for way in args.ways:
-            own = {} if way == "trainer" else KEEP_PAGES | intel_path()
+            own = platform if way == "trainer" else KEEP_PAGES | intel_path() | platform
             words = [peers_python(), ROOT / "benchmarks" / "step_torch.py", case, way]
             workers[way] = stack.enter_context(Worker(words, own))
             ready[way] = workers[way].hear()
@@ -110,7 +130,8 @@ SHOWN = {"times": (times, sizes), "memory": (sizes,)}
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
+    parser.add_argument("--cases", type=lambda text: text.split(","), help="all of the device's unless given")
     parser.add_argument("--types", type=lambda text: text.split(","), default=["float32", "bfloat16"])
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
     parser.add_argument("--rounds", type=int, default=5)
@@ -118,8 +139,10 @@ def main():
     parser.add_argument("--show", choices=SHOWN, default="times", help="memory: times mean nothing on a busy machine, and are left out")
     parser.add_argument("--ways", type=lambda text: [way for way in text.split(",") if way], default=["trainer", "tuned", "compiled"])
     args = parser.parse_args()
-    if unknown := set(args.cases) - set(CASES):
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
+    cases, _ = DEVICES[args.device]
+    args.cases = args.cases or list(cases)
+    if unknown := set(args.cases) - set(cases):
+        parser.error(f"no such case on a {args.device}: {', '.join(unknown)}; there are {', '.join(cases)}")
     load = os.getloadavg()[0]
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -131,12 +154,13 @@ def main():
                     cells |= part(facts, args.ways)
                 rows.append(f"| {' | '.join(cells.values())} |")
                 print(rows[-1], file=sys.stderr, flush=True)
+    device = f" --device {args.device}" if args.device != "cpu" else ""
     note = (
-        f"`python -m benchmarks.step --length {args.length} --rounds {args.rounds} --steps {args.steps} --show {args.show}`: milliseconds a step, the "
+        f"`python -m benchmarks.step{device} --length {args.length} --rounds {args.rounds} --steps {args.steps} --show {args.show}`: milliseconds a step, the "
         "median of the rounds and in brackets the best; ratios likewise. Cells with strokes are in the order of the programs. The peak is the process's, "
         "Cloze's with the weights that it writes for the others; that of the steps begins anew behind the first one, and the last ratios are of it."
     )
-    versions = [version for ready in facts["ready"].values() for version in ready["versions"]]
+    versions = [version for ready in facts["ready"].values() for version in (*ready["hardware"], *ready["versions"])]
     head = [f"| {' | '.join(cells)} |", "|---" * len(cells) + "|"]
     append("step.md", [title(load, *dict.fromkeys(versions)), "", note, "", *head, *rows])
 

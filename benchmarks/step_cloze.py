@@ -50,7 +50,8 @@ def serve():
     with np.load(folder / "batch.npz") as file:
         batch = dict(file)
     run = configured(case, {key: value.shape for key, value in batch.items()})
-    mesh = make_mesh(Mesh(1), jax.devices()[:1])
+    device = jax.devices()[0]
+    mesh = make_mesh(Mesh(1), [device])
     program = make_program(run, mesh)
     state = program.init()
     family = FAMILIES[name_of(run.model)]
@@ -75,11 +76,29 @@ def serve():
             state, metrics = program.update(state, batch)
             jax.block_until_ready((state, metrics))
             times.append(time.perf_counter() - began)
-        return {"seconds": float(np.median(times)), "memory": memory(), "loss": float(metrics["loss"])}
+        return {"seconds": float(np.median(times)), "memory": held(device), "loss": float(metrics["loss"])}
 
-    ready = {"loss": loss, "compile": compiled, "versions": [f"JAX {jax.__version__}"]}
-    ready |= {"flops": flops.of_step(run), "rate": flops.measured("float32") / 1e9}  # a step's, and those of a second in units of 10^9
-    return {"ready": ready | {"memory": forget()}, "step": step}
+    ready = {"loss": loss, "compile": compiled, "versions": [f"JAX {jax.__version__}"], "flops": flops.of_step(run)}
+    ready |= {"hardware": [] if device.platform == "cpu" else [device.device_kind], "memory": held(device)}
+    if device.platform == "cpu":
+        forget()
+    return {"ready": ready | {"rate": rate(device, case["compute"]) / 1e9}, "step": step}
+
+
+def held(device):
+    """The most of its memory that a device has held, MiB: of a CPU what this process has, since `forget`; of a GPU since it began."""
+    return memory() if device.platform == "cpu" else device.memory_stats()["peak_bytes_in_use"] / 2**20
+
+
+def rate(device, compute):
+    """The FLOP/s that a step is measured by: of a CPU those of its float32 products; of a GPU the published ones. Raises RuntimeError."""
+    from pretrain import flops
+
+    if device.platform == "cpu":
+        return flops.measured("float32")
+    if not (found := flops.peak(device, compute)):
+        raise RuntimeError(f"pretrain/chips.py has no rate of {device.device_kind}: give it a row")
+    return found
 
 
 if __name__ == "__main__":

@@ -33,12 +33,32 @@ def features(family, batch):
     return {"input_ids": torch.tensor(ids), "attention_mask": torch.ones_like(torch.tensor(ids)), "labels": torch.tensor(labels)}
 
 
-def objective(family, model, batch):
+def wait(device):
+    """Until all that was asked of a device is done."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def held(device):
+    """The most of its memory that a device has held since `begin_anew`, MiB."""
+    return torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else memory()
+
+
+def begin_anew(device):
+    """What `held` says, which then begins anew."""
+    if device == "cpu":
+        return forget()
+    most = held(device)
+    torch.cuda.reset_peak_memory_stats()
+    return most
+
+
+def objective(family, model, batch, device):
     """inputs -> loss; for BERT only the masked positions are scored."""
     if family != "bert":
         return lambda inputs: model(**inputs).loss
-    chosen = torch.tensor((np.arange(len(batch["tokens"]))[:, None] * batch["tokens"].shape[1] + batch["positions"]).ravel().astype(np.int64))
-    targets = torch.tensor(batch["targets"].ravel().astype(np.int64))
+    chosen = torch.tensor((np.arange(len(batch["tokens"]))[:, None] * batch["tokens"].shape[1] + batch["positions"]).ravel().astype(np.int64)).to(device)
+    targets = torch.tensor(batch["targets"].ravel().astype(np.int64)).to(device)
 
     def loss(inputs):
         states = model.bert(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])[0]
@@ -48,16 +68,16 @@ def objective(family, model, batch):
     return loss
 
 
-def by_hand(case, model, batch, inputs, low, compiled):
+def by_hand(case, model, batch, inputs, low, compiled, device):
     """A function (steps) -> answer, and the seconds that its first step took."""
-    loss_of = objective(case["family"], model, batch)
+    loss_of = objective(case["family"], model, batch, device)
     if compiled:
         loss_of = torch.compile(loss_of)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, weight_decay=0.01, fused=True)
 
     def one():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+        with torch.autocast(device, torch.bfloat16, enabled=low):
             loss = loss_of(inputs)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -69,15 +89,17 @@ def by_hand(case, model, batch, inputs, low, compiled):
         for _ in range(steps):
             began = time.perf_counter()
             loss = one()
+            wait(device)
             times.append(time.perf_counter() - began)
-        return {"seconds": float(np.median(times)), "memory": memory(), "loss": loss.item()}
+        return {"seconds": float(np.median(times)), "memory": held(device), "loss": loss.item()}
 
     began = time.perf_counter()
     one()
+    wait(device)
     return step, time.perf_counter() - began
 
 
-def by_trainer(case, model, inputs, low):
+def by_trainer(case, model, inputs, low, device):
     """The same, out of `transformers.Trainer` in a thread of its own."""
     import queue
     import threading
@@ -90,11 +112,12 @@ def by_trainer(case, model, inputs, low):
             self.began = time.perf_counter()
 
         def on_step_end(self, *_, **__):
+            wait(device)
             done.put(time.perf_counter() - self.began)
 
     rows = [{name: value[i] for name, value in inputs.items()} for i in range(case["rows"])] * 1000
     how = transformers.TrainingArguments(
-        output_dir=case["folder"] + "/trainer", per_device_train_batch_size=case["rows"], max_steps=1_000_000, bf16=low, use_cpu=True,
+        output_dir=case["folder"] + "/trainer", per_device_train_batch_size=case["rows"], max_steps=1_000_000, bf16=low, use_cpu=device == "cpu",
         learning_rate=1e-8, weight_decay=0.01, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, seed=0,
     )  # fmt: skip
     trainer = transformers.Trainer(model=model, args=how, train_dataset=rows, callbacks=[Turns()])
@@ -105,7 +128,7 @@ def by_trainer(case, model, inputs, low):
         for _ in range(steps):
             go.put(None)
             times.append(done.get())
-        return {"seconds": float(np.median(times)), "memory": memory()}
+        return {"seconds": float(np.median(times)), "memory": held(device)}
 
     first = step(1)["seconds"]
     return step, first
@@ -113,22 +136,24 @@ def by_trainer(case, model, inputs, low):
 
 def serve():
     case, way = json.loads(sys.argv[1]), sys.argv[2]
+    device = {"cpu": "cpu", "gpu": "cuda"}[case["device"]]
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
     with np.load(pathlib.Path(case["folder"]) / "batch.npz") as file:
         batch = dict(file)
-    model = getattr(transformers, KINDS[case["family"]]).from_pretrained(case["folder"])
-    inputs, low = features(case["family"], batch), case["compute"] == "bfloat16"
+    model = getattr(transformers, KINDS[case["family"]]).from_pretrained(case["folder"]).to(device)
+    inputs, low = {name: value.to(device) for name, value in features(case["family"], batch).items()}, case["compute"] == "bfloat16"
     model.eval()
-    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=low):
         loss = model(**inputs).loss.item()
     model.train()
     if way == "trainer":
-        step, first = by_trainer(case, model, inputs, low)
+        rows = {name: value.cpu() for name, value in inputs.items()}  # which the Trainer moves
+        step, first = by_trainer(case, model, rows, low, device)
     else:
-        step, first = by_hand(case, model, batch, inputs, low, way == "compiled")
+        step, first = by_hand(case, model, batch, inputs, low, way == "compiled", device)
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
-    return {"ready": {"loss": loss, "compile": first, "versions": versions, "memory": forget()}, "step": step}
+    return {"ready": {"loss": loss, "compile": first, "versions": versions, "hardware": [], "memory": begin_anew(device)}, "step": step}
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness import Worker, forget, interleaved, memory
-from benchmarks.step import CASES, batch_of
+from benchmarks.step import DEVICES, batch_of
 from benchmarks.step_cloze import configured
 from data import batches
 
@@ -27,10 +27,10 @@ answer(serve)
 """
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("device", "name"), [(device, name) for device, (cases, _) in DEVICES.items() for name in cases])
 @pytest.mark.parametrize("length", [128, 512])
-def test_the_batch_is_what_the_treaty_says(name, length):
-    family, words, *rows = CASES[name]
+def test_the_batch_is_what_the_treaty_says(device, name, length):
+    family, words, *rows = DEVICES[device][0][name]
     batch = batch_of(family, length, rows[length == 512])
     case = {"family": family, "model": words, "length": length, "rows": rows[length == 512], "compute": "float32"}
     run = configured(case, {key: value.shape for key, value in batch.items()})
