@@ -1,24 +1,36 @@
 """Labelled text as pairs of texts, and a token store of them (Raffel et al. 2019, appendix D).
 
 The store is one of data/store.py in which a document is an example and its two sentences are what is read and what is to be written. Beside
-them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood, a JSON string a line, for what compares whole texts.
+them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood, a JSON string a line, for what compares whole texts; of a
+question the list of all answers that are right. And ends.bin (data/objectives/text2text.py): which inputs lose their answer when they are cut.
 """
 
 import json
 import math
 import pathlib
-from typing import Callable
+from typing import Callable, NamedTuple
 
 import numpy as np
 
 from data import atomic
-from data.labelled import Example, text_of
-from data.objectives.text2text import ANSWERS, Text2Text
+from data.labelled import Example, text_of, tidy
+from data.objectives.text2text import ANSWERS, ENDS, Text2Text
+from data.questions import Question
 from data.store import Store
 from data.store_writer import SPLITS, StoreWriter
 from data.tokenizers import Vocabulary
 
 STEPS = 25  # that the scores of a file lie apart from each other at most: as many as STS-B's 0 to 5 has of 0.2
+NOTHING = "unanswerable"  # what is written for a question that its context does not answer; the paper has no such task
+
+
+class Asked(NamedTuple):
+    """A question as a pair of texts. answers: all that are right, () where there is none; end: the character of `source` behind the first."""
+
+    source: str
+    target: str
+    answers: tuple[str, ...]
+    end: int
 
 
 def answer_of(value) -> str:
@@ -30,7 +42,8 @@ def source_of(objective: Text2Text, texts) -> str:
     """What the model reads of a text, or of two, which are in the order of the objective's columns."""
     if not objective.names:
         return objective.prefix + "".join(texts)
-    return objective.prefix + " ".join(f"{name}: {text}" for name, text in sorted(zip(objective.names, texts, strict=True)))
+    named = list(zip(objective.names, texts, strict=True))
+    return objective.prefix + " ".join(f"{name}: {text}" for name, text in (named if objective.questions else sorted(named)))
 
 
 def target_of(objective: Text2Text, label) -> str:
@@ -65,10 +78,14 @@ def spelt(vocabulary: Vocabulary, ids) -> str:
 def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
     """A function: a text that was written -> the class or the score that it says, None where it says none; a text itself without these.
 
-    Texts are compared as the vocabulary spells them. Raises ValueError where it spells two classes alike.
+    Of questions "" where it says that there is no answer. Texts are compared as the vocabulary spells them. Raises ValueError where it
+    spells two classes alike.
     """
     if objective.step:
         return score_in
+    if objective.questions == "squad2":
+        nothing = spelt(vocabulary, vocabulary.encode(NOTHING))
+        return lambda text: "" if text == nothing else text
     if not objective.labels:
         return lambda text: text
     meant = {}
@@ -99,27 +116,62 @@ def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple[str, str]
     return found
 
 
+def asked(objective: Text2Text, questions: list[Question]) -> list[Asked]:
+    """Questions as pairs: the answer that is learned is the first, or NOTHING."""
+    found = []
+    for one in questions:
+        context = one.readable.strip()
+        source = source_of(objective, (one.question, context))
+        target, end = NOTHING, 0
+        if one.answers:
+            target, start = one.answers[0]
+            before = len(one.readable) - len(one.readable.lstrip())
+            end = len(source) - len(context) - before + start + len(target)
+        found.append(Asked(source, tidy(target), tuple(text for text, _ in one.answers), end))
+    return found
+
+
 def described(objective: Text2Text) -> dict:
     """What a store's manifest says of how its pairs were written, and a run must agree with."""
-    return {key: getattr(objective, key) for key in ("prefix", "names", "labels", "words", "step")}
+    if objective.tasks:
+        return {"tasks": [{"task": each.task} | described(each) for each in objective.tasks]}
+    plain = {key: getattr(objective, key) for key in ("prefix", "names", "labels", "words", "step")}
+    return plain | ({"questions": objective.questions} if objective.questions else {})  # stores of before say nothing of these
 
 
 def write_pairs(output, vocabulary: Vocabulary, objective: Text2Text, examples: dict[str, list[tuple[str, str]]], **more) -> Store:
+    """`write_sources` of a run of one task; examples: its pairs of each split."""
+    return write_sources(output, vocabulary, objective, {"examples": examples}, [1.0], **more)
+
+
+def write_sources(output, vocabulary: Vocabulary, objective: Text2Text, sources: dict[str, dict], rates: list[float], **more) -> Store:
     """Write pairs as the store `output`, in place of what is there, and open it.
 
-    examples: those of each split; more: further entries of the manifest. What is to be encoded is in memory at once.
+    sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written) or `Asked`; rates: how often each has a row;
+    more: further entries of the manifest. What is to be encoded of a source is in memory at once.
     """
     output = pathlib.Path(output).absolute()
     with atomic.workshop(output) as folder:
         with StoreWriter(folder / "store", vocabulary) as writer:
-            writer.begin_source("examples")
-            for split in SPLITS:
-                texts = [text for pair in examples.get(split, []) for text in pair]
-                ids = vocabulary.encode_batch(texts)
-                lengths = np.array([len(one) for one in ids], np.int64)
-                flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
-                writer.add(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
-                writer.add_lines(split, ANSWERS, [json.dumps(text, ensure_ascii=False) for text in texts[1::2]])
-            writer.finish([1.0], text=described(objective), **more)
+            for name, examples in sources.items():
+                writer.begin_source(name)
+                for split in SPLITS:
+                    add_pairs(writer, split, examples.get(split, []))
+            writer.finish(rates, text=described(objective), **more)
         atomic.move_into_place(folder / "store", output, folder)
     return Store.open(output)
+
+
+def add_pairs(writer: StoreWriter, split: str, examples) -> None:
+    """Append pairs to a part of a store."""
+    ids = writer.vocabulary.encode_batch([text for pair in examples for text in pair[:2]])
+    lengths = np.array([len(one) for one in ids], np.int64)
+    flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
+    writer.add(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
+    answers = [list(pair.answers) if isinstance(pair, Asked) else pair[1] for pair in examples]
+    writer.add_lines(split, ANSWERS, [json.dumps(answer, ensure_ascii=False) for answer in answers])
+    ends = np.zeros(len(examples), "<i4")
+    standing = [i for i, pair in enumerate(examples) if isinstance(pair, Asked) and pair.answers]
+    for i, (_, offsets) in zip(standing, writer.vocabulary.encode_offsets([examples[i].source for i in standing])):
+        ends[i] = sum(begin < examples[i].end for begin, _ in offsets)
+    writer.add_beside(split, ENDS, ends)

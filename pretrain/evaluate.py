@@ -8,7 +8,7 @@ import numpy as np
 
 from pretrain.compiler import compiler_options
 from pretrain.feed import feed_evaluation
-from pretrain.finetune.metrics import check_metrics, judged_as, measured
+from pretrain.finetune.metrics import check_measured, measured
 from pretrain.finetune.written import HeldOut
 from pretrain.sharding import gathered, replicated
 from pretrain.step import make_evaluation
@@ -29,7 +29,7 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
     Raises ConfigError for metrics that the objective has not, or whose library is not installed.
     """
     if metrics:
-        check_metrics(metrics, *judged_as(objective, model.config))
+        check_measured(metrics, objective, model.config)
     writes, writer = metrics and loss.judged is None, functools.cache(functools.partial(HeldOut, model, mesh))
     score = make_score(model, loss, mesh, compute=compute)
 

@@ -13,7 +13,7 @@ Metric = Literal[
     *("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"),
     *("entity_f1", "entity_precision", "entity_recall", "tag_accuracy"),
     *("bleu", "rouge1", "rouge2", "rougeL"),
-    *("exact_match", "span_f1"),
+    *("exact_match", "span_f1", "mean"),
 ]
 
 

@@ -114,7 +114,7 @@ def reader(trained):
 
         return head_of(trained.run.model).reader(trained)
     if trained.run.data.objective.name == "text2text":
-        from pretrain.finetune.answer import reader
+        from pretrain.finetune.written import reader
 
         return reader(trained)
 

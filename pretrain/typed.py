@@ -153,13 +153,13 @@ def plain(node):
     if dataclasses.is_dataclass(node):
         fields = {field.name: plain(getattr(node, field.name)) for field in dataclasses.fields(node)}
         return {"type": type(node).__name__, **fields}
-    return list(node) if isinstance(node, tuple) else node
+    return [plain(item) for item in node] if isinstance(node, tuple) else node
 
 
 def typed(node, kinds, where):
     """The tree that `plain` wrote; `kinds` maps the names that may be loaded to their classes."""
     if isinstance(node, list):
-        return tuple(node)
+        return tuple(typed(item, kinds, where) for item in node)
     if not isinstance(node, dict):
         return node
     named = node.get("type")

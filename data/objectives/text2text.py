@@ -4,7 +4,7 @@ B rows   L inputs   T targets   D examples
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -12,13 +12,15 @@ from data.objectives.masking import needs
 from data.rows import Reader, source_edges
 
 ANSWERS = "answers.jsonl"  # the file of a split with its answers as they stood
+ENDS = "ends.bin"  # int32 [D]: tokens of each input up to the end of the answer that stands in it; 0 where none does
 
 
 @dataclass(frozen=True)
 class Text2Text:
     """Rows of one pair each, of a store that `finetune` makes; both sides end with </s>.
 
-    What an answer is: a text as it stands; the word of a class, where there are `labels`; or a score, rounded to multiples of `step`.
+    What an answer is: a text as it stands; the word of a class, where there are `labels`; a score, rounded to multiples of `step`; or of
+    `questions` the first of the answers that are right.
     """
 
     name: ClassVar[str] = "text2text"
@@ -27,10 +29,14 @@ class Text2Text:
     start_of_text: bool = False  # <s> in front of both sides, as BART has it
     columns: tuple[str, ...] = ("source", "target")  # of the files of examples: the text, or the two texts, and the answer
     prefix: str = ""  # in front of every input, so that it names the task
-    names: tuple[str, ...] = ()  # of the texts, in front of each, in alphabetical order as the paper has them; () for a text alone
+    names: tuple[str, ...] = ()  # of the texts, in front of each, in alphabetical order but of questions, as the paper has them; () for a text alone
     labels: tuple[str, ...] = ()  # the names of the classes in these files
     words: tuple[str, ...] = ()  # what is written for each
     step: float = 0.0
+    questions: Literal["", "squad", "squad2"] = ""  # whose rules compare an answer with all that are right; of squad2 some have none
+    task: str = ""  # one of several: its name
+    metrics: tuple[str, ...] = ()  # and what it is measured by
+    tasks: tuple["Text2Text", ...] = ()  # several, the sources of the store: only the lengths and the frame are this one's
 
     def dims(self):
         return {"L": self.length, "T": self.target_length}
@@ -44,8 +50,11 @@ class Text2Text:
                 f"text2text: columns={self.columns}, names={self.names}, labels={self.labels}, words={self.words}; "
                 "there is a name for each column but the last, or one text and no name, and a word for each label"
             )
-        if self.step < 0 or self.labels and self.step:
-            raise ValueError(f"text2text: labels={self.labels}, step={self.step}; answers are labels or scores, whose step is above 0")
+        if self.step < 0 or bool(self.labels) + bool(self.step) + bool(self.questions) > 1:
+            told = f"labels={self.labels}, step={self.step}, questions={self.questions!r}"
+            raise ValueError(f"text2text: {told}; answers are labels, scores, whose step is above 0, or those of questions")
+        for each in self.tasks:
+            each.check(vocabulary)
         needs(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))
 
     def examples(self, split, vocabulary):
@@ -74,7 +83,7 @@ class Text2Text:
 class PairRows:
     """Where the two sides of each example begin in the store, and how long they are, cut at their ends to what a row holds: int64 [D, 2].
 
-    cut: how many examples lose something.
+    cut: how many examples lose something; too_long: what these are, and how many of them lose the answer that stands in the input.
     """
 
     def __init__(self, split, objective):
@@ -86,4 +95,7 @@ class PairRows:
         room = np.array([objective.length, objective.target_length]) - 1 - objective.start_of_text
         self.length_D2 = np.minimum(length_D2, room)
         self.cut = int((length_D2 > room).any(axis=1).sum())
+        self.too_long = f"examples that are longer than a row of {objective.length}"
+        if (split.folder / ENDS).exists() and (lost := int((np.fromfile(split.folder / ENDS, "<i4") > room[0]).sum())):
+            self.too_long += f"; of {lost:,} the answer stands in what is cut away"
         self.offsets = source_edges(split)

@@ -5,7 +5,7 @@ import math
 import jax
 
 from data.objectives.text2text import Text2Text
-from data.text2text import source_of
+from data.text2text import NOTHING, source_of
 from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert import name_of
 
@@ -148,8 +148,14 @@ def use_of(run):
     """The entry of USES, and what stands in its places."""
     objective, asked = run.data.objective, ""
     if isinstance(objective, Text2Text):
-        asked = source_of(objective, ("It is a text.", "This is another.")[: len(objective.columns) - 1])
+        asked = sample((*objective.tasks, objective)[0])
     return USES[objective.name if asked else task_of(run.model)], {"asked": asked}
+
+
+def sample(objective):
+    """What a model that writes is asked, for a reader to see."""
+    texts = ("Who sleeps?", "The fox sleeps.") if objective.questions else ("It is a text.", "This is another.")
+    return source_of(objective, texts[: len(objective.columns) - 1])
 
 
 def loading(run, vocabulary, folder):
@@ -202,9 +208,10 @@ def _facts(trained, family, size):
     elif family == "electra":
         own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
         yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"
-    if isinstance(objective, Text2Text):
-        yield "reads", f"`{use_of(run)[1]['asked']}`"
-        yield "writes", ", ".join(objective.words) or (f"scores in steps of {objective.step:g}" if objective.step else "text")
+    for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
+        yield "reads", f"`{sample(task)}`"
+        text = f"an answer, or `{NOTHING}`" if task.questions == "squad2" else "text"
+        yield "writes", ", ".join(task.words) or (f"scores in steps of {task.step:g}" if task.step else text)
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
     spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""

@@ -2,6 +2,7 @@
 
     python -m pretrain finetune --from runs/bert --task classification --train train.jsonl --heldout dev.jsonl --workdir runs/sentiment
     python -m pretrain finetune --from runs/bert --task mrpc --train train.tsv --heldout dev.tsv --seeds 5 --workdir runs/mrpc
+    python -m pretrain finetune --from runs/t5 --task cola=cola.tsv --task sst2=sst2.jsonl --workdir runs/both
 
 W is then a run's folder as any other, with the labelled examples in W/store: `evaluate`, `predict` and `export` take it, and the same
 command goes on with it. With --seeds N there is one in W/seed-S for each seed.
@@ -18,6 +19,7 @@ from data.tag_schemes import SCHEMES
 from models.config import T5Config
 from pretrain.config import Run, override
 from pretrain.finetune.encoders import NAMES
+from pretrain.finetune.several import Several, separated
 from pretrain.finetune.texts import WRITERS, as_text
 from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Train
 from pretrain.workdir import check_place
@@ -28,14 +30,18 @@ def add_arguments(parser):
     parser.add_argument("--from", dest="pretrained", required=True, metavar="WORKDIR", help=encoders)
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
     names = "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
-    parser.add_argument("--task", required=True, help=names)
+    several = ". Of several for one T5 or BART: --task NAME=FILE for each, FILE to learn from"
+    parser.add_argument("--task", required=True, action="append", metavar="TASK", help=names + several)
     text = parser.add_argument_group("examples: .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or tfds:NAME[/CONFIG][:SPLIT]")
     text.add_argument("--train", metavar="FILE", help="to learn from; that of GLUE or SQuAD from TFDS unless given")
-    text.add_argument("--heldout", metavar="FILE", help="to measure by, the whole of it; a share of --train unless given")
+    each = "; of several tasks NAME=..., once for each"
+    text.add_argument("--heldout", action="append", metavar="FILE", help=f"to measure by, the whole of it; a share of --train unless given{each}")
     text.add_argument("--held-out", type=float, metavar="SHARE", help="that share, drawn by the texts' hashes (0.1)")
-    text.add_argument("--columns", metavar="A[,B],LABEL", help="names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags")
-    text.add_argument("--prefix", metavar="TEXT", help='of text2text, in front of every source: "translate English to German: "')
-    text.add_argument("--labels", metavar="A,B,...", help="the classes in their order; those of --train unless given")
+    columns = "names of the text, the second text of a pair, and the label (text[,text2],label); of tagging the words and the tags"
+    text.add_argument("--columns", action="append", metavar="A[,B],LABEL", help=columns + each)
+    text.add_argument("--prefix", action="append", metavar="TEXT", help=f'of text2text, in front of every source: "translate English to German: "{each}')
+    text.add_argument("--labels", action="append", metavar="A,B,...", help=f"the classes in their order; those of --train unless given{each}")
+    text.add_argument("--limit", type=int, metavar="K", help="of several tasks, which are mixed by their examples: K of each in an epoch, at most")
     text.add_argument("--scheme", choices=SCHEMES, help="of --task tagging: how tags spell entities; what they look like unless given")
     bad = "of squad, a question whose answer is not where it is said to be: an error (default), or left out and counted"
     text.add_argument("--on-bad-answer", choices=("refuse", "skip"), default="refuse", help=bad)
@@ -51,19 +57,26 @@ def run(args):
     began = time.time()
     if is_remote(args.workdir):
         raise ValueError(f"--workdir {args.workdir}: a folder on this machine; `train` goes on with a copy of it in a bucket")
-    task, examples = gather(args)  # what is wrong with the text is told before JAX is imported
+    tasks = separated(args)
+    gathered = [gather(each) for each in tasks]  # what is wrong with the text is told before JAX is imported
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: at least 1")
-    from pretrain.finetune.metrics import check_metrics, judged_as
+    from pretrain.finetune.metrics import check_measured
     from pretrain.finetune.report import summary
     from pretrain.trained import open_trained
     from pretrain.verbs.train import finish
 
     pretrained = open_trained(args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr))
+    args.task = ", ".join(each.task for each in tasks)
     if isinstance(pretrained.run.model, WRITERS):
-        examples = as_text(args.task, examples, pretrained)
+        gathered = [(task, as_text(each.task, examples, pretrained)) for each, (task, examples) in zip(tasks, gathered)]
+    elif len(tasks) > 1:
+        raise ValueError(f"--task {args.task}: what learns several tasks in one run are T5 and BART; {pretrained.workdir} takes one")
+    task, examples = gathered[0]
+    if len(tasks) > 1:
+        examples = Several({each.task: texts for each, (_, texts) in zip(tasks, gathered)}, args.limit)
     whole = starting_run(args, task, examples, pretrained)
-    check_metrics(whole.evaluate.metrics, *judged_as(whole.data.objective, whole.model))
+    check_measured(whole.evaluate.metrics, whole.data.objective, whole.model)
     workdirs = [args.workdir]
     if args.seeds:
         seeds = range(whole.train.seed, whole.train.seed + args.seeds)
@@ -84,7 +97,7 @@ def run(args):
 
 
 def gather(args):
-    """(task, examples) of the command line; examples: as pretrain/finetune/examples.py says."""
+    """(task, examples) of the command line of one task; examples: as pretrain/finetune/examples.py says."""
     from pretrain.finetune.tasks import TASKS
 
     if args.task not in TASKS:

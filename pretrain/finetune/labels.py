@@ -39,16 +39,18 @@ def labelled_store(workdir, source):
 
     Raises ValueError that names file and line, as data/labelled.py does, and where the run is no fine-tuned one.
     """
-    from data.text2text import write_pairs
+    from data.text2text import write_sources
     from data.tokenizers import load_vocabulary
     from pretrain.checkpoint import read_run
 
     run = read_run(workdir)
     objective = run.data.objective
     if isinstance(objective, Text2Text):
-        examples = answered(objective, source)
+        sources = {each.task or "examples": {} for each in objective.tasks or (objective,)}
+        name, form, file = chosen(objective, source)
+        sources[name or "examples"] = {"heldout": answered(form, file)}
         with tempfile.TemporaryDirectory() as folder:
-            write_pairs(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), objective, {"heldout": examples})
+            write_sources(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), objective, sources, [1.0] * len(sources))
             yield f"{folder}/store"
         return
     if type(run.model) not in LABELLED:
@@ -62,11 +64,25 @@ def labelled_store(workdir, source):
         yield f"{folder}/store"
 
 
+def chosen(objective, source):
+    """(the task's name, its `Text2Text`, its file) of a source of examples: of several tasks NAME=FILE, of one the file."""
+    if not objective.tasks:
+        return "", objective, source
+    name, _, file = source.partition("=")
+    forms = {each.task: each for each in objective.tasks}
+    if name not in forms or not file:
+        raise ValueError(f"--labelled {source}: NAME=FILE, where NAME is one of the run's tasks: {', '.join(forms)}")
+    return name, forms[name], file
+
+
 def answered(objective, source):
     """The pairs of a source, as a `Text2Text` has them."""
+    from data import questions
     from data.labelled import Columns, class_of, read, score_of
-    from data.text2text import answer_of, pairs
+    from data.text2text import answer_of, asked, pairs
 
+    if objective.questions:
+        return asked(objective, questions.read(source, objective.questions == "squad2")[0])
     *texts, answer = objective.columns
     kind = class_of if objective.labels else score_of if objective.step else answer_of
     return pairs(objective, read(source, Columns(tuple(texts), answer), kind))

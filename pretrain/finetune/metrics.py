@@ -14,6 +14,9 @@ from pretrain.finetune import entities, spans
 from pretrain.finetune.rouge import rouge_l, rouge_n
 from pretrain.typed import ConfigError
 
+WRITTEN = "written answers"  # to questions: finetune/written.py compares them
+SEVERAL = "several tasks"  # that are written: each has metrics of its own
+
 
 class Metric(NamedTuple):
     """objectives: whose predictions it is of; library: that it needs.
@@ -87,8 +90,9 @@ METRICS = {
     "bleu": Metric(("text2text",), "sacrebleu", _bleu),  # Post 2018, out of 100
     **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
     "rougeL": Metric(("text2text",), "numpy", rouge_l),
-    "exact_match": Metric(("answer_span",), "numpy", _spans("exact_match")),
-    "span_f1": Metric(("answer_span",), "numpy", _spans("span_f1")),
+    "exact_match": Metric(("answer_span", WRITTEN), "numpy", _spans("exact_match")),
+    "span_f1": Metric(("answer_span", WRITTEN), "numpy", _spans("span_f1")),
+    "mean": Metric((SEVERAL,), "numpy", np.mean),  # over the tasks
     "null_threshold": Metric(("answer_span",), "numpy", _spans("null_threshold")),  # no score: what the two were computed at
 }
 
@@ -96,11 +100,20 @@ METRICS = {
 def judged_as(objective, model):
     """(the name of the objective whose metrics are fitting, how many labels are told apart) of an objective and a model's configuration.
 
-    Classes and scores that are written are measured as those that a head tells.
+    Classes, scores and answers to questions that are written are measured as those that a head tells.
     """
+    if isinstance(objective, Text2Text) and (objective.questions or objective.tasks):
+        return SEVERAL if objective.tasks else WRITTEN, 2
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
     return objective.name, getattr(model, "outputs", 2)
+
+
+def check_measured(names, objective, model):
+    """`check_metrics` of an objective and a model's configuration, and of each task of several."""
+    check_metrics(names, *judged_as(objective, model))
+    for each in getattr(objective, "tasks", ()) if names else ():
+        check_metrics(each.metrics, *judged_as(each, model))
 
 
 def check_metrics(names, objective, labels=2):

@@ -28,7 +28,8 @@ def summary(folder, workdirs, metrics):
     found = {workdir: outcome(workdir, names[0]) for workdir in workdirs}
     lines = []
     for workdir, (step, scores) in found.items():
-        told = ", ".join(f"{name} {scores[name]:.4f}" for name in names)
+        own = [name for name in scores if "/" in name]  # of several tasks
+        told = ", ".join(f"{name} {scores[name]:.4f}" for name in (*names, *own))
         lines.append(f"{workdir}: best by {names[0]} at step {step:,}, held out: {told}")
     if len(workdirs) > 1:
         values = {name: [scores[name] for _, scores in found.values()] for name in names}

@@ -12,11 +12,13 @@ from typing import NamedTuple
 from data import labelled
 from data.labelled import Columns
 from data.objectives.text2text import Text2Text
-from data.text2text import answer_of, described, pairs, reading, spelt, step_for, write_pairs
+from data.text2text import answer_of, asked, described, pairs, reading, spelt, step_for, write_pairs
 from models.config import BartConfig, T5Config
 from pretrain.finetune.examples import Labelled
+from pretrain.finetune.questions import Answered
 
 WRITERS = (T5Config, BartConfig)
+LONGEST = 64  # tokens of an answer to a question, at most
 FIXED = {"stsb": 0.2}  # the paper's step of a score; of other tasks as data/text2text.py says
 # What the numbers in GLUE's own files stand for; the paper's words are these.
 ENTAILED = ("entailment", "not_entailment")
@@ -48,14 +50,14 @@ class PairTask(NamedTuple):
         spec, columns = Text2Text(columns=tuple(names), prefix=args.prefix or ""), Columns((names[0],), names[1])
         read = labelled.read(train, columns, answer_of)
         parts = (read, labelled.read(heldout, columns, answer_of)) if heldout else labelled.part(read, share)
-        return Texts(spec, {split: pairs(spec, part) for split, part in zip(("train", "heldout"), parts)})
+        return Texts(spec, {split: pairs(spec, part) for split, part in zip(("train", "heldout"), parts)}, self.metrics)
 
 
 class Texts:
     """Pairs (what is read, what is to be written). spec: how they were written, a `Text2Text`; examples.py tells of the methods."""
 
-    def __init__(self, spec, parts):
-        self.spec, self.parts = spec, parts
+    def __init__(self, spec, parts, metrics):
+        self.spec, self.parts, self.metrics = spec, parts, metrics
 
     def digest(self):
         text = json.dumps([described(self.spec), self.parts])
@@ -69,7 +71,7 @@ class Texts:
 
     def objective(self, model):
         framed, most = isinstance(model, BartConfig), getattr(model, "length", 128)
-        lengths = {"length": min(128, most), "target_length": min(self.spec.target_length + framed, most - framed)}
+        lengths = {"length": min(self.spec.length, most), "target_length": min(self.spec.target_length + framed, most - framed)}
         return dataclasses.replace(self.spec, start_of_text=framed, **lengths)
 
     def write(self, path, vocabulary):
@@ -80,8 +82,10 @@ def as_text(task, examples, pretrained):
     """The examples of the task of that name as `Texts`, for a run that writes. Raises ValueError for a kind that cannot be written."""
     if isinstance(examples, Texts):
         return examples
+    if isinstance(examples, Answered):
+        return as_questions(task, examples, pretrained.vocabulary)
     if not isinstance(examples, Labelled):
-        raise ValueError(f"--task {task} is for encoders; {type(pretrained.run.model).__name__} learns classes, scores and text2text")
+        raise ValueError(f"--task {task} is for encoders; {type(pretrained.run.model).__name__} learns classes, scores, questions and text2text")
     columns = examples.columns
     spec = Text2Text(
         columns=(*columns.texts, columns.label),
@@ -98,7 +102,18 @@ def as_text(task, examples, pretrained):
         if spec.step and read(spelt(pretrained.vocabulary, each)) != float(answer):
             raise ValueError(f"{pretrained.workdir}: its vocabulary cannot spell the score {answer}; regression needs digits and a point")
     longest = max(map(len, ids))
-    return Texts(dataclasses.replace(spec, target_length=longest + 1), parts)
+    return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, examples.task.metrics)
+
+
+def as_questions(task, examples, vocabulary):
+    """Questions as `Texts`: "question: ... context: ...", as the paper's appendix D has SQuAD; behind the task's name where some have no answer."""
+    squad2 = examples.task.unanswerable
+    names = ("question", "context")
+    spec = Text2Text(length=512, columns=(*names, "answers"), prefix=f"{task} " if squad2 else "", names=names, questions=task)
+    parts = {split: asked(spec, part) for split, part in examples.parts.items()}
+    longest = max(map(len, vocabulary.encode_batch([one.target for one in parts["train"]])))
+    metrics = tuple(name for name in examples.task.metrics if name != "null_threshold")  # no scores to compare
+    return Texts(dataclasses.replace(spec, target_length=min(longest + 1, LONGEST)), parts, metrics)
 
 
 def words_of(task, labels):

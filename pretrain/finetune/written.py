@@ -13,10 +13,14 @@ from data.labelled import text_of
 from data.objectives.text2text import ANSWERS
 from data.text2text import reading, source_of, spelt
 from models.decoding import generator, unrolled
-from pretrain.finetune.metrics import METRICS, judged_as, measured
+from pretrain.finetune.answer import texts_of
+from pretrain.finetune.metrics import METRICS, WRITTEN, judged_as, measured
+from pretrain.finetune.spans import judged_texts
 from pretrain.ragged import named
 from pretrain.sharding import gathered, replicated
 from pretrain.write import Writer
+
+PERCENT = ("bleu", "rouge1", "rouge2", "rougeL")  # out of 100; the others are shares of 1
 
 
 # ---- the held-out part ---------------------------------------------------------
@@ -29,8 +33,7 @@ class HeldOut:
     """
 
     def __init__(self, model, mesh, data, vocabulary):
-        self.objective, self.vocabulary, self.model = data.objective, vocabulary, model
-        self.read = reading(data.objective, vocabulary)
+        self.objective, self.vocabulary = data.objective, vocabulary
         how = dict(length=data.objective.target_length, start=getattr(model.config, "start", 0), end=vocabulary.eos, pad=vocabulary.pad)
         lean, _ = unrolled(model, {})
 
@@ -46,51 +49,100 @@ class HeldOut:
         return [spelt(self.vocabulary, ids) for ids in written_BT]
 
     def scores(self, metrics, texts, split):
-        """{name: number} of METRICS; of classes and scores also "no_label", how many texts say none: they count as wrong."""
+        """What `judged` tells of the part; of several tasks {"task/name": number} of each that has rows there, and {name: number} over these."""
         with open(split.folder / ANSWERS, encoding="utf-8") as file:
             answers = [json.loads(line) for line in file]
-        kind, _ = judged_as(self.objective, self.model.config)
-        if kind == self.objective.name:
-            return {name: float(METRICS[name].score(texts, answers)) for name in metrics}
-        if self.objective.labels:
-            right = [self.objective.words.index(answer) for answer in answers]
-            number = {label: i for i, label in enumerate(self.objective.labels)}
-            predicted = [number.get(self.read(text)) for text in texts]
-            wrong = lambda i: (i + 1) % len(number)  # noqa: E731
-        else:
-            right, predicted = [float(answer) for answer in answers], [self.read(text) for text in texts]
-            low, high = min(right), max(right)
-            wrong = lambda score: high if 2 * score < low + high else low  # noqa: E731
-        rows_N3 = np.array([(wrong(known) if told is None else told, known, 1) for told, known in zip(predicted, right, strict=True)])
-        return measured(metrics, rows_N3) | {"no_label": predicted.count(None)}
+        if not self.objective.tasks:
+            return judged(self.objective, self.vocabulary, metrics, texts, answers)
+        found, means = {}, []
+        for each, source in zip(self.objective.tasks, split.sources, strict=True):
+            if not (rows := slice(*source.documents)).stop > rows.start:
+                continue
+            scores = judged(each, self.vocabulary, each.metrics, texts[rows], answers[rows])
+            means.append(np.mean([scores[name] / (100 if name in PERCENT else 1) for name in each.metrics]))
+            found |= {f"{each.task}/{name}": value for name, value in scores.items()}
+        return {name: float(METRICS[name].score(means)) for name in metrics} | found
+
+
+def judged(objective, vocabulary, metrics, texts, answers):
+    """{name: number} of METRICS of what was written; of classes and scores also "no_label", how many texts say none: they count as wrong."""
+    (kind, _), read = judged_as(objective, None), reading(objective, vocabulary)
+    if kind == objective.name:
+        return {name: float(METRICS[name].score(texts, answers)) for name in metrics}
+    predicted = [read(text) for text in texts]
+    if kind == WRITTEN:
+        exact_Q, f1_Q = judged_texts(predicted, answers, objective.questions == "squad2")
+        found = {"exact_match": float(exact_Q.mean()), "span_f1": float(f1_Q.mean())}
+        return {name: found[name] for name in metrics}
+    if objective.labels:
+        right = [objective.words.index(answer) for answer in answers]
+        number = {label: i for i, label in enumerate(objective.labels)}
+        predicted = [number.get(label) for label in predicted]
+        wrong = lambda i: (i + 1) % len(number)  # noqa: E731
+    else:
+        right = [float(answer) for answer in answers]
+        low, high = min(right), max(right)
+        wrong = lambda score: high if 2 * score < low + high else low  # noqa: E731
+    rows_N3 = np.array([(wrong(known) if told is None else told, known, 1) for told, known in zip(predicted, right, strict=True)])
+    return measured(metrics, rows_N3) | {"no_label": predicted.count(None)}
 
 
 # ---- predict -------------------------------------------------------------------
 
 
 class Answers(Writer):
-    """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, with "label" or "score" where the model learned such.
+    """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, with "label", "score" or "answer" where the model learned such.
 
-    These are None where it wrote something else. What is longer than a row of its training is cut as there, and the result has "cut": true.
+    Labels and scores are None where it wrote something else, an answer is "" where it wrote that there is none. What is longer than a row of its training is cut as there, and the result has "cut": true.
     """
 
     def __init__(self, trained, length, batch_size, **how):
         self.objective = trained.run.data.objective
         super().__init__(trained, length or self.objective.target_length, batch_size, **how)
         self.tokenizer.enable_truncation(self.objective.length)
-        self.read = reading(self.objective, trained.vocabulary)
-        self.key = "label" if self.objective.labels else "score" if self.objective.step else None
+        self.forms = {each.task: each for each in self.objective.tasks or (self.objective,)}
+        self.reads = {name: reading(each, trained.vocabulary) for name, each in self.forms.items()}
 
     def __call__(self, texts, places, first=0):
-        sources = [source_of(self.objective, [text_of(part, place) for part in parts]) for parts, place in zip(texts, named(places))]
+        texts = [[text_of(part, place) for part in parts] for parts, place in zip(texts, named(places))]
+        names = [self.task_of(parts) for parts in texts]
+        forms = [self.forms.get(name, Text2Text()) for name in names]  # of no task of several: as it stands
+        sources = [source_of(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)]
         encodings = self.tokenizer.encode_batch(sources)
         if most := sum(bool(encoding.overflowing) for encoding in encodings):
             print(f"{most:,} of {len(texts):,} texts are longer than a row of {self.objective.length} tokens and were cut", file=sys.stderr)
         return [
-            self.result(ids) | ({"cut": True} if encoding.overflowing else {})
-            for ids, encoding in zip(self.written([encoding.ids for encoding in encodings], first), encodings)
+            self.result(name, ids) | ({"cut": True} if encoding.overflowing else {})
+            for name, ids, encoding in zip(names, self.written([encoding.ids for encoding in encodings], first), encodings)
         ]
 
-    def result(self, ids):
-        text = spelt(self.vocabulary, ids)
-        return {"written": text} | ({self.key: self.read(text)} if self.key else {})
+    def task_of(self, parts):
+        """The name of the task that a text is of: "" of a run of one, None of a text that names its task itself."""
+        return "" if not self.objective.tasks else parts[0] if len(parts) > 1 else None
+
+    def result(self, name, ids):
+        text, form = spelt(self.vocabulary, ids), self.forms.get(name, Text2Text())
+        kinds = {"label": form.labels, "score": form.step, "answer": form.questions}
+        return {"written": text} | {key: self.reads[name](text) for key, learned in kinds.items() if learned}
+
+
+def reader(trained):
+    """A function (record, place) -> the texts in it, place: None on the command line; of several tasks the task's name in front of them.
+
+    Of several a text alone is (text,): it is read as it stands, and so begins as its task's inputs do.
+    """
+    objective = trained.run.data.objective
+    columns = {each.task: each.columns[:-1] for each in objective.tasks or (objective,)}
+
+    def read(record, place):
+        place = place or "the command line"
+        if not objective.tasks:
+            return texts_of(record, place, columns[""])
+        if record.keys() == {"text"} and isinstance(record["text"], str):
+            return (record["text"],)
+        name = record.get("task")
+        if not isinstance(name, str) or name not in columns:
+            raise ValueError(f"{place}: column 'task' is {name!r}; expected one of {', '.join(columns)}, or a column 'text' alone")
+        return (name, *texts_of(record, place, columns[name]))
+
+    return read

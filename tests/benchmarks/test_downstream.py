@@ -16,6 +16,7 @@ from data.config import Data
 from data.objectives import Classification, Regression
 from data.tokenizers import train_vocabulary
 from pretrain.finetune import begin
+from pretrain.finetune.several import separated
 from pretrain.optim import decays, schedule
 from pretrain.parts import AdamW
 
@@ -60,11 +61,12 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     begin.add_arguments(parser)
     files = files_of(TASKS[name], args.corpora, args.work)
     words = command(name, TASKS[name], "head", files, args)
-    task, examples = begin.gather(parser.parse_intermixed_args(words[1:]))
+    task, examples = begin.gather(*separated(parser.parse_intermixed_args(words[1:])))
     assert words[0] == "finetune" and len(examples.names) == (5 if task.metrics[0] == "entity_f1" else 0 if name == "STS-B" else 2)
     assert sum(map(len, examples.parts.values())) == (60 if files["heldout"] is None else 120)
     if files["also"]:
-        assert begin.gather(parser.parse_intermixed_args([*words[1:], "--heldout", str(files["also"])]))[1].columns == examples.columns
+        also = [*words[1:], "--heldout", str(files["also"])]
+        assert begin.gather(*separated(parser.parse_intermixed_args(also)))[1].columns == examples.columns
 
 
 def test_the_two_starts_differ_in_start_rate_and_place_alone(args):

@@ -147,7 +147,7 @@ def judge(vocabulary):
     def make(spec, names, written, answers, path):
         path.mkdir(exist_ok=True)
         (path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
-        self = SimpleNamespace(objective=spec, model=SimpleNamespace(config=T5), read=reading(spec, vocabulary))
+        self = SimpleNamespace(objective=spec, vocabulary=vocabulary)
         return HeldOut.scores(self, names, written, SimpleNamespace(folder=path))
 
     return make
