@@ -34,6 +34,7 @@ class Text2Text:
     words: tuple[str, ...] = ()  # what is written for each
     step: float = 0.0
     questions: Literal["", "squad", "squad2"] = ""  # whose rules compare an answer with all that are right; of squad2 some have none
+    choices: int = 0  # of each question, whose numbers are the labels: files of data/choices.py
     task: str = ""  # one of several: its name
     metrics: tuple[str, ...] = ()  # and what it is measured by
     tasks: tuple["Text2Text", ...] = ()  # several, the sources of the store: only the lengths and the frame are this one's
@@ -52,7 +53,7 @@ class Text2Text:
             )
         if self.step < 0 or bool(self.labels) + bool(self.step) + bool(self.questions) > 1:
             told = f"labels={self.labels}, step={self.step}, questions={self.questions!r}"
-            raise ValueError(f"text2text: {told}; answers are labels, scores, whose step is above 0, or those of questions")
+            raise ValueError(f"text2text: {told}; answers are those of questions, or labels or scores, whose step is above 0")
         for each in self.tasks:
             each.check(vocabulary)
         needs(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))

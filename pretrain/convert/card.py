@@ -154,7 +154,7 @@ def use_of(run):
 
 def sample(objective):
     """What a model that writes is asked, for a reader to see."""
-    texts = ("Who sleeps?", "The fox sleeps.") if objective.questions else ("It is a text.", "This is another.")
+    texts = ("Who sleeps?", "The fox sleeps.") if objective.questions else ("It is a text.", *["This is another."] * len(objective.columns))
     return source_of(objective, texts[: len(objective.columns) - 1])
 
 

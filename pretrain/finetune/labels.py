@@ -77,12 +77,14 @@ def chosen(objective, source):
 
 def answered(objective, source):
     """The pairs of a source, as a `Text2Text` has them."""
-    from data import questions
+    from data import choices, questions
     from data.labelled import Columns, class_of, read, score_of
     from data.text2text import answer_of, asked, pairs
 
     if objective.questions:
         return asked(objective, questions.read(source, objective.questions == "squad2")[0])
+    if objective.choices:
+        return pairs(objective, choices.read(source, objective.choices))
     *texts, answer = objective.columns
     kind = class_of if objective.labels else score_of if objective.step else answer_of
     return pairs(objective, read(source, Columns(tuple(texts), answer), kind))

@@ -58,7 +58,10 @@ def _of_each(option, values, names):
 
 
 class Several:
-    """Tasks as one set of examples, as pretrain/finetune/examples.py says. tasks: {name: `texts.Texts`}; limit: examples of each in an epoch, or None."""
+    """Tasks as one set of examples, as pretrain/finetune/examples.py says.
+
+    tasks: {name: `texts.Texts`}; limit: how many examples of each an epoch has at most, or None.
+    """
 
     metrics = ("mean",)
 

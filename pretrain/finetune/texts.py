@@ -14,6 +14,7 @@ from data.labelled import Columns
 from data.objectives.text2text import Text2Text
 from data.text2text import answer_of, asked, described, pairs, reading, spelt, step_for, write_pairs
 from models.config import BartConfig, T5Config
+from pretrain.finetune.choices import Choices
 from pretrain.finetune.examples import Labelled
 from pretrain.finetune.questions import Answered
 
@@ -84,8 +85,10 @@ def as_text(task, examples, pretrained):
         return examples
     if isinstance(examples, Answered):
         return as_questions(task, examples, pretrained.vocabulary)
+    if isinstance(examples, Choices):
+        return as_choices(task, examples, pretrained.vocabulary)
     if not isinstance(examples, Labelled):
-        raise ValueError(f"--task {task} is for encoders; {type(pretrained.run.model).__name__} learns classes, scores, questions and text2text")
+        raise ValueError(f"--task {task} is for encoders; {type(pretrained.run.model).__name__} learns classes, scores, choices, questions and text2text")
     columns = examples.columns
     spec = Text2Text(
         columns=(*columns.texts, columns.label),
@@ -114,6 +117,18 @@ def as_questions(task, examples, vocabulary):
     longest = max(map(len, vocabulary.encode_batch([one.target for one in parts["train"]])))
     metrics = tuple(name for name in examples.task.metrics if name != "null_threshold")  # no scores to compare
     return Texts(dataclasses.replace(spec, target_length=min(longest + 1, LONGEST)), parts, metrics)
+
+
+def as_choices(task, examples, vocabulary):
+    """Questions with choices as `Texts`: "choice1: ... choice2: ... context: ...", as the paper's appendix D has COPA; what is written is "choice2"."""
+    words = tuple(f"choice{number}" for number in range(1, examples.count + 1))
+    names = ("context", *words)
+    labels = tuple(map(str, range(examples.count)))
+    spec = Text2Text(columns=(*names, "label"), prefix=f"{task} ", names=names, labels=labels, words=words, choices=examples.count)
+    longest = max(map(len, vocabulary.encode_batch(words)))
+    reading(spec, vocabulary)  # refuses words that are spelt alike
+    parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
+    return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, ("accuracy",))
 
 
 def words_of(task, labels):

@@ -9,8 +9,9 @@ import sys
 import jax
 import numpy as np
 
+from data.choices import question_of
 from data.labelled import text_of
-from data.objectives.text2text import ANSWERS
+from data.objectives.text2text import ANSWERS, Text2Text
 from data.text2text import reading, source_of, spelt
 from models.decoding import generator, unrolled
 from pretrain.finetune.answer import texts_of
@@ -93,7 +94,8 @@ def judged(objective, vocabulary, metrics, texts, answers):
 class Answers(Writer):
     """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, with "label", "score" or "answer" where the model learned such.
 
-    Labels and scores are None where it wrote something else, an answer is "" where it wrote that there is none. What is longer than a row of its training is cut as there, and the result has "cut": true.
+    Labels and scores are None where it wrote something else, an answer is "" where it wrote that there is none. What is longer than a row of its
+    training is cut as there, and the result has "cut": true.
     """
 
     def __init__(self, trained, length, batch_size, **how):
@@ -132,17 +134,25 @@ def reader(trained):
     Of several a text alone is (text,): it is read as it stands, and so begins as its task's inputs do.
     """
     objective = trained.run.data.objective
-    columns = {each.task: each.columns[:-1] for each in objective.tasks or (objective,)}
+    forms = {each.task: each for each in objective.tasks or (objective,)}
+
+    def texts(form, record, place):
+        if not form.choices:
+            return texts_of(record, place, form.columns[:-1])
+        found = question_of(record, place).texts
+        if len(found) != form.choices + 1:
+            raise ValueError(f"{place}: {len(found) - 1} choices; this model was taught to choose of {form.choices}")
+        return found
 
     def read(record, place):
         place = place or "the command line"
         if not objective.tasks:
-            return texts_of(record, place, columns[""])
+            return texts(objective, record, place)
         if record.keys() == {"text"} and isinstance(record["text"], str):
             return (record["text"],)
         name = record.get("task")
-        if not isinstance(name, str) or name not in columns:
-            raise ValueError(f"{place}: column 'task' is {name!r}; expected one of {', '.join(columns)}, or a column 'text' alone")
-        return (name, *texts_of(record, place, columns[name]))
+        if not isinstance(name, str) or name not in forms:
+            raise ValueError(f"{place}: column 'task' is {name!r}; expected one of {', '.join(forms)}, or a column 'text' alone")
+        return (name, *texts(forms[name], record, place))
 
     return read
