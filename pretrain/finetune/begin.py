@@ -19,8 +19,7 @@ from data.tag_schemes import SCHEMES
 from models.config import T5Config
 from pretrain.config import Run, override
 from pretrain.finetune.encoders import NAMES
-from pretrain.finetune.several import Several, separated
-from pretrain.finetune.texts import WRITERS, as_text
+from pretrain.finetune.several import separated, together
 from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Train
 from pretrain.workdir import check_place
 
@@ -68,13 +67,7 @@ def run(args):
 
     pretrained = open_trained(args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr))
     args.task = ", ".join(each.task for each in tasks)
-    if isinstance(pretrained.run.model, WRITERS):
-        gathered = [(task, as_text(each.task, examples, pretrained)) for each, (task, examples) in zip(tasks, gathered)]
-    elif len(tasks) > 1:
-        raise ValueError(f"--task {args.task}: what learns several tasks in one run are T5 and BART; {pretrained.workdir} takes one")
-    task, examples = gathered[0]
-    if len(tasks) > 1:
-        examples = Several({each.task: texts for each, (_, texts) in zip(tasks, gathered)}, args.limit)
+    task, examples = together(args, [each.task for each in tasks], gathered, pretrained)
     whole = starting_run(args, task, examples, pretrained)
     check_measured(whole.evaluate.metrics, whole.data.objective, whole.model)
     workdirs = [args.workdir]

@@ -12,6 +12,7 @@ import json
 
 from data.objectives.text2text import Text2Text
 from data.text2text import described, write_sources
+from pretrain.finetune.texts import WRITERS, as_text
 
 OF_EACH = ("heldout", "columns", "prefix", "labels")  # options that each task may have
 
@@ -55,6 +56,17 @@ def _of_each(option, values, names):
             raise ValueError(f"--{option} {value}: of several tasks NAME=VALUE, and NAME is one of {', '.join(names)}")
         found[name] = text
     return found
+
+
+def together(args, names, gathered, pretrained):
+    """(task, examples) of what was gathered of each task, as the pretrained model learns it. Raises ValueError where it cannot."""
+    if isinstance(pretrained.run.model, WRITERS):
+        gathered = [(task, as_text(name, examples, pretrained)) for name, (task, examples) in zip(names, gathered)]
+    elif len(names) > 1:
+        raise ValueError(f"--task {args.task}: what learns several tasks in one run are T5 and BART; {pretrained.workdir} takes one")
+    if len(names) == 1:
+        return gathered[0]
+    return gathered[0][0], Several({name: texts for name, (_, texts) in zip(names, gathered)}, args.limit)
 
 
 class Several:
