@@ -86,7 +86,7 @@ def test_classes_are_put_in_order_and_unknown_ones_refused():
     assert labelled.classes(examples("10", "9", "-1", "9")) == ("-1", "9", "10")
     assert labelled.classes(examples("b", "9", "a")) == ("9", "a", "b")
     with pytest.raises(ValueError, match="here: all 3 examples have the label 'a'"):
-        labelled.classes(examples("a", "a", "a"))
+        labelled.check_several(examples("a", "a", "a"))
     np.testing.assert_array_equal(labelled.numbered(examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1]))
     with pytest.raises(ValueError, match="here:2: the label 'c' is not one of 'a', 'b'"):
         labelled.numbered(examples("b", "c"), ("a", "b"))

@@ -121,6 +121,8 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     assert json.loads(capsys.readouterr().out)["label"] in ("fox", "none")
     assert main([*predict, "a fox"]) == 2 and "the command line: expected s and t" in capsys.readouterr().err
     assert main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "are for others" in capsys.readouterr().err
+    assert main([*predict, "--n-best", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "--n-best is of answers" in capsys.readouterr().err
+    assert main([*predict, "--n-best", "0", "--input", str(tmp_path / "a.jsonl")]) == 2 and "--n-best 0: at least 1" in capsys.readouterr().err
 
 
 def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, capsys):

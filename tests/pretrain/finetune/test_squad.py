@@ -119,6 +119,26 @@ def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
     assert "%  emil\n" in capsys.readouterr().out
 
 
+def test_the_n_best_answers(tuned, tmp_path, capsys):
+    workdir, _, dev = tuned
+    path = lines(tmp_path / "a.jsonl", list(asked(12, 2)))  # of which some take several rows
+    told = []
+    for more in ([], ["--n-best", "4"]):
+        assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", *more]) == 0
+        told.append(list(map(json.loads, capsys.readouterr().out.splitlines())))
+    keys = ("answer", "start", "end", "score", "probability")
+    for one, several in zip(*told, strict=True):
+        best = several.pop("n_best")
+        assert several == one and len(best) == 4 and len({each["answer"] for each in best}) == 4 and all(tuple(each) == keys for each in best)
+        assert best[0] == {key: one[key] for key in keys} | ({} if one["answer"] else {"score": one["null_score"]})
+        spans = [each for each in best if each["answer"]]
+        assert spans == sorted(spans, key=lambda each: -each["score"]) and len(spans) >= 3
+        assert all(one["context"][each["start"] : each["end"]] == each["answer"] for each in spans)
+    assert {one["answer"] == "" for one in told[0]} == {True, False}
+    assert main(["predict", "--workdir", str(workdir), "--n-best", "2", "Who sleeps?\tanna sleeps near the house"]) == 0
+    assert capsys.readouterr().out.count("%  ") == 2
+
+
 def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     predict = ["predict", "--workdir", str(workdir), "--input"]

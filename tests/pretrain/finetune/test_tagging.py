@@ -105,6 +105,7 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
         (GOOD, GOOD, ["--task", "classification", "--scheme", "bio"], "--scheme is of tags: --task tagging"),
         (GOOD, GOOD, ["--labels", "O,B-y"], "train.conll:2: the tag 'B-x' is not one of 'O', 'B-y'"),
         (GOOD, GOOD, ["data.objective.length=2"], "tagging: length=2"),
+        (GOOD, GOOD, ["data.objective.class_weights=1,2"], "one for each of model.labels, which are O, B-x, I-x"),
     ],
 )
 def test_what_is_wrong_is_told(untrained, tmp_path, capsys, train, heldout, words, message):
