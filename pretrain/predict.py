@@ -171,8 +171,8 @@ def spell(text, result):
 def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
     """A function (texts, places, first) -> [result]; `places` name the texts in errors (None: by their number).
 
-    n_best: of answers to questions, how many are told. how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.decoding.generate`. first: how many texts
-    came before these; each draws by its own number.
+    how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.decoding.generate`. first: how many texts
+    came before these; each draws by its own number. n_best: of answers to questions, how many are told.
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT

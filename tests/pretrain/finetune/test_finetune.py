@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import jax
 import numpy as np
@@ -155,12 +156,15 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     command = ["finetune", "--from", str(pretrained), "--task", "regression", "--train", lines(tmp_path / "t.jsonl", rows)]
     command += ["--workdir", str(tmp_path / "w"), "--epochs", "2", "--seeds", "2", "--fresh", "all", *FAST, "train.seed=4"]
     assert main(command) == 0
+    said, long = capsys.readouterr(), [len(open_trained(pretrained).vocabulary.encode(row["text"])) > 8 for row in rows]
+    cut = [int(number) for number in re.findall(r"cut: (\d+) examples that are longer than a row of 10", said.err)]
+    assert cut[:2] == cut[2:] and sum(cut[:2]) == sum(long) and 0 < cut[1] < cut[0] and said.err.count("\nheld out: cut: ") == 2
     told = json.loads((tmp_path / "w" / "scores.json").read_text())
     runs = [told["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
     values = [run["pearson"] for run in runs]
     assert told["metric"] == "pearson" and told["mean"]["pearson"] == pytest.approx(np.mean(values))
     assert told["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1)) and values[0] != values[1]
-    assert "2 seeds: pearson" in capsys.readouterr().out
+    assert "2 seeds: pearson" in said.out
     first = open_trained(tmp_path / "w" / "seed-4", runs[0]["step"])
     assert first.run.train.seed == 4 and len(first.origin()["fresh"]) > 10
     assert main(["predict", "--workdir", str(tmp_path / "w" / "seed-5"), "a fox and a fox", "--json"]) == 0
@@ -176,6 +180,9 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
     [
         (GOOD, [{"text": "a", "label": "z"}], [], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
         (GOOD[:1], GOOD, [], "train.jsonl: all 1 examples have the label 'x'"),
+        (GOOD[:1], GOOD, ["--labels", "x,y"], "train.jsonl: all 1 examples have the label 'x'"),
+        ([{"text": "a", "label": 2}] * 3, GOOD, ["--task", "regression"], "train.jsonl: all 3 examples have the label 2.0; nothing can be learned"),
+        (GOOD, GOOD[:1], ["evaluate.metrics=pearson"], "held out: all 1 examples have the label 'x', of which scores tell little"),
         ([], GOOD, [], "train.jsonl: no examples in it"),
         (GOOD, [], [], "dev.jsonl: no examples in it"),
         ([{"sentence": "a"}], GOOD, [], "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns"),

@@ -230,6 +230,9 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
     ):
         with pytest.raises(ValueError, match=message):
             task.read(Namespace(**dict(columns=None, labels=None, prefix=None) | changed), train, None, 0.5)
+    alike = lines(tmp_path / "alike.jsonl", [{"source": text, "target": "b"} for text in "ac"])
+    with pytest.raises(ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"):
+        task.read(Namespace(columns=None, labels=None, prefix=None), alike, None, 0.5)
     command = ["finetune", "--from", str(pretrained), "--workdir", str(tmp_path / "w"), "--train", train, "--task"]
     assert main([*command, "mrpc", "--prefix", "x"]) == 2 and "--prefix is for text2text" in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
