@@ -32,7 +32,7 @@ class Classification:
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
         table, rows = labelled_rows(self, split, vocabulary)
         labels_D = table.labels.astype(np.int32)
-        weight_C = weight_of(self, labels_D.max() + 1)
+        weight_C = weight_of(self, labels_D.max(initial=-1) + 1)
 
         def build(row_B, key_B):
             labels_B, ones_B = labels_D[row_B], np.ones(len(row_B), np.float32)

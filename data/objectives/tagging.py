@@ -34,7 +34,7 @@ class Tagging:
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
         table, rows = tagged_rows(self, split, vocabulary)
-        weight_C = weight_of(self, table.tag_T.max() + 1)
+        weight_C = weight_of(self, table.tag_T.max(initial=-1) + 1)
 
         def build(row_B, key_B):
             batch = rows(row_B)

@@ -11,7 +11,7 @@ def check_weights(objective):
 
 def weight_of(objective, count):
     """The weight of each class of a store, float32 [count or more]. Raises ValueError where there are more classes than weights."""
-    weights = objective.class_weights or (1.0,) * count
+    weights = objective.class_weights or (1.0,) * int(count)
     if len(weights) < count:
         raise ValueError(f"class_weights={weights}: {len(weights)} weights for more classes")
     return np.array(weights, np.float32)

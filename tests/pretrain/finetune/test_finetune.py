@@ -209,6 +209,14 @@ def test_what_is_wrong_is_told_before_there_is_a_workdir(pretrained, tmp_path, c
     assert message in capsys.readouterr().err and not (tmp_path / "w").exists()
 
 
+def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
+    for name, value in (("COORDINATOR_ADDRESS", "127.0.0.1:1"), ("NUM_PROCESSES", "2"), ("PROCESS_ID", "1")):
+        monkeypatch.setenv(f"JAX_{name}", value)
+    w = str(tmp_path / "w")
+    assert main(["finetune", "--from", "x", "--task", "cola", "--train", "y", "--workdir", w]) == 2
+    assert f"`finetune` begins a run in one process (CLOZE_CLUSTER=none); `train {w}/config.json --workdir {w}` goes on" in capsys.readouterr().err
+
+
 def test_what_is_no_encoder_is_refused(tmp_path, capsys):
     gpt = GptConfig(vocab=64, length=16, width=16, depth=1, heads=2, mlp=16)
     vocabulary = train_vocabulary(sentences(300), 40, layout="gpt", algorithm="bpe")
