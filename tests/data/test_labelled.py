@@ -3,6 +3,7 @@
 import gzip
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from data.config import Data
 from data.inspect import inspect
 from data.labelled import Columns, Example, class_of, score_of
 from data.labelled_rows import fit
-from data.objectives import Classification, MaskedLm, Regression
+from data.objectives import AnswerSpan, Classification, MaskedLm, MultipleChoice, Regression, Tagging
 from data.pipeline import Stream
 from data.salvage import sound
 from data.store import Store
@@ -169,6 +170,15 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
     with pytest.raises(ValueError, match="class_weights=.*above 0"):
         Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
     Stream(labelled_store, Data(objective=MaskedLm(length=16, predictions=3, rows="documents"))).batch(0)  # its texts are text
+
+
+@pytest.mark.parametrize("objective", [Classification(), Regression(), MultipleChoice(), Tagging(), AnswerSpan()])
+def test_rows_need_their_special_tokens(objective, vocabulary):
+    objective.check(vocabulary)
+    for lacking in ("cls", "sep", "pad"):
+        there = {"cls": 2, "sep": 3, "pad": 0} | {lacking: None}
+        with pytest.raises(ValueError, match=f"{objective.name} needs the special token.s. {lacking}, which"):
+            objective.check(SimpleNamespace(**there, kind="bpe", size=9))
 
 
 def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):

@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 from data.labelled import Columns, Example, write_labelled
+from data.objectives import Text2Text
+from data.questions import Question
+from data.tagged import Sentence
 from data.tokenizers import train_vocabulary
 from models import BertConfig, GptConfig
 from pretrain import metrics
 from pretrain.__main__ import main
 from pretrain.checkpoint import read_run, start_workdir
+from pretrain.finetune.choices import Choices
+from pretrain.finetune.examples import Labelled
+from pretrain.finetune.questions import Answered, SpanTask
+from pretrain.finetune.tagged import Tagged
+from pretrain.finetune.texts import Texts
 from pretrain.finetune.tasks import TASKS, LabelTask, columns_of, ordered
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
@@ -135,7 +143,11 @@ def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, 
     assert main(evaluate) == 2 and "is not a run that `finetune` began" in capsys.readouterr().err
 
 
-def test_a_workdir_keeps_its_examples(tuned, tmp_path, capsys):
+def swapped(command, old, new):
+    return [str(new) if word == str(old) else word for word in command]
+
+
+def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     other = [dev if word.endswith("train.jsonl") else word for word in command]
     assert main(other) == 2 and "holds other examples" in capsys.readouterr().err
@@ -143,11 +155,41 @@ def test_a_workdir_keeps_its_examples(tuned, tmp_path, capsys):
     (tmp_path / "mine" / "file").touch()
     assert main([*command, f"data.store={tmp_path / 'mine'}"]) == 2 and "is not a token store" in capsys.readouterr().err
     assert (tmp_path / "mine" / "file").exists()
+    (tmp_path / "several" / "seed-1").mkdir(parents=True)
+    (tmp_path / "several" / "seed-1" / "file").touch()
+    for folder, more in (("mine", []), ("several", ["--seeds", "2"])):  # before anything is begun, of any seed
+        assert main([*swapped(command, workdir, tmp_path / folder), *more]) == 2
+        assert "is no run's folder (it has no config.json) and holds file" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "file", "mine", "seed-1", "several"]
+    start_workdir(tmp_path / "later", starting_run(BERT), open_trained(pretrained).params, train_vocabulary(sentences(300, 9), 50, algorithm="bpe"))
+    assert main(swapped(command, pretrained, tmp_path / "later")) == 2
+    assert "holds other examples, or is of another vocabulary" in capsys.readouterr().err
     # A store of other labels than the model's is refused before anything is computed.
     one = {"heldout": [Example(("a fox", "the dog"), "fox", "here")]}
     write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox"))
     assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
     assert "has the labels 'none', 'fox', the model 'fox', 'none'" in capsys.readouterr().err
+
+
+def test_a_digest_is_of_all_that_is_learned():
+    """Of texts, labels and their names; of tags and their scheme; of choices; of answers and whether there may be none; of what is written."""
+    one, none = Example(("a fox",), "x", "here"), ()
+    sentence, question = Sentence(("a", "fox"), ("O", "B-x"), "here", 1, 1), Question("q", "Who?", "a fox", (("fox", 2),), "here")
+    kinds = [
+        (lambda parts, names: Labelled(None, parts, names, None), one, [one._replace(texts=("a",)), one._replace(label="y")], ("x", "y"), ("y", "x")),
+        (lambda parts, count: Choices(parts, count), one, [one._replace(texts=("a",)), one._replace(label="y")], 2, 3),
+        (lambda parts, names: Tagged(parts, *names, none), sentence, [sentence._replace(words=("a", "dog")), sentence._replace(tags=("O", "O"))], ("xy", "bio"), ("yx", "bio")),
+        (lambda parts, names: Tagged(parts, *names, none), sentence, [], ("xy", "bio"), ("xy", "iob1")),
+        (lambda parts, silent: Answered(SpanTask(silent, ()), parts), question, [question._replace(**{key: "z"}) for key in Question._fields[:4]], True, False),
+        (lambda parts, prefix: Texts(Text2Text(prefix=prefix), parts), ("a", "b"), [("b", "b"), ("a", "a")], "x ", "y "),
+    ]
+    for make, example, others, how, other in kinds:
+        made = make({"train": [example]}, how)
+        assert made.digest() == make({"train": [example]}, how).digest()
+        different = [make({"train": [each]}, how) for each in others] + [make({"train": [example]}, other), make({"heldout": [example]}, how)]
+        assert len({each.digest() for each in (made, *different)}) == 1 + len(different)
+    moved = Labelled(None, {"train": [one._replace(place="there")]}, none, None), Labelled(None, {"train": [one]}, none, None)
+    assert moved[0].digest() == moved[1].digest()
 
 
 def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
