@@ -194,7 +194,7 @@ def test_a_digest_is_of_all_that_is_learned():
 
 def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     """How many foxes there are in a text; part of it is held out."""
-    rows = [{"text": text, "label": float(text.split().count("fox"))} for text in sentences(100, 3)]
+    rows = [{"text": text, "label": float(text.split().count("fox"))} for text in (*sentences(100, 3), *map(" ".join, zip(*[iter(sentences(200, 6))] * 4)))]
     command = ["finetune", "--from", str(pretrained), "--task", "regression", "--train", lines(tmp_path / "t.jsonl", rows)]
     command += ["--workdir", str(tmp_path / "w"), "--epochs", "2", "--seeds", "2", "--fresh", "all", *FAST, "train.seed=4"]
     assert main(command) == 0

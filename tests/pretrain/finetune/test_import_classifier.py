@@ -112,7 +112,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     jax.tree.map(np.testing.assert_array_equal, fresh["encoder"], jax.device_get(trained.params["encoder"]))
     same, new = initial(dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, dropout=0.5)), trained, "head")
     assert new == [] and same["classifier"]["out"]["kernel"].shape == (16, 3)
-    chooser = dataclasses.replace(trained, run=Run(model=ChoiceConfig(encoder=trained.run.model.encoder)))  # whose head is of another kind
+    chooser = dataclasses.replace(trained, run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=encoder_of(trained))))  # whose head is of another kind
     assert initial(trained.run, chooser, "head")[1] == ["classifier/out/bias", "classifier/out/kernel"]
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
