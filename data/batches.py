@@ -82,7 +82,8 @@ BATCHES = {
     "tagging": ROWS
     | {
         "labels": ("int32", "BL"),  # the number of a word's tag, at its first piece
-        "weights": ("float32", "BL"),  # 1.0 there
+        "weights": ("float32", "BL"),  # there, of its tag
+        "word_weights": ("float32", "BL"),  # 1.0 there
         "row_weights": ("float32", "B"),  # 1.0 for a row
     },
     # A row for each choice of a question.

@@ -13,7 +13,6 @@ STORE/{train,heldout}/labels.bin, float32 [D]: the number of a class in the mani
 import contextlib
 import csv
 import gzip
-import json
 import math
 import pathlib
 from typing import Callable, Iterator, NamedTuple
@@ -22,6 +21,7 @@ import numpy as np
 
 from data import atomic
 from data.encoding import text_hash
+from data.json_lines import object_of
 from data.readers import BOM
 from data.sentences import WHITE
 from data.store import Store
@@ -94,13 +94,7 @@ def _objects(file, source, suffix):
     for number, line in enumerate(file, 1):
         if not (line := line.removeprefix(BOM.decode())).strip():
             continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{source}:{number}: not JSON ({error})") from error
-        if not isinstance(record, dict):
-            raise ValueError(f"{source}:{number}: expected a JSON object, not {line[:80]!r}")
-        yield f"{source}:{number}", record
+        yield f"{source}:{number}", object_of(line.rstrip("\r\n"), f"{source}:{number}")
 
 
 def _table(file, source, suffix):
@@ -112,7 +106,7 @@ def _table(file, source, suffix):
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise ValueError(f"{place}: {error}") from error
+            raise ValueError(f"{place}: {error}; in a .csv a column that holds quotes stands in quotes, and has each of them twice") from error
         if row is None:
             return
         if not any(row):
@@ -175,12 +169,21 @@ def score_of(value) -> float:
     return score
 
 
+def alike(examples: list[Example]) -> str:
+    """Where all examples have the same label, words that say so; else ""."""
+    labels = {example.label for example in examples}
+    return "" if len(labels) > 1 else f"all {len(examples):,} examples have the label {labels.pop()!r}"
+
+
+def check_several(examples: list[Example]) -> None:
+    """Raise ValueError, which names the source, where all examples have the same label."""
+    if told := alike(examples):
+        raise ValueError(f"{examples[0].place.rpartition(':')[0]}: {told}; nothing can be learned from that")
+
+
 def classes(examples: list[Example]) -> tuple[str, ...]:
-    """The classes in examples: by size where all are numbers, else in alphabetical order. Raises ValueError where there is but one."""
+    """The classes in examples: by size where all are numbers, else in alphabetical order."""
     names = {example.label for example in examples}
-    if len(names) < 2:
-        source = examples[0].place.rpartition(":")[0]
-        raise ValueError(f"{source}: all {len(examples):,} examples have the label {names.pop()!r}; nothing can be learned from that")
     numbers = all(name.removeprefix("-").isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 

@@ -81,7 +81,8 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
     except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
         raise ValueError(f"{source}: neither UTF-8 nor such text gzipped ({error})") from error
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{source}: not JSON ({error}); a file with an object a line ends in .jsonl") from error
+        empty = "" if pathlib.Path(source).stat().st_size else "the file is empty: "
+        raise ValueError(f"{source}: not JSON ({empty}{error}); a file with an object a line ends in .jsonl") from error
     yield from _nested(tree, source)
 
 

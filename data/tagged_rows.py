@@ -33,7 +33,7 @@ class TaggedRows:
 
 
 def tagged_rows(objective, split, vocabulary):
-    """(table, rows), where rows(row_B) gives {"tokens", "valid", "labels", "weights"} [B, L]; weights: 1 at a word's first piece, else 0."""
+    """(table, rows), where rows(row_B) gives {"tokens", "valid", "labels", "word_weights"} [B, L]; word_weights: 1 at a word's first piece, else 0."""
     table, read = TaggedRows(split, objective.length), Reader(split.tokens, vocabulary.size)
     column_L = np.arange(objective.length)
 
@@ -49,7 +49,7 @@ def tagged_rows(objective, split, vocabulary):
             "tokens": np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32),
             "valid": valid_BL,
             "labels": np.maximum(tag_BL, 0).astype(np.int32),
-            "weights": (tag_BL != NOT).astype(np.float32),
+            "word_weights": (tag_BL != NOT).astype(np.float32),
         }
 
     return table, rows

@@ -146,7 +146,7 @@ def override(run, words):
     if not isinstance(run.data.objective, fitting):
         names = " or ".join(kind.__name__ for kind in fitting)
         raise ConfigError(f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}")
-    if isinstance(run.model, ClassifierConfig):
+    if isinstance(run.model, (ClassifierConfig, TaggerConfig)):
         check_labels(run.model.labels, run.data.objective)
     if isinstance(run.model, TaggerConfig) and run.model.scheme == "plain" and (spelled := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"}):
         raise ConfigError(f"evaluate.metrics: {min(spelled)} is of entities, and plain tags spell none; take tag_accuracy")
@@ -157,7 +157,7 @@ def override(run, words):
 
 def check_labels(labels, objective):
     """Raise ConfigError unless an objective has a model's labels: none for scores, and a weight for each where they are weighted."""
-    if bool(labels) != isinstance(objective, Classification):
+    if bool(labels) == isinstance(objective, Regression):
         raise ConfigError(f"data.objective: {objective.name}, but model.labels={labels}: Classification has labels, Regression has none")
     if labels and len(objective.class_weights) not in (0, len(labels)):
         raise ConfigError(f"data.objective.class_weights={objective.class_weights}: one for each of model.labels, which are {', '.join(labels)}")

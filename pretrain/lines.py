@@ -1,9 +1,10 @@
 """Files of lines: texts and JSON objects, read with their places and written whole or not at all."""
 
 import contextlib
-import json
 import os
 import pathlib
+
+from data.json_lines import object_of
 
 
 def read_lines(path):
@@ -24,13 +25,7 @@ def read_lines(path):
 def read_objects(path):
     """Yield (place, object) of a JSONL file. Raises ValueError, which names the line, for anything but an object."""
     for place, line in read_lines(path):
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{place}: not JSON ({error})") from error
-        if not isinstance(record, dict):
-            raise ValueError(f"{place}: expected a JSON object, not {line[:80]}")
-        yield place, record
+        yield place, object_of(line, place)
 
 
 @contextlib.contextmanager

@@ -122,7 +122,8 @@ def classification(states_BC, scorer, batch):
 
 def tagging(states_BLC, scorer, batch):
     """The tag of a word, at its first piece (Devlin et al. 2018, section 5.3)."""
-    nats, hits = cross_entropy(states_BLC, batch["labels"], batch["weights"])
+    nats, _ = cross_entropy(states_BLC, batch["labels"], batch["weights"])
+    _, hits = cross_entropy(states_BLC, batch["labels"], batch["word_weights"])
     return {"tagging": nats, "tagging_accuracy": hits}
 
 
@@ -241,10 +242,10 @@ LOSSES = {
     "tagging": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"]),
         score=tagging,
-        weights={"tagging": "weights", "tagging_accuracy": "weights"},
+        weights={"tagging": "weights", "tagging_accuracy": "word_weights"},
         terms=("tagging",),
         tokens=("valid",),
-        judged=lambda states_BLC, batch: told_at(states_BLC.argmax(-1), batch["weights"], batch["row_weights"]),
+        judged=lambda states_BLC, batch: told_at(states_BLC.argmax(-1), batch["word_weights"], batch["row_weights"]),
     ),
     "multiple_choice": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),

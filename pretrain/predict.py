@@ -16,6 +16,7 @@ import sys
 from pretrain.lines import read_lines, read_objects, sink
 
 DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
+NOT_SEVERAL = "--n-best is of answers to questions (finetune --task squad); a classifier tells all `probabilities`, and --top is of a [MASK]"
 CHUNK = 4096  # lines of an input file that are held at once
 
 
@@ -31,6 +32,7 @@ def add_arguments(parser):
     parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl records with the field `text`")
     parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
+    parser.add_argument("--n-best", type=int, metavar="N", help="of answers to questions: tell the N best, with their probabilities")
     parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT, BART or the Transformer writes (64)")
     parser.add_argument("--beams", type=int, metavar="W", help="search for the likeliest text with W beams, instead of the likeliest word at each step")
     parser.add_argument("--length-penalty", type=float, metavar="A", help="of --beams: above 0 for longer texts, below for shorter ones (1)")
@@ -46,7 +48,7 @@ def add_arguments(parser):
 def run(args):
     if bool(args.texts) == bool(args.input):
         raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
-    for name in ("top", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
+    for name in ("top", "n_best", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
         if (value := getattr(args, name)) is not None and value < 1:
             raise ValueError(f"{_option(name)} {value}: at least 1")
     how = decoding(args)
@@ -56,7 +58,7 @@ def run(args):
     trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
     read = reader(trained)
     show = speller(trained)
-    answer = answerer(trained, top=args.top, length=args.length, batch_size=args.batch_size, **how)
+    answer = answerer(trained, top=args.top, n_best=args.n_best, length=args.length, batch_size=args.batch_size, **how)
     done = 0
     with sink(args.output) as write:
         for chunk in _chunks(records, CHUNK):
@@ -166,11 +168,11 @@ def spell(text, result):
 # ---- the families ------------------------------------------------------------
 
 
-def answerer(trained, top=None, length=None, batch_size=32, **how):
+def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
     """A function (texts, places, first) -> [result]; `places` name the texts in errors (None: by their number).
 
     how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.decoding.generate`. first: how many texts
-    came before these; each draws by its own number.
+    came before these; each draws by its own number. n_best: of answers to questions, how many are told.
 
     A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
     id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
@@ -188,8 +190,13 @@ def answerer(trained, top=None, length=None, batch_size=32, **how):
             raise ValueError("a fine-tuned model tells what its head was taught: --top, --length and how to write are for others")
         from pretrain.finetune.heads import head_of
 
-        answer = head_of(trained.run.model).answerer(trained, batch_size)
+        head, several = head_of(trained.run.model), {} if n_best is None else {"n_best": n_best}
+        if not several.keys() <= {*head.options}:
+            raise ValueError(NOT_SEVERAL)
+        answer = head.answerer(trained, batch_size, **several)
         return lambda texts, places, first=0: answer(texts, places)
+    if n_best is not None:
+        raise ValueError(NOT_SEVERAL)
     if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
         if length is not None or how:
             option = "--length" if length is not None else DECODING

@@ -11,7 +11,7 @@ from etils import epath
 from data.pipeline import Stream
 from data.salvage import told
 from data.store import Store
-from pretrain import cluster, pages
+from pretrain import cluster, pages, shortened
 from pretrain.checkpoint import Checkpoints
 from pretrain.config import Run, read_json, to_json
 from pretrain.evaluate import make_evaluator
@@ -78,7 +78,7 @@ def train(run, workdir, allow_changes=False, began=None):
         ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start, watchdog.to))
         guard = Guard(run.guard.patience, kept)
         log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
-        log.say(opening(run, store, stream, program.abstract.params, mesh, start))
+        log.say(opening(run, store, stream, program.abstract.params, mesh, start, heldout))
         job = Job(run, store, program, checkpoints, Replicas(program.placed, mesh, run.guard.replicas), stop, guard, ledger, log)
         done = steps(
             job,
@@ -210,7 +210,7 @@ def write_workdir(run, store, workdir):
         part.rename(workdir / "vocabulary")
 
 
-def opening(run, store, stream, params, mesh, start):
+def opening(run, store, stream, params, mesh, start, heldout=None):
     """What a person wants to know before waiting."""
     size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
@@ -227,12 +227,7 @@ def opening(run, store, stream, params, mesh, start):
         lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
     if getattr(run.data.objective, "rows", None) == "documents" and stream.table.filled < FULL:
         lines += [f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"]
-    if left_out := getattr(stream.table, "left_out", 0):
-        lines += [f"left out: {left_out:,} pairs that are longer than a row"]
-    if cut := getattr(stream.table, "cut", 0):
-        lines += [f"cut: {cut:,} {getattr(stream.table, 'too_long', f'examples that are longer than a row of {run.data.objective.length}')}"]
-    if missed := getattr(stream.table, "missed", 0):
-        lines += [f"of these, {missed:,} words stand behind the end of a row: nothing is learned from their tags"]
+    lines += shortened.told(stream) + (shortened.told(heldout, "held out: ") if heldout else [])
     lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
     lines += filter(None, [pages.advice(mesh.devices.flat[0].platform)])
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))

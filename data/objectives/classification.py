@@ -7,6 +7,7 @@ import numpy as np
 
 from data.labelled_rows import labelled_rows
 from data.objectives.regression import check_labelled
+from data.objectives.weighting import check_weights, weight_of
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,13 @@ class Classification:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         check_labelled(self, vocabulary)
-        if self.class_weights and not all(weight > 0 for weight in self.class_weights):
-            raise ValueError(f"classification: class_weights={self.class_weights}; each is above 0")
+        check_weights(self)
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
         table, rows = labelled_rows(self, split, vocabulary)
         labels_D = table.labels.astype(np.int32)
-        if self.class_weights and len(self.class_weights) <= labels_D.max():
-            raise ValueError(f"class_weights={self.class_weights}: {len(self.class_weights)} weights for more classes")
-        weight_C = np.array(self.class_weights or (1.0,) * (labels_D.max() + 1), np.float32)
+        weight_C = weight_of(self, labels_D.max(initial=-1) + 1)
 
         def build(row_B, key_B):
             labels_B, ones_B = labels_D[row_B], np.ones(len(row_B), np.float32)

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from data.objectives.masking import needs
+from data.objectives.weighting import check_weights, weight_of
 from data.tagged_rows import tagged_rows
 
 
@@ -16,6 +17,7 @@ class Tagging:
     name: ClassVar[str] = "tagging"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP] included; what is longer is cut, and counted
     columns: tuple[str, ...] = ()  # of JSON lines: the names of the words and of the tags; () are the usual ones
+    class_weights: tuple[float, ...] = ()  # how much a word of each tag weighs in the loss; () is all alike
 
     def dims(self):
         return {"L": self.length}
@@ -27,12 +29,16 @@ class Tagging:
         if len(self.columns) not in (0, 2):
             raise ValueError(f"tagging: columns={self.columns}; the name of the words and that of the tags")
         needs(self.name, vocabulary, "cls", "sep", "pad")
+        check_weights(self)
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
         table, rows = tagged_rows(self, split, vocabulary)
+        weight_C = weight_of(self, table.tag_T.max(initial=-1) + 1)
 
         def build(row_B, key_B):
-            return {**rows(row_B), "row_weights": np.ones(len(row_B), np.float32)}
+            batch = rows(row_B)
+            weights_BL = batch["word_weights"] * weight_C[batch["labels"]]
+            return {**batch, "weights": weights_BL, "row_weights": np.ones(len(row_B), np.float32)}
 
         return table, build

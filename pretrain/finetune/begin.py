@@ -17,6 +17,7 @@ import time
 from data.paths import is_remote
 from data.tag_schemes import SCHEMES
 from models.config import T5Config
+from pretrain import cluster
 from pretrain.config import Run, override
 from pretrain.finetune.encoders import NAMES
 from pretrain.finetune.several import separated, together
@@ -56,6 +57,9 @@ def run(args):
     began = time.time()
     if is_remote(args.workdir):
         raise ValueError(f"--workdir {args.workdir}: a folder on this machine; `train` goes on with a copy of it in a bucket")
+    if (among := cluster.seen_by()).processes != 1:
+        goes_on = f"`train {args.workdir}/config.json --workdir {args.workdir}` goes on with it in all of them"
+        raise ValueError(f"{among}: `finetune` begins a run in one process (CLOZE_CLUSTER=none); {goes_on}")
     tasks = separated(args)
     gathered = [gather(each) for each in tasks]  # what is wrong with the text is told before JAX is imported
     if args.seeds is not None and args.seeds < 1:
@@ -82,6 +86,10 @@ def run(args):
         if status := finish(one, workdir, began=began):
             return status
         began = None
+    if whole.train.end < whole.train.steps:
+        goes_on = (f"  python -m pretrain train {workdir}/config.json --workdir {workdir} train.until=0" for workdir in workdirs)
+        print(f"ended at step {whole.train.end:,} of {whole.train.steps:,}, as train.until says; next:", *goes_on, sep="\n")
+        return 0
     print(summary(args.workdir, workdirs, whole.evaluate.metrics))
     return 0
 

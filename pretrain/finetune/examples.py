@@ -11,6 +11,7 @@ metrics      of tasks where these follow from what was read: names in the place 
 
 import hashlib
 import json
+import sys
 
 from data import labelled
 
@@ -47,6 +48,7 @@ def gather(task, args, train, heldout, share):
 
     columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
     read = labelled.read(train, columns, task.label)
+    labelled.check_several(read)
     names = ()
     if task.label is labelled.class_of:
         names = tuple(args.labels.split(",")) if args.labels else ordered(task, labelled.classes(read))
@@ -55,6 +57,8 @@ def gather(task, args, train, heldout, share):
     labelled.numbered(read, names)
     parts = dict(zip(("train", "heldout"), (read, labelled.read(heldout, columns, task.label)) if heldout else labelled.part(read, share)))
     labelled.numbered(parts["heldout"], names)
+    if told := labelled.alike(parts["heldout"]):
+        print(f"held out: {told}, of which scores tell little", file=sys.stderr)
     return Labelled(task, parts, names, columns)
 
 

@@ -16,19 +16,20 @@ def told(texts, result):
 class Head(NamedTuple):
     """reader: trained -> (record, place) -> the texts that the head reads, a tuple; answerer: (trained, batch size) -> (texts, places) -> [result].
 
-    told: (texts, result) -> lines for a person.
+    told: (texts, result) -> lines for a person. options: further keywords that the answerer takes, options of `predict`.
     """
 
     reader: Callable
     answerer: Callable
     told: Callable = told
+    options: tuple[str, ...] = ()
 
 
 HEADS = {
     ClassifierConfig: Head(answer.reader, answer.Labels),
     TaggerConfig: Head(tags.reader, tags.Tags, tags.told),
     ChoiceConfig: Head(choose.reader, choose.Choices, choose.told),
-    SpanReaderConfig: Head(answers.reader, answers.Answers, answers.told),
+    SpanReaderConfig: Head(answers.reader, answers.Answers, answers.told, ("n_best",)),
 }
 
 

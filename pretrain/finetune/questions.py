@@ -23,6 +23,8 @@ class SpanTask(NamedTuple):
             raise ValueError(f"--columns and --labels are of texts with labels; --task {args.task} reads context, question and answers")
         skip = args.on_bad_answer == "skip"
         parts = [self._told(source, skip) for source in (train, heldout) if source]
+        if not any(one.answers for one in parts[0]):
+            raise ValueError(f"{train}: none of its {len(parts[0]):,} questions has an answer; nothing can be learned from that")
         return Answered(self, dict(zip(("train", "heldout"), parts if heldout else labelled.part(parts[0], share))))
 
     def _told(self, source, skip):

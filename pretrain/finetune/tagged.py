@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from typing import NamedTuple
 
 from data import tag_schemes, tagged
@@ -23,6 +24,8 @@ class TagTask(NamedTuple):
         parts = dict(zip(("train", "heldout"), (read, tagged.read(heldout, columns)) if heldout else part(read, share)))
         for one in parts.values():
             tagged.numbered(one, names)
+        if len(told := {tag for one in parts["heldout"] for tag in one.tags}) < 2:
+            print(f"held out: all words have the tag {told.pop()!r}, of which scores tell little", file=sys.stderr)
         return Tagged(parts, names, scheme, columns)
 
 

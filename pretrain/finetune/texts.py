@@ -50,6 +50,7 @@ class PairTask(NamedTuple):
             raise ValueError("--labels are names of classes; the answers of text2text are any text")
         spec, columns = Text2Text(columns=tuple(names), prefix=args.prefix or ""), Columns((names[0],), names[1])
         read = labelled.read(train, columns, answer_of)
+        labelled.check_several(read)
         parts = (read, labelled.read(heldout, columns, answer_of)) if heldout else labelled.part(read, share)
         return Texts(spec, {split: pairs(spec, part) for split, part in zip(("train", "heldout"), parts)}, self.metrics)
 

@@ -67,6 +67,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from data.store import Store
     from data.tokenizers import load_vocabulary
     from models import build
+    from pretrain import shortened
     from pretrain.checkpoint import read_run
     from pretrain.evaluate import make_evaluator
     from pretrain.finetune.labels import check_store
@@ -95,6 +96,8 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     run, step = settled(found), found.step
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = Stream(opened, data, split=split, seed=run.train.seed)
+    for line in shortened.told(stream):
+        print(line, file=sys.stderr)
     model = build(run.model, **parts(mesh, []))
     loss, metrics = LOSSES[run.data.objective.name], run.evaluate.metrics
     evaluator = make_evaluator(model, loss, mesh, compute=run.train.compute, metrics=metrics, objective=run.data.objective)

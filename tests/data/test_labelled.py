@@ -3,6 +3,7 @@
 import gzip
 import json
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from data.config import Data
 from data.inspect import inspect
 from data.labelled import Columns, Example, class_of, score_of
 from data.labelled_rows import fit
-from data.objectives import Classification, MaskedLm, Regression
+from data.objectives import AnswerSpan, Classification, MaskedLm, MultipleChoice, Regression, Tagging
 from data.pipeline import Stream
 from data.salvage import sound
 from data.store import Store
@@ -48,7 +49,10 @@ def test_three_forms_are_the_same_examples(tmp_path):
     ("name", "text", "message"),
     [
         ("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b"}\n', r"a.jsonl:2: no column 'label'; there are 'text'. --columns names"),
-        ("a.jsonl", '{"text": "a", "label": 1}\nnot\n', r"a.jsonl:2: not JSON"),
+        ("a.jsonl", '{"text": "a", "label": 1}\nnot\n', r"a.jsonl:2: not JSON \(Expecting value, at character 1\); each line holds one whole object"),
+        ("a.jsonl", '{"text": "a\n', r"a.jsonl:1: not JSON \(Unterminated string starting at, at character 10\)"),
+        ("a.jsonl", "[" * 100_000, r"a.jsonl:1: not JSON \(maximum recursion depth"),
+        ("a.jsonl", '{"text": "a", "label": ' + "1" * 5000 + "}\n", r"a.jsonl:1: not JSON \(Exceeds the limit"),
         ("a.jsonl", "[1]\n", r"a.jsonl:1: expected a JSON object, not '\[1\]"),
         ("a.jsonl", '{"text": "  ", "label": 1}\n', r"a.jsonl:1: column 'text' is empty"),
         ("a.jsonl", '{"text": 3, "label": 1}\n', r"a.jsonl:1: column 'text' is int, not a text"),
@@ -61,7 +65,7 @@ def test_three_forms_are_the_same_examples(tmp_path):
         ("a.tsv", "text\ttext\na\tb\n", "a.tsv:1: the line of names has one twice"),
         ("a.tsv", "sentence\tlabel\na\tb\n", r"a.tsv:2: no column 'text'; there are 'sentence', 'label'"),
         ("a.csv", 'text,label\n"a" b,c\n', r"a.csv:2: "),
-        ("a.csv", 'text,label\n"a', r"a.csv:2: "),
+        ("a.csv", 'text,label\n"a', r"a.csv:2: .*; in a .csv a column that holds quotes stands in quotes"),
         ("a.csv.gz", None, "neither UTF-8 nor such text gzipped"),
         ("a.txt", "a\n", "ends in .jsonl, .tsv, .csv, or .gz behind it"),
     ],
@@ -86,7 +90,7 @@ def test_classes_are_put_in_order_and_unknown_ones_refused():
     assert labelled.classes(examples("10", "9", "-1", "9")) == ("-1", "9", "10")
     assert labelled.classes(examples("b", "9", "a")) == ("9", "a", "b")
     with pytest.raises(ValueError, match="here: all 3 examples have the label 'a'"):
-        labelled.classes(examples("a", "a", "a"))
+        labelled.check_several(examples("a", "a", "a"))
     np.testing.assert_array_equal(labelled.numbered(examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1]))
     with pytest.raises(ValueError, match="here:2: the label 'c' is not one of 'a', 'b'"):
         labelled.numbered(examples("b", "c"), ("a", "b"))
@@ -166,6 +170,15 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
     with pytest.raises(ValueError, match="class_weights=.*above 0"):
         Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
     Stream(labelled_store, Data(objective=MaskedLm(length=16, predictions=3, rows="documents"))).batch(0)  # its texts are text
+
+
+@pytest.mark.parametrize("objective", [Classification(), Regression(), MultipleChoice(), Tagging(), AnswerSpan()])
+def test_rows_need_their_special_tokens(objective, vocabulary):
+    objective.check(vocabulary)
+    for lacking in ("cls", "sep", "pad"):
+        there = {"cls": 2, "sep": 3, "pad": 0} | {lacking: None}
+        with pytest.raises(ValueError, match=f"{objective.name} needs the special token.s. {lacking}, which"):
+            objective.check(SimpleNamespace(**there, kind="bpe", size=9))
 
 
 def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):

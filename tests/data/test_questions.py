@@ -93,7 +93,7 @@ def asked(**changes):
         ("a.jsonl", [asked(answers={"text": ["fox"], "answer_start": []})], r"a.jsonl:1: 1 texts of answers, but 0 places"),
         ("a.jsonl", [asked(answers=["fox"])], "a.jsonl:1: column 'answers' is neither"),
         ("a.jsonl", "\n", "a.jsonl: no questions in it"),
-        ("a.json", "", "a.json: not JSON"),
+        ("a.json", "", r"a.json: not JSON \(the file is empty: "),
         ("a.json", '{"a": 1}\n{"a": 2}\n', "a.json: not JSON .*; a file with an object a line ends in .jsonl"),
         ("a.json", {"data": []}, "a.json: no questions in it"),
         ("a.json", {"data": {}}, "a.json: no list `data`; SQuAD's form is"),

@@ -147,6 +147,22 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(store, vocabularies):
     assert heldout.split.tags.tolist() == [0, 1] and heldout.split.labels is None and Store.open(store.path).manifest["digest"] == "d"
 
 
+def test_a_word_weighs_what_its_tag_does(store):
+    plain, weighed = (Stream(store, Data(objective=Tagging(length=9, class_weights=weights), batch_size=2)) for weights in ((), (0.5, 2.0, 3.0)))
+    for index in range(2):
+        alike, batch = plain.evaluation_batch(index), weighed.evaluation_batch(index)
+        np.testing.assert_array_equal(alike["weights"], alike["word_weights"])
+        np.testing.assert_array_equal(batch["word_weights"], alike["word_weights"])
+        np.testing.assert_array_equal(batch["weights"], np.array([0.5, 2, 3])[batch["labels"]] * alike["weights"])
+    assert batch["row_weights"].tolist() == [1, 0] and not batch["weights"][1].any()  # a row that fills the batch
+    assert inspect(weighed, batches=2)["passed"]
+    with pytest.raises(ValueError, match="2 weights for more classes"):
+        Stream(store, Data(objective=Tagging(class_weights=(1.0, 2.0))))
+    for wrong in (0.0, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="tagging: class_weights=.*above 0"):
+            Stream(store, Data(objective=Tagging(class_weights=(1.0, wrong, 1.0))))
+
+
 def test_what_has_no_tags_is_refused(vocabularies, tmp_path):
     from data.store import write_store
 

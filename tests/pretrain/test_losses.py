@@ -77,6 +77,30 @@ def test_gradients_add_up_in_float32():
     assert jnp.abs(grad("bfloat16", 4) - exact).max() < 0.004 * jnp.abs(exact).max()
 
 
+@pytest.mark.parametrize("name", ["tagging", "classification"])
+def test_class_weights(name):
+    """The sum of w(y) * -log p(y) by the sum of w(y), by NumPy; the share that is right has no weights. Sums of parts of a batch add up."""
+    rng, loss, targets = np.random.default_rng(0), LOSSES[name], (6, 9) if name == "tagging" else (6,)
+    states, labels, weight_C = rng.normal(size=(*targets, 3)).astype(np.float32), rng.integers(0, 3, targets), np.array([0.5, 2, 7])
+    asked = (rng.random(targets) < 0.6).astype(np.float32)
+    batch = {"labels": labels.astype(np.int32), "weights": (weight_C[labels] * asked).astype(np.float32)}
+    batch |= {"word_weights": asked, "row_weights": np.ones(6, np.float32)} if name == "tagging" else {"row_weights": asked}
+
+    @jax.jit
+    def sums(states, batch):
+        return loss.score(states, None, batch), loss.totals(batch)
+
+    halves = [sums(states[part], {key: array[part] for key, array in batch.items()}) for part in (slice(3), slice(3, None))]
+    whole, totals = sums(states, batch)
+    logs = np.take_along_axis(states - np.log(np.exp(states).sum(-1, keepdims=True)), labels[..., None], -1)[..., 0]
+    w = weight_C[labels] * asked
+    np.testing.assert_allclose(whole[name] / totals[name], -(w * logs).sum() / w.sum(), rtol=1e-5)
+    right = ((states.argmax(-1) == labels) * asked).sum() / asked.sum()
+    np.testing.assert_allclose(whole[f"{name}_accuracy"] / totals[f"{name}_accuracy"], right, rtol=1e-6)
+    for one, other, expected in zip(*halves, (whole, totals)):
+        jax.tree.map(lambda a, b, both: np.testing.assert_allclose(a + b, both, rtol=1e-5), one, other, expected)
+
+
 def test_memory_is_that_of_a_part():
     y, table, targets, weights = problem(B=1, T=512, D=16, V=8192)
 

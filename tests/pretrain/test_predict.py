@@ -189,6 +189,7 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
         ("in.txt", "[MASK] " * 50, "in.txt:1: 52 tokens with [CLS] and [SEP], the model reads at most 40"),
         ("in.jsonl", '{"text": "[MASK]"}\n{"txt": "[MASK]"}\n', "in.jsonl:2: expected an object with the field text"),
         ("in.jsonl", "[MASK]\n", "in.jsonl:1: not JSON"),
+        ("in.jsonl", "[" * 100_000, "in.jsonl:1: not JSON (maximum recursion depth"),
         ("in.jsonl", '{"text": 3}\n', "in.jsonl:1: expected an object"),
     ),
 )
@@ -210,6 +211,7 @@ def test_wrong_words(bert, t5, gpt2, say, tmp_path):
         (["--workdir", bert, "--step", 4, "a [MASK]"], "no checkpoint of step 4"),
         (["--workdir", bert, "--top", 0, "a [MASK]"], "--top 0: at least 1"),
         (["--workdir", bert, "--length", 4, "a [MASK]"], "--length is for models that write"),
+        (["--workdir", bert, "--n-best", 2, "a [MASK]"], "--n-best is of answers to questions"),
         (["--workdir", bert, "a gap"], "text 1: there is no [MASK] in 'a gap'"),
         (["--workdir", t5, "a <extra_id_0>", "a [MASK]"], "text 2: there is no <extra_id_0> in 'a [MASK]'"),
         (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for BERT"),

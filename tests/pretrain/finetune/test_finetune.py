@@ -2,17 +2,26 @@
 
 import json
 import pathlib
+import re
 
 import jax
 import numpy as np
 import pytest
 
 from data.labelled import Columns, Example, write_labelled
+from data.objectives import Text2Text
+from data.questions import Question
+from data.tagged import Sentence
 from data.tokenizers import train_vocabulary
 from models import BertConfig, GptConfig
 from pretrain import metrics
 from pretrain.__main__ import main
 from pretrain.checkpoint import read_run, start_workdir
+from pretrain.finetune.choices import Choices
+from pretrain.finetune.examples import Labelled
+from pretrain.finetune.questions import Answered, SpanTask
+from pretrain.finetune.tagged import Tagged
+from pretrain.finetune.texts import Texts
 from pretrain.finetune.tasks import TASKS, LabelTask, columns_of, ordered
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
@@ -121,6 +130,8 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     assert json.loads(capsys.readouterr().out)["label"] in ("fox", "none")
     assert main([*predict, "a fox"]) == 2 and "the command line: expected s and t" in capsys.readouterr().err
     assert main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "are for others" in capsys.readouterr().err
+    assert main([*predict, "--n-best", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "--n-best is of answers" in capsys.readouterr().err
+    assert main([*predict, "--n-best", "0", "--input", str(tmp_path / "a.jsonl")]) == 2 and "--n-best 0: at least 1" in capsys.readouterr().err
 
 
 def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, capsys):
@@ -132,7 +143,11 @@ def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, 
     assert main(evaluate) == 2 and "is not a run that `finetune` began" in capsys.readouterr().err
 
 
-def test_a_workdir_keeps_its_examples(tuned, tmp_path, capsys):
+def swapped(command, old, new):
+    return [str(new) if word == str(old) else word for word in command]
+
+
+def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     other = [dev if word.endswith("train.jsonl") else word for word in command]
     assert main(other) == 2 and "holds other examples" in capsys.readouterr().err
@@ -140,6 +155,15 @@ def test_a_workdir_keeps_its_examples(tuned, tmp_path, capsys):
     (tmp_path / "mine" / "file").touch()
     assert main([*command, f"data.store={tmp_path / 'mine'}"]) == 2 and "is not a token store" in capsys.readouterr().err
     assert (tmp_path / "mine" / "file").exists()
+    (tmp_path / "several" / "seed-1").mkdir(parents=True)
+    (tmp_path / "several" / "seed-1" / "file").touch()
+    for folder, more in (("mine", []), ("several", ["--seeds", "2"])):  # before anything is begun, of any seed
+        assert main([*swapped(command, workdir, tmp_path / folder), *more]) == 2
+        assert "is no run's folder (it has no config.json) and holds file" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "file", "mine", "seed-1", "several"]
+    start_workdir(tmp_path / "later", starting_run(BERT), open_trained(pretrained).params, train_vocabulary(sentences(300, 9), 50, algorithm="bpe"))
+    assert main(swapped(command, pretrained, tmp_path / "later")) == 2
+    assert "holds other examples, or is of another vocabulary" in capsys.readouterr().err
     # A store of other labels than the model's is refused before anything is computed.
     one = {"heldout": [Example(("a fox", "the dog"), "fox", "here")]}
     write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox"))
@@ -147,18 +171,42 @@ def test_a_workdir_keeps_its_examples(tuned, tmp_path, capsys):
     assert "has the labels 'none', 'fox', the model 'fox', 'none'" in capsys.readouterr().err
 
 
+def test_a_digest_is_of_all_that_is_learned():
+    """Of texts, labels and their names; of tags and their scheme; of choices; of answers and whether there may be none; of what is written."""
+    one, none = Example(("a fox",), "x", "here"), ()
+    sentence, question = Sentence(("a", "fox"), ("O", "B-x"), "here", 1, 1), Question("q", "Who?", "a fox", (("fox", 2),), "here")
+    kinds = [
+        (lambda parts, names: Labelled(None, parts, names, None), one, [one._replace(texts=("a",)), one._replace(label="y")], ("x", "y"), ("y", "x")),
+        (lambda parts, count: Choices(parts, count), one, [one._replace(texts=("a",)), one._replace(label="y")], 2, 3),
+        (lambda parts, names: Tagged(parts, *names, none), sentence, [sentence._replace(words=("a", "dog")), sentence._replace(tags=("O", "O"))], ("xy", "bio"), ("yx", "bio")),
+        (lambda parts, names: Tagged(parts, *names, none), sentence, [], ("xy", "bio"), ("xy", "iob1")),
+        (lambda parts, silent: Answered(SpanTask(silent, ()), parts), question, [question._replace(**{key: "z"}) for key in Question._fields[:4]], True, False),
+        (lambda parts, prefix: Texts(Text2Text(prefix=prefix), parts), ("a", "b"), [("b", "b"), ("a", "a")], "x ", "y "),
+    ]
+    for make, example, others, how, other in kinds:
+        made = make({"train": [example]}, how)
+        assert made.digest() == make({"train": [example]}, how).digest()
+        different = [make({"train": [each]}, how) for each in others] + [make({"train": [example]}, other), make({"heldout": [example]}, how)]
+        assert len({each.digest() for each in (made, *different)}) == 1 + len(different)
+    moved = Labelled(None, {"train": [one._replace(place="there")]}, none, None), Labelled(None, {"train": [one]}, none, None)
+    assert moved[0].digest() == moved[1].digest()
+
+
 def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     """How many foxes there are in a text; part of it is held out."""
-    rows = [{"text": text, "label": float(text.split().count("fox"))} for text in sentences(100, 3)]
+    rows = [{"text": text, "label": float(text.split().count("fox"))} for text in (*sentences(100, 3), *map(" ".join, zip(*[iter(sentences(200, 6))] * 4)))]
     command = ["finetune", "--from", str(pretrained), "--task", "regression", "--train", lines(tmp_path / "t.jsonl", rows)]
     command += ["--workdir", str(tmp_path / "w"), "--epochs", "2", "--seeds", "2", "--fresh", "all", *FAST, "train.seed=4"]
     assert main(command) == 0
+    said, long = capsys.readouterr(), [len(open_trained(pretrained).vocabulary.encode(row["text"])) > 8 for row in rows]
+    cut = [int(number) for number in re.findall(r"cut: (\d+) examples that are longer than a row of 10", said.err)]
+    assert cut[:2] == cut[2:] and sum(cut[:2]) == sum(long) and 0 < cut[1] < cut[0] and said.err.count("\nheld out: cut: ") == 2
     told = json.loads((tmp_path / "w" / "scores.json").read_text())
     runs = [told["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
     values = [run["pearson"] for run in runs]
     assert told["metric"] == "pearson" and told["mean"]["pearson"] == pytest.approx(np.mean(values))
     assert told["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1)) and values[0] != values[1]
-    assert "2 seeds: pearson" in capsys.readouterr().out
+    assert "2 seeds: pearson" in said.out
     first = open_trained(tmp_path / "w" / "seed-4", runs[0]["step"])
     assert first.run.train.seed == 4 and len(first.origin()["fresh"]) > 10
     assert main(["predict", "--workdir", str(tmp_path / "w" / "seed-5"), "a fox and a fox", "--json"]) == 0
@@ -174,6 +222,9 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
     [
         (GOOD, [{"text": "a", "label": "z"}], [], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
         (GOOD[:1], GOOD, [], "train.jsonl: all 1 examples have the label 'x'"),
+        (GOOD[:1], GOOD, ["--labels", "x,y"], "train.jsonl: all 1 examples have the label 'x'"),
+        ([{"text": "a", "label": 2}] * 3, GOOD, ["--task", "regression"], "train.jsonl: all 3 examples have the label 2.0; nothing can be learned"),
+        (GOOD, GOOD[:1], ["evaluate.metrics=pearson"], "held out: all 1 examples have the label 'x', of which scores tell little"),
         ([], GOOD, [], "train.jsonl: no examples in it"),
         (GOOD, [], [], "dev.jsonl: no examples in it"),
         ([{"sentence": "a"}], GOOD, [], "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns"),
@@ -198,6 +249,14 @@ def test_what_is_wrong_is_told_before_there_is_a_workdir(pretrained, tmp_path, c
     command += [] if heldout is None else ["--heldout", lines(tmp_path / "dev.jsonl", heldout)]
     assert main([*command, "--workdir", str(tmp_path / "w"), *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "w").exists()
+
+
+def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
+    for name, value in (("COORDINATOR_ADDRESS", "127.0.0.1:1"), ("NUM_PROCESSES", "2"), ("PROCESS_ID", "1")):
+        monkeypatch.setenv(f"JAX_{name}", value)
+    w = str(tmp_path / "w")
+    assert main(["finetune", "--from", "x", "--task", "cola", "--train", "y", "--workdir", w]) == 2
+    assert f"`finetune` begins a run in one process (CLOZE_CLUSTER=none); `train {w}/config.json --workdir {w}` goes on" in capsys.readouterr().err
 
 
 def test_what_is_no_encoder_is_refused(tmp_path, capsys):

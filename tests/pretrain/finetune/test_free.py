@@ -8,7 +8,7 @@ import pytest
 
 from models import AlbertConfig, BertConfig, ClassifierConfig
 from pretrain.config import override
-from pretrain.optim import of_free
+from pretrain.optim import of_free, optimizer_of
 from pretrain.program import make_program
 from pretrain.sharding import make_mesh, path_of
 from pretrain.typed import ConfigError
@@ -35,6 +35,25 @@ def test_what_stays(free, scan):
     each = [stack[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1)] if not scan else stack["layers"]["mlp"]["up"]["kernel"]
     assert [bool(layer.any()) for layer in each] == [i >= 2 - free if free >= 0 else True for i in (0, 1)]
     assert [bool(layer.all()) for layer in each] == [bool(layer.any()) for layer in each]
+
+
+def test_what_stays_counts_for_nothing(runs):
+    """Neither for the norm that gradients are clipped to: the head's updates are those beside an encoder without gradients."""
+    run = override(runs["classifier"], ["train.free=0", "optimizer.clip=1"])
+    tree = {"encoder": {"bert": {"embeddings": {"words": np.ones(3, np.float32)}}}, "classifier": {"out": {"bias": np.ones(2, np.float32)}}}
+
+    @jax.jit
+    def update(of_encoder):
+        gradients = jax.tree_util.tree_map_with_path(lambda keys, leaf: leaf * (of_encoder if "encoder" in path_of(keys) else 2.0), tree)
+        optimizer = optimizer_of(run)
+        state = optimizer.init(tree)
+        for scale in (0.1, 5.0):  # of one gradient alone Adam does not know how large it is
+            updates, state = optimizer.update(jax.tree.map(lambda leaf: leaf * scale, gradients), state, tree)
+        return updates
+
+    loud, still = update(1000.0), update(0.0)
+    np.testing.assert_array_equal(loud["classifier"]["out"]["bias"], still["classifier"]["out"]["bias"])
+    assert still["classifier"]["out"]["bias"].all() and not jax.tree.leaves(loud["encoder"])[0].any()
 
 
 def test_a_frozen_encoder_is_what_it_was(runs, random_batch):

@@ -10,7 +10,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import Classification, Regression
-from models import ClassifierConfig
+from models import ChoiceConfig, ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.config import Run
 from pretrain.convert.huggingface import open_model, write_model
@@ -94,6 +94,10 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     fresh, new = initial(other, trained, "head")
     assert new == ["classifier/out/bias", "classifier/out/kernel"] and fresh["classifier"]["out"]["kernel"].shape == (16, 2)
     jax.tree.map(np.testing.assert_array_equal, fresh["encoder"], jax.device_get(trained.params["encoder"]))
+    same, new = initial(dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, dropout=0.5)), trained, "head")
+    assert new == [] and same["classifier"]["out"]["kernel"].shape == (16, 3)
+    chooser = dataclasses.replace(trained, run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=encoder_of(trained))))  # whose head is of another kind
+    assert initial(trained.run, chooser, "head")[1] == ["classifier/out/bias", "classifier/out/kernel"]
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "theirs").eval()
@@ -102,6 +106,52 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     with torch.no_grad():
         expected = torch.softmax(theirs(**ids).logits, -1)
     np.testing.assert_allclose([[one["probabilities"][label] for label in LABELS] for one in told], expected, atol=1e-4)
+
+
+def changed(folder, tensors, **settings):
+    """The folder with other tensors (a function of {name: array}) and other settings in its config.json, None to leave one out."""
+    from safetensors.numpy import load_file, save_file
+
+    save_file(tensors(load_file(folder / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
+    described = json.loads((folder / "config.json").read_text()) | settings
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in described.items() if value is not None}))
+    return folder
+
+
+def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
+    """Names of 2018, a buffer that is none today, and settings that say nothing of labels and of the head's dropout."""
+    model = ClassifierConfig(encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.3), labels=("LABEL_0", "LABEL_1"), dropout=0.25)
+    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+
+    def older(tensors):
+        named = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): each for name, each in tensors.items()}
+        return named | {"bert.embeddings.position_ids": np.arange(24)[None]}
+
+    folder = changed(tmp_path / "theirs", older, id2label=None, label2id=None, problem_type=None, classifier_dropout=None)
+    run, params, missing, unused = imported(folder)
+    assert run.model == dataclasses.replace(model, dropout=0.3) and missing == () and unused == ("bert.embeddings.position_ids",)
+    jax.tree.map(np.testing.assert_array_equal, params, drawn(model))
+
+
+def test_one_label_is_a_score(vocabularies, tmp_path):
+    model = ClassifierConfig(encoder=ENCODERS["bert"], labels=())
+    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+    run, *_ = imported(changed(tmp_path / "theirs", dict, problem_type=None))
+    assert run.model == model and run.data.objective.name == "regression" and run.evaluate.metrics == ("pearson",)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (lambda each: {name: array for name, array in each.items() if not name.startswith("classifier.")}, "missing .*classifier.weight"),
+        (lambda each: each | {"bert.extra.weight": np.ones(2, np.float32)}, "no place in the model for bert.extra.weight"),
+    ],
+)
+def test_what_is_no_whole_classifier_is_refused(vocabularies, tmp_path, tensors, message):
+    model = ClassifierConfig(encoder=ENCODERS["bert"], labels=LABELS)
+    write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
+    with pytest.raises(ValueError, match=message):
+        imported(changed(tmp_path / "theirs", tensors))
 
 
 def test_what_is_told_of_it_must_make_sense(vocabularies, tmp_path):

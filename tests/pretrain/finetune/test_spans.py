@@ -8,7 +8,7 @@ import pytest
 
 from models.finetuned import SpanReaderConfig
 from pretrain import answer_span
-from pretrain.finetune import spans
+from pretrain.finetune import n_best, spans
 from pretrain.finetune.metrics import METRICS, measured
 
 
@@ -109,6 +109,32 @@ def test_the_best_span_is_the_best_of_all():
             np.testing.assert_allclose(told, (score, probability, null, null_probability), rtol=1e-4)
     with pytest.raises(ValueError, match="rows of 3 questions, where there are 4"):
         spans.chosen(rows, 4)
+
+
+@pytest.mark.parametrize("count", [1, 4, 99])
+def test_the_n_best_answers_are_the_best_texts_of_all(count):
+    """Against all spans of three rows that share a part of a context, most of whose texts stand there several times."""
+    logits, batch = windows(np.random.default_rng(3))
+    told, expected = [], {}
+    for row in range(3):
+        context, held = int(batch["contexts"][row]), int(batch["valid"][row].sum()) - 1 - int(batch["contexts"][row])
+        spelt = lambda first, last, at=int(batch["skipped"][row]): ("abc"[(at + first) % 3] * (1 + last - first), at + first, at + last + 1)  # noqa: E731
+        told += n_best.of_row(logits[row], context, held, 3.0, spelt, count)
+        for i in range(held):
+            for j in range(i, min(i + 30, held)):
+                text, score = spelt(i, j)[0], float(logits[row, context + i, 0] + logits[row, context + j, 1])
+                expected[text] = max(score, expected.get(text, -np.inf))
+    found = n_best.best(told, count)
+    assert [(one.answer, one.score) for one in found] == sorted(expected.items(), key=lambda pair: -pair[1])[:count]
+    assert all(one.probability == pytest.approx(np.exp(one.score - 3)) and one.end - one.start == len(one.answer) for one in found)
+
+
+def test_no_answer_stands_where_the_threshold_puts_it():
+    several = [n_best.Candidate(text, 0, 1, score, 0.1) for text, score in (("a", 5.0), ("b", 3.0), ("c", 1.0))]
+    for null, order in ((8.1, "-ab"), (7.0, "a-b"), (4.9, "ab-"), (0.0, "abc")):  # answered at a doubt of the threshold itself
+        found = n_best.with_silence(several, null, 0.5, 2.0, 3)
+        assert "".join(one.answer or "-" for one in found) == order
+        assert all(one == ("", None, None, null, 0.5) for one in found if not one.answer)
 
 
 def test_the_loss_is_the_mean_of_two_over_the_tokens_of_a_row():

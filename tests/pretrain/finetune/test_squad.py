@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -16,13 +17,15 @@ from data.questions import Question
 from data.store import Store
 from data.tokenizers import train_vocabulary
 from models import BertConfig, SpanReaderConfig, build
-from pretrain import metrics
+from pretrain import metrics, shortened
 from pretrain.__main__ import main
 from pretrain.checkpoint import Checkpoints, read_run, start_workdir
 from pretrain.config import Run
 from pretrain.convert import name_of, tokenizer
 from pretrain.convert.card import of
 from pretrain.convert.huggingface import write_model
+from pretrain.finetune.answers import Answers
+from pretrain.finetune.questions import Answered, SpanTask
 from pretrain.import_ import initialiser, starting_run
 from pretrain.sharding import meaning, path_of
 from pretrain.trained import Trained, open_trained
@@ -120,6 +123,26 @@ def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
     assert "%  emil\n" in capsys.readouterr().out
 
 
+def test_the_n_best_answers(tuned, tmp_path, capsys):
+    workdir, _, dev = tuned
+    path = lines(tmp_path / "a.jsonl", list(asked(12, 2)))  # of which some take several rows
+    told = []
+    for more in ([], ["--n-best", "4"]):
+        assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", *more]) == 0
+        told.append(list(map(json.loads, capsys.readouterr().out.splitlines())))
+    keys = ("answer", "start", "end", "score", "probability")
+    for one, several in zip(*told, strict=True):
+        best = several.pop("n_best")
+        assert several == one and len(best) == 4 and len({each["answer"] for each in best}) == 4 and all(tuple(each) == keys for each in best)
+        assert best[0] == {key: one[key] for key in keys} | ({} if one["answer"] else {"score": one["null_score"]})
+        spans = [each for each in best if each["answer"]]
+        assert spans == sorted(spans, key=lambda each: -each["score"]) and len(spans) >= 3
+        assert all(one["context"][each["start"] : each["end"]] == each["answer"] for each in spans)
+    assert {one["answer"] == "" for one in told[0]} == {True, False}
+    assert main(["predict", "--workdir", str(workdir), "--n-best", "2", "Who sleeps?\tanna sleeps near the house"]) == 0
+    assert capsys.readouterr().out.count("%  ") == 2
+
+
 def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     predict = ["predict", "--workdir", str(workdir), "--input"]
@@ -132,14 +155,16 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
         assert main([*predict, lines(tmp_path / "a.jsonl", [row])]) == 2 and message in capsys.readouterr().err
     begin = ["finetune", "--from", str(pretrained), "--task", "squad", "--workdir", str(tmp_path / "w"), "--train"]
     assert main([*begin, dev]) == 2 and "dev.jsonl:1: it has no answer; --task squad2 is for" in capsys.readouterr().err
+    silent = lines(tmp_path / "c.jsonl", list(asked(60, 2))[::3])
+    assert main([*begin, silent, "--task", "squad2"]) == 2 and "c.jsonl: none of its 20 questions has an answer" in capsys.readouterr().err
     assert main([*begin, dev, "--labels", "a,b"]) == 2 and "--columns and --labels are of texts with labels" in capsys.readouterr().err
-    bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in asked(1, 1)]
+    bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in asked(2, 1)]
     path = lines(tmp_path / "b.jsonl", [*(row for row in asked(40, 1) if row["answers"]), *bad])
     assert main([*begin, path]) == 2 and "b.jsonl:27: the answer 'dog' is not at character 0" in capsys.readouterr().err
     # Settings that leave no room are refused before anything is written; the bad question was counted by then.
     assert main([*begin, path, "--held-out", "0.4", "--on-bad-answer", "skip", "data.objective.stride=30"]) == 2
     err = capsys.readouterr().err
-    assert "b.jsonl: 1 questions left out, whose answer is not in their context" in err and "length=32 leaves 21 tokens" in err
+    assert "b.jsonl: 2 questions left out, whose answer is not in their context" in err and "length=32 leaves 21 tokens" in err
     assert not (tmp_path / "w").exists()
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", path]) == 2 and "b.jsonl:27: the answer" in capsys.readouterr().err
     one = {"heldout": [labelled.Example(("a fox",), "fox", "here")]}
@@ -157,11 +182,42 @@ PAIRS = [(a, b) for a in ("What is left out?", "And who?") for b in (*TEXT, " ".
 def reader(name, vocabularies):
     """A model with values everywhere."""
     objective = AnswerSpan(length=36, stride=5, question=14, separators=2 if name == "roberta" else 1)
-    run = Run(model=SpanReaderConfig(encoder=ENCODERS[name], unanswerable=True), data=Data(objective=objective, batch_size=8))
+    run = Run(model=SpanReaderConfig(encoder=ENCODERS[name], unanswerable=True, dropout=0.25), data=Data(objective=objective, batch_size=8))
     params = values(run)
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
     return Trained("w", run, 7, params, vocabularies[name])
+
+
+def with_questions(trained, tokens):
+    objective = dataclasses.replace(trained.run.data.objective, question=tokens)
+    return dataclasses.replace(trained, run=dataclasses.replace(trained.run, data=Data(objective=objective)))
+
+
+def test_it_is_silent_above_the_threshold_alone(vocabularies):
+    """Where no answer scores above the best one by more than the threshold; a model whose questions all have answers never is."""
+    trained = reader("bert", vocabularies)
+
+    def answered(**how):
+        run = dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, **how))
+        return Answers(dataclasses.replace(trained, run=run), 4)(PAIRS, [None] * len(PAIRS))
+
+    always = answered(threshold=1e9)
+    doubts = np.array([one["null_score"] - one["score"] for one in always])
+    middle = float(np.sort(doubts)[3])  # one that is a question's own doubt
+    for threshold, expected in ((1e9, doubts > np.inf), (middle, doubts > middle), (-1e9, doubts > -np.inf)):
+        found = answered(threshold=threshold)
+        assert [one["start"] is None for one in found] == [one["answer"] == "" for one in found] == expected.tolist()
+        for one, spoken, silent in zip(found, always, expected):
+            assert (one["score"], one["null_score"]) == (spoken["score"], spoken["null_score"])
+            assert (one["probability"] == spoken["probability"]) == (not silent)
+    assert answered(threshold=-1e9, unanswerable=False) == always
+
+
+def test_what_the_head_drops_is_as_its_authors_have_it():
+    for name, dropout in (("bert", 0.0), ("distilbert", 0.1)):
+        found = Answered(SpanTask(True, ()), {}).model(SimpleNamespace(run=SimpleNamespace(model=ENCODERS[name])))
+        assert found == SpanReaderConfig(encoder=ENCODERS[name], dropout=dropout, unanswerable=True)
 
 
 def stream_of(trained, folder):
@@ -178,6 +234,7 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
     theirs.enable_truncation(36, stride=5, strategy="only_second")
     expected = [one for pair in PAIRS for first in [theirs.encode(*pair)] for one in (first, *first.overflowing)]
     assert stream.rows == len(expected) > len(PAIRS) + 6
+    assert shortened.told(stream_of(with_questions(trained, 3), tmp_path / "short")) == [f"cut: {len(PAIRS)} questions that are longer than 3 tokens"]
     for i, encoding in enumerate(expected):
         assert batch["tokens"][i, batch["valid"][i]].tolist() == encoding.ids
         if name == "bert":
@@ -193,6 +250,7 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path):
     write_model(tmp_path / "out", trained.run.model, trained.params, trained.vocabulary)
     model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not any(info.values()), info
+    assert getattr(model.config, "qa_dropout", None) == (0.25 if name == "distilbert" else None)
     batch = stream_of(trained, tmp_path / "store").evaluation_batch(0)
     ours = jax.jit(build(trained.run.model).apply)({"params": trained.params}, batch["tokens"], batch["valid"], batch["segments"])
     inputs = {"input_ids": torch.tensor(batch["tokens"]), "attention_mask": torch.tensor(batch["valid"])}

@@ -60,6 +60,7 @@ def test_it_learns_and_tells(tuned, capsys):
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
     told = capsys.readouterr()
     assert f"{other}: 1 words of which the vocabulary makes no token are left out" in told.err
+    assert "cut: 1 examples that are longer than a row of 10\nof these, 12 words stand behind the end of a row" in told.err
     evaluated = json.loads(told.out)
     assert evaluated["rows"] == 61 and evaluated["unread_words"] == 12 and evaluated["entity_f1"] == scored[-1]
     given = workdir.parent / "given.jsonl"
@@ -105,6 +106,8 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
         (GOOD, GOOD, ["--task", "classification", "--scheme", "bio"], "--scheme is of tags: --task tagging"),
         (GOOD, GOOD, ["--labels", "O,B-y"], "train.conll:2: the tag 'B-x' is not one of 'O', 'B-y'"),
         (GOOD, GOOD, ["data.objective.length=2"], "tagging: length=2"),
+        (GOOD, GOOD[1:], ["data.objective.length=2"], "held out: all words have the tag 'B-x', of which scores tell little"),
+        (GOOD, GOOD, ["data.objective.class_weights=1,2"], "one for each of model.labels, which are O, B-x, I-x"),
     ],
 )
 def test_what_is_wrong_is_told(untrained, tmp_path, capsys, train, heldout, words, message):

@@ -17,7 +17,7 @@ from pretrain import metrics
 from pretrain.__main__ import main
 from pretrain.checkpoint import read_run, start_workdir
 from pretrain.finetune.examples import Labelled
-from pretrain.finetune.metrics import check_metrics, judged_as
+from pretrain.finetune.metrics import METRICS, check_metrics, judged_as
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.texts import as_text, words_of
 from pretrain.finetune.written import HeldOut
@@ -133,6 +133,15 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     assert main(["predict", "--workdir", str(tmp_path / "w"), "a fox runs"]) == 0
     assert capsys.readouterr().out.startswith("a fox runs\n  ")
     store = tmp_path / "w" / "store"
+    # What the held-out part is scored by is what `predict` writes.
+    answers = [json.loads(line) for line in (store / "heldout" / "answers.jsonl").read_text().splitlines()]
+    asked = lines(tmp_path / "asked.jsonl", [{"en": " ".join(reversed(answer.split()))} for answer in answers])
+    assert main(["predict", "--workdir", str(tmp_path / "w"), "--input", asked, "--json"]) == 0
+    written = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
+    scored = metrics.read(tmp_path / "w" / "metrics.jsonl")[-1]
+    for name in ("bleu", "rouge1", "rougeL"):
+        assert scored[f"heldout_{name}"] == pytest.approx(METRICS[name].score(written, answers))
+    assert scored["heldout_rouge1"] > 0
     first = open_trained(pretrained).vocabulary.encode("old river: ")
     from data.store import Store
 
@@ -230,6 +239,9 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
     ):
         with pytest.raises(ValueError, match=message):
             task.read(Namespace(**dict(columns=None, labels=None, prefix=None) | changed), train, None, 0.5)
+    alike = lines(tmp_path / "alike.jsonl", [{"source": text, "target": "b"} for text in "ac"])
+    with pytest.raises(ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"):
+        task.read(Namespace(columns=None, labels=None, prefix=None), alike, None, 0.5)
     command = ["finetune", "--from", str(pretrained), "--workdir", str(tmp_path / "w"), "--train", train, "--task"]
     assert main([*command, "mrpc", "--prefix", "x"]) == 2 and "--prefix is for text2text" in capsys.readouterr().err
     assert not (tmp_path / "w").exists()
