@@ -30,7 +30,7 @@ def separated(args):
         if file and args.train:
             raise ValueError(f"--train {args.train} and --task {name}={file}: give one of them")
         if len(given) > 1 and args.train:
-            raise ValueError(f"--train {args.train}: of several tasks, each is --task NAME=FILE")
+            raise ValueError(f"--task {', '.join(names)}: several tasks, of which each has a file of its own: --task NAME=FILE instead of --train")
     if len(given) == 1 and args.limit is not None:
         raise ValueError("--limit is of several tasks: so many examples of each, at most")
     if args.limit is not None and args.limit < 1:

@@ -181,7 +181,7 @@ def test_a_digest_is_of_all_that_is_learned():
         (lambda parts, names: Tagged(parts, *names, none), sentence, [sentence._replace(words=("a", "dog")), sentence._replace(tags=("O", "O"))], ("xy", "bio"), ("yx", "bio")),
         (lambda parts, names: Tagged(parts, *names, none), sentence, [], ("xy", "bio"), ("xy", "iob1")),
         (lambda parts, silent: Answered(SpanTask(silent, ()), parts), question, [question._replace(**{key: "z"}) for key in Question._fields[:4]], True, False),
-        (lambda parts, prefix: Texts(Text2Text(prefix=prefix), parts), ("a", "b"), [("b", "b"), ("a", "a")], "x ", "y "),
+        (lambda parts, prefix: Texts(Text2Text(prefix=prefix), parts, none), ("a", "b"), [("b", "b"), ("a", "a")], "x ", "y "),
     ]
     for make, example, others, how, other in kinds:
         made = make({"train": [example]}, how)
@@ -245,7 +245,8 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
     ],
 )
 def test_what_is_wrong_is_told_before_there_is_a_workdir(pretrained, tmp_path, capsys, train, heldout, words, message):
-    command = ["finetune", "--from", str(pretrained), "--task", "classification", "--train", lines(tmp_path / "train.jsonl", train)]
+    command = ["finetune", "--from", str(pretrained), "--train", lines(tmp_path / "train.jsonl", train)]
+    command += [] if "--task" in words else ["--task", "classification"]
     command += [] if heldout is None else ["--heldout", lines(tmp_path / "dev.jsonl", heldout)]
     assert main([*command, "--workdir", str(tmp_path / "w"), *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "w").exists()
