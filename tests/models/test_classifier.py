@@ -10,7 +10,7 @@ import pytest
 from models import AlbertConfig, BertConfig, ClassifierConfig, DistilBertConfig, ElectraConfig, RobertaConfig, build
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
-from pretrain.finetune.begin import taken
+from pretrain.convert.table import relaid
 from pretrain.sharding import meaning, path_of
 
 SIZES = dict(vocab=64, length=16, width=16, depth=2, heads=2, mlp=24, dropout=0.0, attention_dropout=0.0)
@@ -39,7 +39,7 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
     whole, model = build(encoder), build(config)
     pretrained = drawn(whole, IDS, VALID)
     params = drawn(model, IDS, VALID)
-    params = params | {"encoder": taken(params["encoder"], pretrained)}
+    params = params | {"encoder": relaid(pretrained, params["encoder"])}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
 

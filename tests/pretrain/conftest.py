@@ -14,7 +14,6 @@ from models.config import (
     BertConfig,
     DistilBertConfig,
     ElectraConfig,
-    Gpt2Config,
     Gpt3Config,
     GptConfig,
     RobertaConfig,
