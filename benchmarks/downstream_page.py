@@ -30,7 +30,7 @@ the same batches in the same order, AdamW, warm-up and linear decay, clipping, f
 alone, whose draws differ. Scores: the best of the epochs, as above, mean ± sample standard deviation of the same three seeds."""
 TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns and in brackets the best, as seconds of a
 whole epoch; behind them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's
-are with its input pipeline and with layers unrolled (`model.encoder.scan=false`), PyTorch's with batches that lie ready as tensors. *plain*
+are with its input pipeline and with layers {layers}, PyTorch's with batches that lie ready as tensors. *plain*
 is torch as it comes, *tuned* has glibc keep its pages and MKL take its AVX-512 path."""
 COLUMNS = ("task", "pretrained", "random weights", "gain", "commonest class", "learned from", "measured on", "row", "best epochs")
 WAYS = ("cloze", "plain", "tuned")
@@ -128,7 +128,8 @@ def peer_section(peers):
         lines += [*table(["task", "Cloze", "PyTorch", "Cloze - PyTorch"], score_rows(scored)), ""]
     if timed:
         columns = ["an epoch of", "Cloze, s", "plain, s", "tuned, s", "plain / Cloze", "tuned / Cloze", "step 0: loss apart by", "load"]
-        lines += [TIMES.format(versions=", ".join(timed[0]["versions"])), "", *table(columns, time_rows(timed)), ""]
+        layers = " or ".join(sorted({peer["layers"] for peer in timed}))
+        lines += [TIMES.format(versions=", ".join(timed[0]["versions"]), layers=layers), "", *table(columns, time_rows(timed)), ""]
     return lines
 
 

@@ -167,7 +167,8 @@ def times(name, args):
     facts = material(workdir, args.encoder, folder)
     turns, versions = timed(workdir, folder, args.encoder, facts["epoch"])
     print(name, turns, flush=True)
-    found = {"task": name, "times": turns, "steps_of_a_turn": -(-facts["epoch"] // PARTS), "epoch": facts["epoch"], "versions": versions}
+    found = {"task": name, "times": turns, "steps_of_a_turn": -(-facts["epoch"] // PARTS), "epoch": facts["epoch"]}
+    found |= {"versions": versions, "layers": "unrolled"}
     return found | {"length": result_of(name, args)["length"], "load": [load, os.getloadavg()[0]]} | told(name, "times", args)
 
 

@@ -171,7 +171,7 @@ def test_scores_and_seconds_beside_pytorchs():
     turns = lambda *seconds: {"seconds": list(seconds), "cpu": [2 * seconds[0]] * 3, "loss": 0.7}  # noqa: E731
     scored = {"task": "MR", "metrics": ["accuracy"], "ours": [{"accuracy": 0.7}], "theirs": [{"accuracy": 0.6}]}
     timed = {
-        **{"task": "MR", "epoch": 8, "steps_of_a_turn": 2, "length": 48, "load": [0.1, 0.25], "versions": ["JAX 1"]},
+        **{"task": "MR", "epoch": 8, "steps_of_a_turn": 2, "length": 48, "load": [0.1, 0.25], "versions": ["JAX 1"], "layers": "unrolled"},
         "times": {"cloze": turns(1.0, 2.0, 3.0), "plain": turns(4.0, 4.0, 4.0), "tuned": turns(1.0, 1.0, 1.0)},
     }
     assert list(score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
