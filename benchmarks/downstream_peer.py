@@ -5,9 +5,9 @@
 Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
 parameters that the run began with are exported, and its batches written; benchmarks/downstream_torch.py trains on them and tells its
 answers for the held-out part after each epoch. What differs is the draws of the head's dropout. Then the epochs' time: Cloze (the step of
-`train`, layers unrolled as in benchmarks/step.py, fed by its own input pipeline) and two of those loops, one in a plain environment and one tuned by hand as in benchmarks/step.py,
-take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses before the first step
-must agree. All goes into benchmarks/downstream.md.
+`train`, layers unrolled, fed by its own input pipeline) and two of those loops, one in a plain environment and one tuned by hand, both as in
+benchmarks/step.py, take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses
+before the first step must agree. All goes into benchmarks/downstream.md.
 """
 
 import argparse

@@ -4,8 +4,8 @@
 
 Four programs take turns, each in a process of its own:
 
-- Cloze: the step that `train` runs, layers unrolled (`model.scan=false`), under the environment that launch.sh sets; the share is that of the useful FLOPs in what two square
-  matmuls of 1,024 reach on the same cores, in float32;
+- Cloze: the step that `train` runs, layers unrolled (`model.scan=false`), under the environment that launch.sh sets; the share is that of the
+  useful FLOPs in what square matmuls of 1,024 reach on the same cores, in float32;
 - Trainer: `transformers.Trainer` as it comes, in a plain environment, every word scored; a step is timed from its beginning to its end, so
   its collator and data loader are not in it;
 - tuned: the same model in a loop of its own, only masked positions scored, glibc keeping its pages, MKL made to take its AVX-512 path;

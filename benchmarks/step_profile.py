@@ -4,7 +4,7 @@
 
 Each operation that XLA runs is traced (`--xla_cpu_enable_xprof_traceme`), and its name in the compiled program tells which line of the model it
 is from. Several run at a time, and a trace slows short ones down, so kinds are told as shares of the operations' time. Beside them stands
-the floor: the useful FLOPs at the rate that two square matmuls of 1,024 reach in float32 on the same cores, as a share of a step that is
+the floor: the useful FLOPs at the rate that square matmuls of 1,024 reach in float32 on the same cores, as a share of a step that is
 timed without a trace. A dated section is appended to benchmarks/results/step_profile.md.
 """
 

@@ -27,6 +27,7 @@ LONGEST = (
     "pretrain/test_import.py",
     "pretrain/finetune/test_squad.py",
     "pretrain/test_guard.py",
+    "pretrain/finetune/test_several.py",
     "pretrain/plan/test_plan.py",
     "pretrain/test_packed.py",
     "pretrain/test_predict.py",
