@@ -50,6 +50,19 @@ def entities(tags: Iterable[str]) -> list[Entity]:
     return found
 
 
+def tags_of(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
+    """The tags of so many words with these entities, which lie in their order and not over each other, in a scheme that spells entities."""
+    tags, before = [OUTSIDE] * count, Entity("", -1, -1)
+    for one in found:
+        begins = "BI"[scheme == "iob1" and not (before.end == one.start and before.type == one.type)]
+        letters = [begins, *"I" * (one.end - one.start - 1)]
+        if len(LETTERS[scheme]) == 4:  # the last two are of the last word, and of an only one
+            letters[-1] = LETTERS[scheme][2 + (len(letters) == 1)]
+        tags[one.start : one.end] = [f"{letter}-{one.type}" if one.type else letter for letter in letters]
+        before = one
+    return tags
+
+
 def split(tag: str) -> tuple[str, str]:
     """(letter, type) of a tag; L and U as E and S."""
     letter, _, kind = tag.partition("-")

@@ -2,7 +2,7 @@
 
 The store is one of data/store.py in which a document is an example and its two sentences are what is read and what is to be written. Beside
 them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood, a JSON string a line, for what compares whole texts; of a
-question the list of all answers that are right. And ends.bin (data/objectives/text2text.py): which inputs lose their answer when they are cut.
+question the list of all answers that are right, of tagged words an object of these and their tags. And ends.bin (data/objectives/text2text.py): which inputs lose their answer when they are cut.
 """
 
 import json
@@ -18,6 +18,8 @@ from data.objectives.text2text import ANSWERS, ENDS, Text2Text
 from data.questions import Question
 from data.store import Store
 from data.store_writer import SPLITS, StoreWriter
+from data.tagged import Sentence
+from data.tagged_text import Reading, segments, written
 from data.tokenizers import Vocabulary
 
 STEPS = 25  # that the scores of a file lie apart from each other at most: as many as STS-B's 0 to 5 has of 0.2
@@ -32,6 +34,23 @@ class Asked(NamedTuple):
     answers: tuple[str, ...]
     end: int
 
+    @property
+    def answer(self):
+        return list(self.answers)
+
+
+class Marked(NamedTuple):
+    """A sentence of tagged words as a pair of texts."""
+
+    source: str
+    target: str
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+
+    @property
+    def answer(self):
+        return {"words": self.words, "tags": self.tags}
+
 
 def answer_of(value) -> str:
     """A text that is to be written. Raises ValueError where there is none."""
@@ -39,7 +58,8 @@ def answer_of(value) -> str:
 
 
 def source_of(objective: Text2Text, texts) -> str:
-    """What the model reads of a text, or of two, which are in the order of the objective's columns."""
+    """What the model reads of texts, which are in the order of the objective's columns, or of the words of a sentence that is to be tagged."""
+    texts = (" ".join(texts),) if objective.scheme else texts
     if not objective.names:
         return objective.prefix + "".join(texts)
     named = list(zip(objective.names, texts, strict=True))
@@ -78,9 +98,11 @@ def spelt(vocabulary: Vocabulary, ids) -> str:
 def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
     """A function: a text that was written -> the class or the score that it says, None where it says none; a text itself without these.
 
-    Of questions "" where it says that there is no answer. Texts are compared as the vocabulary spells them. Raises ValueError where it
-    spells two classes alike.
+    Of questions "" where it says that there is no answer; of tags a `tagged_text.Reading`. Texts are compared as the vocabulary spells them.
+    Raises ValueError where it spells two classes alike.
     """
+    if objective.scheme:
+        return Reading(objective.kinds, lambda texts: [spelt(vocabulary, ids) for ids in vocabulary.encode_batch(texts)])
     if objective.step:
         return score_in
     if objective.questions == "squad2":
@@ -131,12 +153,25 @@ def asked(objective: Text2Text, questions: list[Question]) -> list[Asked]:
     return found
 
 
+def marked(objective: Text2Text, sentences: list[Sentence]) -> list[Marked]:
+    """Sentences of tagged words as pairs. Raises ValueError, which names the line, for an entity of a type that is not known."""
+    found = []
+    for one in sentences:
+        for entity in segments(one.tags, objective.scheme):
+            if entity.type not in objective.kinds:
+                known = ", ".join(map(repr, objective.kinds))
+                raise ValueError(f"{one.place(entity.start)}: the tag {one.tags[entity.start]!r}: expected one of {known}, which are those that are learned")
+        found.append(Marked(source_of(objective, one.words), written(one.words, one.tags, objective.scheme), one.words, one.tags))
+    return found
+
+
 def described(objective: Text2Text) -> dict:
     """What a store's manifest says of how its pairs were written, and a run must agree with."""
     if objective.tasks:
         return {"tasks": [{"task": each.task} | described(each) for each in objective.tasks]}
     plain = {key: getattr(objective, key) for key in ("prefix", "names", "labels", "words", "step")}
-    return plain | ({"questions": objective.questions} if objective.questions else {})  # stores of before say nothing of these
+    later = {key: value for key in ("questions", "scheme", "kinds") if (value := getattr(objective, key))}  # stores of before know none of these
+    return plain | later
 
 
 def write_pairs(output, vocabulary: Vocabulary, objective: Text2Text, examples: dict[str, list[tuple[str, str]]], **more) -> Store:
@@ -147,7 +182,7 @@ def write_pairs(output, vocabulary: Vocabulary, objective: Text2Text, examples: 
 def write_sources(output, vocabulary: Vocabulary, objective: Text2Text, sources: dict[str, dict], rates: list[float], **more) -> Store:
     """Write pairs as the store `output`, in place of what is there, and open it.
 
-    sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written) or `Asked`; rates: how often each has a row;
+    sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written), `Asked` or `Marked`; rates: how often each has a row;
     more: further entries of the manifest. What is to be encoded of a source is in memory at once.
     """
     output = pathlib.Path(output).absolute()
@@ -168,7 +203,7 @@ def add_pairs(writer: StoreWriter, split: str, examples) -> None:
     lengths = np.array([len(one) for one in ids], np.int64)
     flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
     writer.add(split, flat, lengths.reshape(-1, 2).sum(axis=1), lengths)
-    answers = [list(pair.answers) if isinstance(pair, Asked) else pair[1] for pair in examples]
+    answers = [getattr(pair, "answer", pair[1]) for pair in examples]
     writer.add_lines(split, ANSWERS, [json.dumps(answer, ensure_ascii=False) for answer in answers])
     ends = np.zeros(len(examples), "<i4")
     standing = [i for i, pair in enumerate(examples) if isinstance(pair, Asked) and pair.answers]

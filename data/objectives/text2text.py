@@ -19,8 +19,8 @@ ENDS = "ends.bin"  # int32 [D]: tokens of each input up to the end of the answer
 class Text2Text:
     """Rows of one pair each, of a store that `finetune` makes; both sides end with </s>.
 
-    What an answer is: a text as it stands; the word of a class, where there are `labels`; a score, rounded to multiples of `step`; or of
-    `questions` the first of the answers that are right.
+    What an answer is: a text as it stands; the word of a class, where there are `labels`; a score, rounded to multiples of `step`; of
+    `questions` the first of the answers that are right; of tags in a `scheme` the entities that they spell (data/tagged_text.py).
     """
 
     name: ClassVar[str] = "text2text"
@@ -35,6 +35,8 @@ class Text2Text:
     step: float = 0.0
     questions: Literal["", "squad", "squad2"] = ""  # whose rules compare an answer with all that are right; of squad2 some have none
     choices: int = 0  # of each question, whose numbers are the labels: files of data/choices.py
+    scheme: str = ""  # of data/tag_schemes.py, of tagged words
+    kinds: tuple[str, ...] = ()  # the types of their entities; of plain tags the tags
     task: str = ""  # one of several: its name
     metrics: tuple[str, ...] = ()  # and what it is measured by
     tasks: tuple["Text2Text", ...] = ()  # several, the sources of the store: only the lengths and the frame are this one's
@@ -51,9 +53,9 @@ class Text2Text:
                 f"text2text: columns={self.columns}, names={self.names}, labels={self.labels}, words={self.words}; "
                 "there is a name for each column but the last, or one text and no name, and a word for each label"
             )
-        if self.step < 0 or bool(self.labels) + bool(self.step) + bool(self.questions) > 1:
-            told = f"labels={self.labels}, step={self.step}, questions={self.questions!r}"
-            raise ValueError(f"text2text: {told}; answers are those of questions, or labels or scores, whose step is above 0")
+        if self.step < 0 or bool(self.labels) + bool(self.step) + bool(self.questions) + bool(self.scheme) > 1:
+            told = f"labels={self.labels}, step={self.step}, questions={self.questions!r}, scheme={self.scheme!r}"
+            raise ValueError(f"text2text: {told}; answers are those of questions, or tags, or labels or scores, whose step is above 0")
         for each in self.tasks:
             each.check(vocabulary)
         needs(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))

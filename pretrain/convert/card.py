@@ -5,6 +5,7 @@ import math
 import jax
 
 from data.objectives.text2text import Text2Text
+from data.tagged_text import NONE, UNTYPED
 from data.text2text import NOTHING, source_of
 from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert import name_of
@@ -211,6 +212,7 @@ def _facts(trained, family, size):
     for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
         yield "reads", f"`{sample(task)}`"
         text = f"an answer, or `{NOTHING}`" if task.questions == "squad2" else "text"
+        text = " ".join(f"`{kind or UNTYPED}: ...`" for kind in task.kinds) + f", or `{NONE}`" if task.scheme else text
         yield "writes", ", ".join(task.words) or (f"scores in steps of {task.step:g}" if task.step else text)
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"

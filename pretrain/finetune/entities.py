@@ -30,22 +30,14 @@ def counts(rows_NK, config, split):
     return total.tolist()
 
 
-def precision(rows_NK, config, split):
-    """The share of what is told that is there; 0 where nothing is told."""
-    _, said, both = counts(rows_NK, config, split)
-    return both / max(said, 1)
+def rates(there, said, both):
+    """Precision, recall and their harmonic mean, of how many entities are there, are told, and are both; 0 where there are none to count."""
+    return {"entity_precision": both / max(said, 1), "entity_recall": both / max(there, 1), "entity_f1": 2 * both / max(there + said, 1)}
 
 
-def recall(rows_NK, config, split):
-    """The share of what is there that is told; 0 where nothing is there."""
-    there, _, both = counts(rows_NK, config, split)
-    return both / max(there, 1)
-
-
-def f1(rows_NK, config, split):
-    """The harmonic mean of the two."""
-    there, said, both = counts(rows_NK, config, split)
-    return 2 * both / max(there + said, 1)
+def rate(name):
+    """One of `rates` as a metric."""
+    return lambda rows_NK, config, split: rates(*counts(rows_NK, config, split))[name]
 
 
 def unread(rows_NK, config, split):

@@ -77,14 +77,16 @@ def chosen(objective, source):
 
 def answered(objective, source):
     """The pairs of a source, as a `Text2Text` has them."""
-    from data import choices, questions
+    from data import choices, questions, tagged
     from data.labelled import Columns, class_of, read, score_of
-    from data.text2text import answer_of, asked, pairs
+    from data.text2text import answer_of, asked, marked, pairs
 
     if objective.questions:
         return asked(objective, questions.read(source, objective.questions == "squad2")[0])
     if objective.choices:
         return pairs(objective, choices.read(source, objective.choices))
+    if objective.scheme:
+        return marked(objective, tagged.read(source, () if objective.columns == tagged.USUAL[0] else objective.columns))
     *texts, answer = objective.columns
     kind = class_of if objective.labels else score_of if objective.step else answer_of
     return pairs(objective, read(source, Columns(tuple(texts), answer), kind))

@@ -15,6 +15,7 @@ from pretrain.finetune.rouge import rouge_l, rouge_n
 from pretrain.typed import ConfigError
 
 WRITTEN = "written answers"  # to questions: finetune/written.py compares them
+TAGGED = "written tags"  # as texts of entities: finetune/written.py reads them
 SEVERAL = "several tasks"  # that are written: each has metrics of its own
 
 
@@ -80,10 +81,10 @@ METRICS = {
     "f1": Metric(("classification",), "sklearn", _labels(_f1)),  # of the second class, where there are two
     "macro_f1": Metric(("classification",), "sklearn", _labels(_macro_f1)),  # the mean over the classes
     "matthews": Metric(("classification",), "sklearn", _labels(_matthews)),
-    "entity_f1": Metric(("tagging",), "numpy", entities.f1),
-    "entity_precision": Metric(("tagging",), "numpy", entities.precision),
-    "entity_recall": Metric(("tagging",), "numpy", entities.recall),
-    "tag_accuracy": Metric(("tagging",), "numpy", entities.accuracy),
+    "entity_f1": Metric(("tagging", TAGGED), "numpy", entities.rate("entity_f1")),
+    "entity_precision": Metric(("tagging", TAGGED), "numpy", entities.rate("entity_precision")),
+    "entity_recall": Metric(("tagging", TAGGED), "numpy", entities.rate("entity_recall")),
+    "tag_accuracy": Metric(("tagging", TAGGED), "numpy", entities.accuracy),
     "unread_words": Metric(("tagging",), "numpy", entities.unread),  # no score
     "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),
     "spearman": Metric(("regression",), "scipy", _labels(_correlation("spearmanr"))),
@@ -100,10 +101,10 @@ METRICS = {
 def judged_as(objective, model):
     """(the name of the objective whose metrics are fitting, how many labels are told apart) of an objective and a model's configuration.
 
-    Classes, scores and answers to questions that are written are measured as those that a head tells.
+    Classes, scores, tags and answers to questions that are written are measured as those that a head tells.
     """
-    if isinstance(objective, Text2Text) and (objective.questions or objective.tasks):
-        return SEVERAL if objective.tasks else WRITTEN, 2
+    if isinstance(objective, Text2Text) and (objective.questions or objective.scheme or objective.tasks):
+        return SEVERAL if objective.tasks else TAGGED if objective.scheme else WRITTEN, 2
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
     return objective.name, getattr(model, "outputs", 2)

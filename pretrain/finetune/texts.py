@@ -12,13 +12,16 @@ from typing import NamedTuple
 from data import labelled
 from data.labelled import Columns
 from data.objectives.text2text import Text2Text
-from data.text2text import answer_of, asked, described, pairs, reading, spelt, step_for, write_pairs
+from data.tagged import USUAL
+from data.tagged_text import kinds_of
+from data.text2text import answer_of, asked, described, marked, pairs, reading, spelt, step_for, write_pairs
 from models.config import BartConfig, T5Config
 from pretrain.finetune.choices import Choices
-from pretrain.finetune.examples import Labelled
 from pretrain.finetune.questions import Answered
+from pretrain.finetune.tagged import Tagged
 
 WRITERS = (T5Config, BartConfig)
+LIMITLESS = 1 << 20  # tokens of a row of a T5, whose positions are relative
 LONGEST = 64  # tokens of an answer to a question, at most
 FIXED = {"stsb": 0.2}  # the paper's step of a score; of other tasks as data/text2text.py says
 # What the numbers in GLUE's own files stand for; the paper's words are these.
@@ -72,7 +75,7 @@ class Texts:
         return model
 
     def objective(self, model):
-        framed, most = isinstance(model, BartConfig), getattr(model, "length", 128)
+        framed, most = isinstance(model, BartConfig), getattr(model, "length", LIMITLESS)
         lengths = {"length": min(self.spec.length, most), "target_length": min(self.spec.target_length + framed, most - framed)}
         return dataclasses.replace(self.spec, start_of_text=framed, **lengths)
 
@@ -81,15 +84,15 @@ class Texts:
 
 
 def as_text(task, examples, pretrained):
-    """The examples of the task of that name as `Texts`, for a run that writes. Raises ValueError for a kind that cannot be written."""
+    """The examples of the task of that name as `Texts`, for a run that writes. Raises ValueError where its vocabulary cannot spell the answers."""
     if isinstance(examples, Texts):
         return examples
     if isinstance(examples, Answered):
         return as_questions(task, examples, pretrained.vocabulary)
     if isinstance(examples, Choices):
         return as_choices(task, examples, pretrained.vocabulary)
-    if not isinstance(examples, Labelled):
-        raise ValueError(f"--task {task} is for encoders; {type(pretrained.run.model).__name__} learns classes, scores, choices, questions and text2text")
+    if isinstance(examples, Tagged):
+        return as_tags(task, examples, pretrained.vocabulary)
     columns = examples.columns
     spec = Text2Text(
         columns=(*columns.texts, columns.label),
@@ -130,6 +133,18 @@ def as_choices(task, examples, vocabulary):
     reading(spec, vocabulary)  # refuses words that are spelt alike
     parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
     return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, ("accuracy",))
+
+
+def as_tags(task, examples, vocabulary):
+    """Tagged words as `Texts`: "tagging sentence: ..."; what is written is the entities, each behind its type. The paper has no such task."""
+    kinds = kinds_of(examples.names, examples.scheme)
+    columns = examples.columns or USUAL[0]
+    spec = Text2Text(columns=columns, prefix=f"{task} ", names=("sentence",), scheme=examples.scheme, kinds=kinds)
+    reading(spec, vocabulary)  # refuses types that could not be read again
+    parts = {split: marked(spec, part) for split, part in examples.parts.items()}
+    longest = max(map(len, vocabulary.encode_batch([one.target for one in parts["train"]])))
+    metrics = tuple(name for name in examples.metrics if name != "unread_words")  # of sentences that are cut all entities count
+    return Texts(dataclasses.replace(spec, target_length=longest + 1), parts, metrics)
 
 
 def words_of(task, labels):

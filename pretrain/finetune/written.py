@@ -12,11 +12,16 @@ import numpy as np
 from data.choices import question_of
 from data.labelled import text_of
 from data.objectives.text2text import ANSWERS, Text2Text
+from data.tag_schemes import PLAIN
+from data.tagged import USUAL
+from data.tagged_text import segments, tagged
 from data.text2text import reading, source_of, spelt
 from models.decoding import generator, unrolled
 from pretrain.finetune.answer import texts_of
-from pretrain.finetune.metrics import METRICS, WRITTEN, judged_as, measured
+from pretrain.finetune.entities import rates
+from pretrain.finetune.metrics import METRICS, TAGGED, WRITTEN, judged_as, measured
 from pretrain.finetune.spans import judged_texts
+from pretrain.finetune.tags import words_in
 from pretrain.ragged import named
 from pretrain.sharding import gathered, replicated
 from pretrain.write import Writer
@@ -70,6 +75,8 @@ def judged(objective, vocabulary, metrics, texts, answers):
     (kind, _), read = judged_as(objective, None), reading(objective, vocabulary)
     if kind == objective.name:
         return {name: float(METRICS[name].score(texts, answers)) for name in metrics}
+    if kind == TAGGED:
+        return judged_tags(read, objective.scheme, metrics, texts, answers)
     predicted = [read(text) for text in texts]
     if kind == WRITTEN:
         exact_Q, f1_Q = judged_texts(predicted, answers, objective.questions == "squad2")
@@ -88,11 +95,23 @@ def judged(objective, vocabulary, metrics, texts, answers):
     return measured(metrics, rows_N3) | {"no_label": predicted.count(None)}
 
 
+def judged_tags(read, scheme, metrics, texts, answers):
+    """`judged` of tags. An entity that is told twice, or of words that the sentence has not, is told and not there."""
+    total, hits = np.zeros(3, np.int64), []
+    for text, answer in zip(texts, answers, strict=True):
+        told, there = read(text, answer["words"]), segments(answer["tags"], scheme)
+        total += len(there), len(told), len(set(there) & set(told))
+        hits += [one == other for one, other in zip(tagged(told, len(answer["words"]), scheme), answer["tags"], strict=True)]
+    found = rates(*total.tolist()) | {"tag_accuracy": sum(hits) / len(hits)}
+    return {name: found[name] for name in metrics}
+
+
 # ---- predict -------------------------------------------------------------------
 
 
 class Answers(Writer):
-    """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, with "label", "score" or "answer" where the model learned such.
+    """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, with "label", "score" or "answer", or "tags" and "entities", where the model
+    learned such.
 
     Labels and scores are None where it wrote something else, an answer is "" where it wrote that there is none. What is longer than a row of its
     training is cut as there, and the result has "cut": true.
@@ -108,24 +127,28 @@ class Answers(Writer):
     def __call__(self, texts, places, first=0):
         texts = [[text_of(part, place) for part in parts] for parts, place in zip(texts, named(places))]
         names = [self.task_of(parts) for parts in texts]
-        forms = [self.forms.get(name, Text2Text()) for name in names]  # of no task of several: as it stands
+        forms, reads = [self.forms.get(name, Text2Text()) for name in names], map(self.reads.get, names)  # of no task of several: as it stands
         sources = [source_of(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)]
         encodings = self.tokenizer.encode_batch(sources)
         if most := sum(bool(encoding.overflowing) for encoding in encodings):
             print(f"{most:,} of {len(texts):,} texts are longer than a row of {self.objective.length} tokens and were cut", file=sys.stderr)
         return [
-            self.result(name, ids) | ({"cut": True} if encoding.overflowing else {})
-            for name, ids, encoding in zip(names, self.written([encoding.ids for encoding in encodings], first), encodings)
+            self.result(form, read, ids, parts[bool(form.task) :]) | ({"cut": True} if encoding.overflowing else {})
+            for form, read, ids, parts, encoding in zip(forms, reads, self.written([encoding.ids for encoding in encodings], first), texts, encodings)
         ]
 
     def task_of(self, parts):
         """The name of the task that a text is of: "" of a run of one, None of a text that names its task itself."""
         return "" if not self.objective.tasks else parts[0] if len(parts) > 1 else None
 
-    def result(self, name, ids):
-        text, form = spelt(self.vocabulary, ids), self.forms.get(name, Text2Text())
+    def result(self, form, read, ids, texts):
+        text = spelt(self.vocabulary, ids)
+        if form.scheme:
+            found = [one for one in read(text, texts) if one.start < len(texts)]
+            spelled = [one._asdict() | {"text": " ".join(texts[one.start : one.end])} for one in found] if form.scheme != PLAIN else []
+            return {"written": text, "tags": tagged(found, len(texts), form.scheme), "entities": spelled}
         kinds = {"label": form.labels, "score": form.step, "answer": form.questions}
-        return {"written": text} | {key: self.reads[name](text) for key, learned in kinds.items() if learned}
+        return {"written": text} | {key: read(text) for key, learned in kinds.items() if learned}
 
 
 def reader(trained):
@@ -137,6 +160,8 @@ def reader(trained):
     forms = {each.task: each for each in objective.tasks or (objective,)}
 
     def texts(form, record, place):
+        if form.scheme:
+            return words_in(record, place, [form.columns[0], *(words for words, _ in USUAL)])
         if not form.choices:
             return texts_of(record, place, form.columns[:-1])
         found = question_of(record, place).texts

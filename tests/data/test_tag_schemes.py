@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 import pytest
 
-from data.tag_schemes import Entity, breaks, detect, entities, names, wrong
+from data.tag_schemes import LETTERS, Entity, breaks, detect, entities, names, tags_of, wrong
 
 
 def slow(tags):
@@ -50,6 +50,23 @@ def test_entities_are_those_of_all_pairs_of_borders(letters):
 )
 def test_entities_by_hand(tags, expected):
     assert entities(tags.split()) == expected
+
+
+@pytest.mark.parametrize("scheme", LETTERS)
+def test_tags_of_entities_spell_these_again_and_break_no_rule(scheme):
+    several = 0
+    for tags in drawn(LETTERS[scheme]):
+        found = entities(tags)
+        spelt = tags_of(found, len(tags), scheme)
+        assert entities(spelt) == found and breaks(spelt, scheme) == 0 and not any(wrong(tag, scheme) for tag in spelt)
+        several += len(found) > 1
+    assert several > 100
+
+
+def test_tags_of_entities_by_hand():
+    found = [Entity("X", 0, 2), Entity("X", 2, 3), Entity("", 4, 5)]
+    expected = {"bio": "B-X I-X B-X O B", "iob1": "I-X I-X B-X O I", "iobes": "B-X E-X S-X O S", "bilou": "B-X L-X U-X O U"}
+    assert {scheme: " ".join(tags_of(found, 5, scheme)) for scheme in LETTERS} == expected
 
 
 @pytest.mark.skipif(importlib.util.find_spec("seqeval") is None, reason="seqeval is no dependency")

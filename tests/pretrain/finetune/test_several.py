@@ -15,7 +15,7 @@ from data.questions import Question
 from data.store import Store
 from data.text2text import NOTHING, asked, write_pairs
 from data.tokenizers import train_vocabulary
-from models import T5Config
+from models import BartConfig, T5Config
 from pretrain import metrics
 from pretrain.__main__ import main
 from pretrain.checkpoint import read_run, start_workdir
@@ -24,7 +24,7 @@ from pretrain.finetune.labels import answered
 from pretrain.finetune.metrics import check_measured
 from pretrain.finetune.spans import judged_texts
 from pretrain.finetune.tasks import TASKS
-from pretrain.finetune.texts import as_choices
+from pretrain.finetune.texts import as_choices, as_text
 from pretrain.finetune.written import HeldOut, judged, reader
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
@@ -154,6 +154,12 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     a, b, c = map(json.loads, capsys.readouterr().out.splitlines())
     assert a["label"] == {"positive": "1", "negative": "0"}.get(a["written"]) and "answer" in b and c["written"] == a["written"] and "label" not in c
     assert "sst2 sentence" in of(open_trained(tmp_path / "w")) and run == read_run(tmp_path / "w")
+
+
+def test_rows_are_as_long_as_the_model_can_read(vocabulary, tmp_path):
+    file = lines(tmp_path / "a.jsonl", questions(8, 1))
+    found = as_text("squad2", TASKS["squad2"].read(SimpleNamespace(columns=None, labels=None, on_bad_answer="stop"), file, file, 0.5), SimpleNamespace(vocabulary=vocabulary))
+    assert found.objective(T5).length == 512 and found.objective(BartConfig(vocab=256, length=200)).length == 200
 
 
 def test_a_choice_is_written_by_its_number(vocabulary, tmp_path):

@@ -218,8 +218,6 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         as_text("regression", Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns), trained)
     with pytest.raises(ValueError, match="w is a run of a BertConfig; what learns to write answers is T5 and BART"):
         found.model(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
-    with pytest.raises(ValueError, match="--task squad is for encoders; T5Config learns classes"):
-        as_text("squad", object(), trained)
 
 
 def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
