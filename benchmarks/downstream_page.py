@@ -25,15 +25,15 @@ it shows nothing.
 How the rates were chosen: {rates}."""
 RATES_CHOSEN = """one look at SST-2, rows of 32, one epoch, seed 0, the accuracy on the part that is reported: from the encoder 68.2, 72.7
 and 49.1 at 1e-4, 3e-4 and 1e-3, from random weights 72.4 and 49.1 at 3e-4 and 1e-3; 49.1 is one answer for all"""
-PEER = """`AutoModelForSequenceClassification` from what `export` writes of a run before its first step (so the new head is the same too),
+PEER = """`transformers.Trainer` over `AutoModelForSequenceClassification` from what `export` writes of a run before its first step (so the new head is the same too),
 the same batches in the same order, AdamW, warm-up and linear decay, clipping, float32, no decay of biases and norms, dropout in the head
 alone, whose draws differ. Scores: the best of the epochs, as above, mean ± sample standard deviation of the same three seeds."""
 TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns and in brackets the best, as seconds of a
 whole epoch; behind them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's
-are with its input pipeline and with layers {layers}, PyTorch's with batches that lie ready as tensors. *plain*
-is torch as it comes, *tuned* has glibc keep its pages and MKL take its AVX-512 path."""
+are with its input pipeline and with layers {layers}, PyTorch's with batches that lie ready as tensors. *tuned* is no Trainer but a loop written
+by hand, for which glibc keeps its pages and MKL takes its AVX-512 path."""
 COLUMNS = ("task", "pretrained", "random weights", "gain", "commonest class", "learned from", "measured on", "row", "best epochs")
-WAYS = ("cloze", "plain", "tuned")
+WAYS = ("cloze", "trainer", "tuned")
 
 
 def spelt(values):
@@ -123,11 +123,11 @@ def peer_section(peers):
     dates, hardware = (", ".join(sorted({peer[key] for peer in peers})) for key in ("date", "hardware"))
     scored, timed = ([peer for peer in peers if key in peer] for key in ("theirs", "times"))
     commands = "; ".join(f"`{peer['command']}`" for peer in peers)
-    lines = ["## Beside a plain PyTorch loop", "", f"{dates}, {hardware}, shared with other work. {commands}", "", PEER, ""]
+    lines = ["## Beside the Trainer of transformers", "", f"{dates}, {hardware}, shared with other work. {commands}", "", PEER, ""]
     if scored:
-        lines += [*table(["task", "Cloze", "PyTorch", "Cloze - PyTorch"], score_rows(scored)), ""]
+        lines += [*table(["task", "Cloze", "Trainer", "Cloze - Trainer"], score_rows(scored)), ""]
     if timed:
-        columns = ["an epoch of", "Cloze, s", "plain, s", "tuned, s", "plain / Cloze", "tuned / Cloze", "step 0: loss apart by", "load"]
+        columns = ["an epoch of", "Cloze, s", "Trainer, s", "tuned, s", "Trainer / Cloze", "tuned / Cloze", "step 0: loss apart by", "load"]
         layers = " or ".join(sorted({peer["layers"] for peer in timed}))
         lines += [TIMES.format(versions=", ".join(timed[0]["versions"]), layers=layers), "", *table(columns, time_rows(timed)), ""]
     return lines

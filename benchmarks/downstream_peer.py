@@ -1,11 +1,11 @@
-"""Fine-tuning beside a plain PyTorch loop: the same exported weights, head included, the same batches, the same settings.
+"""Fine-tuning beside `transformers.Trainer`: the same exported weights, head included, the same batches, the same settings.
 
     python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,MRPC] [--what scores,times] [--again]
 
 Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
-parameters that the run began with are exported, and its batches written; benchmarks/downstream_torch.py trains on them and tells its
+parameters that the run began with are exported, and its batches written; the Trainer (benchmarks/downstream_torch.py) learns from them and tells its
 answers for the held-out part after each epoch. What differs is the draws of the head's dropout. Then the epochs' time: Cloze (the step of
-`train`, layers unrolled, fed by its own input pipeline) and two of those loops, one in a plain environment and one tuned by hand, both as in
+`train`, layers unrolled, fed by its own input pipeline), the Trainer in a plain environment, and a loop written and tuned by hand, as in
 benchmarks/step.py, take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses
 before the first step must agree. All goes into benchmarks/downstream.md.
 """
@@ -38,7 +38,7 @@ def stacked(batches):
 
 
 def material(workdir, encoder, folder):
-    """Write what the loop in PyTorch reads for a fine-tuning of ours, of which there is a finished workdir. Returns its facts."""
+    """Write what the side of PyTorch reads for a fine-tuning of ours, of which there is a finished workdir. Returns its facts."""
     from data.pipeline import Stream
     from data.store import Store
     from pretrain.checkpoint import read_run
@@ -113,10 +113,9 @@ def serve():
 
 def timed(workdir, folder, encoder, epoch):
     """{way: {"seconds": of each turn, "cpu", "loss": before the first step}} of one epoch, in turns, and the versions."""
-    torch = [peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder]
     ours = [sys.executable, "-m", "benchmarks.downstream_peer", "--serve", workdir, encoder]
-    with Worker(ours, KEEP_PAGES) as cloze, Worker(torch) as plain, Worker(torch, KEEP_PAGES | intel_path()) as tuned:
-        workers = {"cloze": cloze, "plain": plain, "tuned": tuned}
+    with Worker(ours, KEEP_PAGES) as cloze, Worker(torch(folder, "trainer")) as trainer, Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as tuned:
+        workers = {"cloze": cloze, "trainer": trainer, "tuned": tuned}
         ready = {name: worker.hear() for name, worker in workers.items()}
         check_losses({name: told["loss"] for name, told in ready.items()})
         interleaved(workers, 1, steps=3)  # compilation, and the first touch of memory
@@ -126,6 +125,11 @@ def timed(workdir, folder, encoder, epoch):
     return times, list(dict.fromkeys(version for told in ready.values() for version in told["versions"]))
 
 
+def torch(folder, way):
+    """The words that start the other side."""
+    return [peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder, way]
+
+
 def check_losses(losses):
     """Raise RuntimeError unless all began with the same loss."""
     if max(losses.values()) - min(losses.values()) > TOLERANCE:
@@ -133,9 +137,9 @@ def check_losses(losses):
 
 
 def trained(folder, facts, metrics):
-    """[{metric: number}] after each epoch of the loop in PyTorch."""
+    """[{metric: number}] after each epoch of the Trainer."""
     found = []
-    with Worker([peers_python(), ROOT / "benchmarks" / "downstream_torch.py", folder], KEEP_PAGES | intel_path()) as worker:
+    with Worker(torch(folder, "trainer"), KEEP_PAGES | intel_path()) as worker:
         worker.hear()
         for done in range(0, facts["steps"], facts["epoch"]):
             worker.ask(steps=min(facts["epoch"], facts["steps"] - done))

@@ -1,6 +1,7 @@
-"""The side of PyTorch in benchmarks/downstream_peer.py; runs in the peers' environment: downstream_torch.py FOLDER.
+"""The side of PyTorch in benchmarks/downstream_peer.py; runs in the peers' environment: downstream_torch.py FOLDER trainer|loop.
 
-A plain loop over `AutoModelForSequenceClassification`: the folder's weights and batches, AdamW, a warm-up and linear decay, clipping.
+`AutoModelForSequenceClassification` with the folder's weights and batches, AdamW, a warm-up and linear decay, clipping: `transformers.Trainer`,
+which a callback makes wait before each step for word to go on, or a plain loop.
 
 FOLDER/model     what `export` writes of a run that has not begun
 FOLDER/train.npz, heldout.npz   batches [N, B, ...], as the run has them
@@ -10,7 +11,9 @@ FOLDER/settings.json   of the optimizer
 import json
 import os
 import pathlib
+import queue
 import sys
+import threading
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -53,34 +56,91 @@ def optimizer_of(model, settings):
     return adam, torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate(step, steps, min(settings["warmup"], steps - 1)))
 
 
+# ---- the two ways to run steps -----------------------------------------------
+
+
+def by_trainer(model, inputs, labels, settings, folder):
+    """A function that runs so many steps, out of `transformers.Trainer` in a thread of its own."""
+    go, done = queue.Queue(), queue.Queue()
+
+    class Turns(transformers.TrainerCallback):
+        def on_step_begin(self, *_, **__):
+            go.get()
+
+        def on_step_end(self, *_, **__):
+            done.put(None)
+
+    class InOrder(transformers.Trainer):
+        """The rows lie in the order of the run."""
+
+        def _get_train_sampler(self, *_):
+            return torch.utils.data.SequentialSampler(self.train_dataset)
+
+    steps, B = labels.shape
+    rows = [{**{name: value[n, i] for name, value in inputs.items()}, "labels": labels[n, i]} for n in range(steps) for i in range(B)]
+    how = transformers.TrainingArguments(
+        output_dir=str(folder / "trainer"), use_cpu=True, per_device_train_batch_size=B, max_steps=steps, max_grad_norm=settings["clip"],
+        seed=settings["seed"], report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
+    )  # fmt: skip
+    trainer = InOrder(model=model, args=how, train_dataset=rows, optimizers=optimizer_of(model, settings), callbacks=[Turns()])
+    trainer.remove_callback(transformers.PrinterCallback)
+
+    def run():
+        try:
+            trainer.train()
+        except BaseException as error:  # told to the thread that waits
+            done.put(error)
+
+    threading.Thread(target=run, daemon=True).start()
+
+    def step(steps):
+        for _ in range(steps):
+            go.put(None)
+            if error := done.get():
+                raise error
+
+    return step
+
+
+def by_loop(model, inputs, labels, settings, folder):
+    """The same, as one writes it by hand."""
+    adam, schedule = optimizer_of(model, settings)
+    ready = iter(range(settings["steps"]))
+
+    def step(steps):
+        model.train()
+        for n in [next(ready) for _ in range(steps)]:
+            adam.zero_grad(set_to_none=True)
+            loss = loss_of(model, inputs, labels, n)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
+            adam.step()
+            schedule.step()
+
+    return step
+
+
+def loss_of(model, inputs, labels, n):
+    """Of the batch with that number."""
+    return torch.nn.functional.cross_entropy(model(**{name: value[n] for name, value in inputs.items()}).logits, labels[n])
+
+
 def serve():
-    folder = pathlib.Path(sys.argv[1])
+    folder, way = pathlib.Path(sys.argv[1]), {"trainer": by_trainer, "loop": by_loop}[sys.argv[2]]
     settings = json.loads((folder / "settings.json").read_text())
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(settings["seed"])
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "model")
     (inputs, labels), (held, _) = batches(folder / "train.npz"), batches(folder / "heldout.npz")
-    adam, schedule = optimizer_of(model, settings)
-    done = 0
-
-    def loss_of(step):
-        logits = model(**{name: value[step] for name, value in inputs.items()}).logits
-        return torch.nn.functional.cross_entropy(logits, labels[step])
+    model.eval()
+    with torch.no_grad():
+        first = loss_of(model, inputs, labels, 0).item()
+    step = way(model, inputs, labels, settings, folder)
 
     def train(steps):
-        nonlocal done
-        model.train()
-        began, cpu, losses = time.perf_counter(), time.process_time(), []
-        for _ in range(steps):
-            adam.zero_grad(set_to_none=True)
-            loss = loss_of(done)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
-            adam.step()
-            schedule.step()
-            done += 1
-            losses.append(loss.item())
-        return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "losses": losses}
+        began, cpu = time.perf_counter(), time.process_time()
+        step(steps)
+        return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu}
 
     def predict():
         model.eval()
@@ -88,12 +148,10 @@ def serve():
             each = [model(**{name: value[i] for name, value in held.items()}).logits.argmax(-1) for i in range(len(held["input_ids"]))]
         return {"predicted": torch.cat(each).tolist()}
 
-    model.eval()
-    with torch.no_grad():
-        first = loss_of(0).item()
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
     return {"ready": {"loss": first, "versions": versions}, "step": lambda steps: train(steps) if steps else predict()}
 
 
 if __name__ == "__main__":
     answer(serve)
+    os._exit(0)  # the Trainer may still wait for its turn

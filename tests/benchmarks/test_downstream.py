@@ -172,7 +172,7 @@ def test_scores_and_seconds_beside_pytorchs():
     scored = {"task": "MR", "metrics": ["accuracy"], "ours": [{"accuracy": 0.7}], "theirs": [{"accuracy": 0.6}]}
     timed = {
         **{"task": "MR", "epoch": 8, "steps_of_a_turn": 2, "length": 48, "load": [0.1, 0.25], "versions": ["JAX 1"], "layers": "unrolled"},
-        "times": {"cloze": turns(1.0, 2.0, 3.0), "plain": turns(4.0, 4.0, 4.0), "tuned": turns(1.0, 1.0, 1.0)},
+        "times": {"cloze": turns(1.0, 2.0, 3.0), "trainer": turns(4.0, 4.0, 4.0), "tuned": turns(1.0, 1.0, 1.0)},
     }
     assert list(score_rows([scored])) == ["| MR, accuracy | 70.0 | 60.0 | +10.0 |"]
     cells = "8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
@@ -184,7 +184,7 @@ def test_scores_and_seconds_beside_pytorchs():
 
 
 def test_programs_that_do_not_begin_alike_are_not_compared():
-    check_losses({"cloze": 0.70001, "plain": 0.7})
+    check_losses({"cloze": 0.70001, "trainer": 0.7})
     with pytest.raises(RuntimeError, match="not the same work"):
-        check_losses({"cloze": 0.7002, "plain": 0.7})
+        check_losses({"cloze": 0.7002, "trainer": 0.7})
     assert stacked([{"tokens": np.ones((2, 3))}] * 4)["tokens"].shape == (4, 2, 3)

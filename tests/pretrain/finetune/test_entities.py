@@ -67,7 +67,7 @@ GOLDEN = {"entity_f1": 0.6869089099054255, "entity_precision": 0.689310689310689
 
 
 def test_a_metric_is_of_its_objective():
-    with pytest.raises(ConfigError, match="entity_f1 is of tagging; classification has accuracy"):
+    with pytest.raises(ConfigError, match="entity_f1 is of tagging and written tags; classification has accuracy"):
         check_metrics(("entity_f1",), "classification")
     with pytest.raises(ConfigError, match="accuracy is of classification and multiple_choice; tagging has entity_f1"):
         check_metrics(("accuracy",), "tagging", 5)
