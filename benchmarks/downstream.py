@@ -41,7 +41,7 @@ class Task(NamedTuple):
     """kind: finetune's --task; train, heldout, also: files of the corpora; renamed: columns of theirs that `kind` has other names for.
 
     heldout: None for a tenth of `train`. also: a further labelled file, on which the step that is best on `heldout` is scored.
-    length: of a row.
+    length: of a row. more: further settings. epochs: of which the best is told; of one it is that one.
     """
 
     kind: str
@@ -50,6 +50,8 @@ class Task(NamedTuple):
     length: int
     also: str | None = None
     renamed: dict[str, str] = {}
+    more: tuple[str, ...] = ()
+    epochs: int = EPOCHS
 
 
 # In the order in which they are run: the cheaper ones first.
@@ -64,6 +66,11 @@ TASKS = {
     "MRPC": Task("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96),
     "STS-B": Task("stsb", "glue_stsb/train.jsonl", "glue_stsb/dev.jsonl", 48, "glue_stsb/test.jsonl"),
     "MR": Task("classification", "cls_sentconv/mr.jsonl", None, 48),
+    "QAMR": Task(
+        *("squad", "qa_qamr/train_from_dev.jsonl.gz", None, 64),
+        more=("data.objective.question=16", "data.objective.stride=16"),
+        epochs=1,
+    ),
 }
 
 
@@ -92,9 +99,9 @@ def command(name, task, start, files, args):
     """The words behind `python -m pretrain` that fine-tune."""
     words = ["finetune", "--from", args.encoder, "--task", task.kind, "--train", files["train"]]
     words += ["--heldout", files["heldout"]] if files["heldout"] else []
-    words += ["--workdir", args.work / f"{name}-{start}", "--epochs", EPOCHS, "--seeds", SEEDS]
+    words += ["--workdir", args.work / f"{name}-{start}", "--epochs", task.epochs, "--seeds", SEEDS]
     words += ["--fresh", start] if start != "head" else []
-    return [str(word) for word in (*words, f"optimizer.learning_rate={RATES[start]}", f"data.objective.length={task.length}")]
+    return [str(word) for word in (*words, f"optimizer.learning_rate={RATES[start]}", f"data.objective.length={task.length}", *task.more)]
 
 
 # ---- measuring ---------------------------------------------------------------
@@ -171,7 +178,7 @@ def measure(name, task, start, args):
     return {
         **{"task": name, "start": start, "metrics": names, "also": also, "also_file": task.also},
         **{"runs": [best | {"epoch": best["step"] / run.evaluate.every} for _, best in runs]},
-        **{"files": [task.train, task.heldout], "length": task.length, "rate": RATES[start], "epochs": EPOCHS},
+        **{"files": [task.train, task.heldout], "length": task.length, "rate": RATES[start], "epochs": task.epochs},
         **{"examples": examples_of(run.data, names), "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
         **{"command": shown(words), "date": str(datetime.date.today())},
     }

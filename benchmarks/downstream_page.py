@@ -17,7 +17,7 @@ MANNER = """The same command from the encoder and, with `--fresh all`, from rand
 the head alone. Three seeds, 0 to 2, of what is new, of the order of the examples and of the dropout. Figures are in hundredths, mean ±
 sample standard deviation.
 
-**The epoch of each run is the best of them on the very part that is reported**: optimistic, for both alike. Where there is a further
+**The epoch of each run is the best of them on the very part that is reported**: optimistic, for both alike, where there are several. Where there is a further
 file, a second row scores the checkpoint that was so chosen on that file, which chose nothing. "Commonest class" is one answer for all,
 that of most examples learned from; scores have none. A gain "within the spreads" is no larger than the two standard deviations together:
 it shows nothing.

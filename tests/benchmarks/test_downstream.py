@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import gzip
 import json
 import pathlib
 
@@ -29,22 +30,23 @@ COLUMNS = {
     "cls_sentconv": {"text": "fine .", "label": 1},
     "glue_mrpc": {"id1": "1", "id2": "2", **PAIR, "label": 1},
     "glue_stsb": {**PAIR, "score": 4.5},
+    "qa_qamr": {"id": "x", "context": "Cats sleep here.", "question": "Who sleeps?", "answer": "Cats", "answer_start": 0, "validators": ["Cats"]},
     "ner_wnut17": None,  # words and tags, with a tab between them
 }
 OTHER = {"entailment": "not_entailment", 1: 0, 4.5: 0.5}
 
 
 def write(path, record):
-    """Sixty records of those columns, of two labels."""
+    """Sixty records of those columns, of two labels where they have some."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".conll":
         path.write_text("".join(f"{word}\tB-{kind}\n.\tO\n\n" for word, kind in [("Oslo", "place"), ("Ada", "person")] * 30))
         return
-    name = "score" if "score" in record else "label"
-    with open(path, "w") as file:
+    name = next(name for name in ("score", "label", "answer") if name in record)
+    with (gzip.open if path.suffix == ".gz" else open)(path, "wt") as file:
         for i in range(60):
             texts = {key: f"{value} {i}" for key, value in record.items() if isinstance(value, str) and key != name}
-            file.write(json.dumps(record | texts | ({name: OTHER[record[name]]} if i % 2 else {})) + "\n")
+            file.write(json.dumps(record | texts | ({name: OTHER.get(record[name], record[name])} if i % 2 else {})) + "\n")
 
 
 @pytest.fixture
@@ -62,7 +64,8 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     files = files_of(TASKS[name], args.corpora, args.work)
     words = command(name, TASKS[name], "head", files, args)
     task, examples = begin.gather(*separated(parser.parse_intermixed_args(words[1:])))
-    assert words[0] == "finetune" and len(examples.names) == (5 if task.metrics[0] == "entity_f1" else 0 if name == "STS-B" else 2)
+    names = {"entity_f1": 5, "pearson": 0, "span_f1": 0}.get(task.metrics[0], 2)
+    assert words[0] == "finetune" and len(getattr(examples, "names", ())) == names
     assert sum(map(len, examples.parts.values())) == (60 if files["heldout"] is None else 120)
     if files["also"]:
         also = [*words[1:], "--heldout", str(files["also"])]
