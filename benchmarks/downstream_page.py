@@ -15,7 +15,7 @@ tokens. On its own held-out part: {loss:.3f} nats a masked word, perplexity {per
 It was made by {made}."""
 MANNER = """The same command from the encoder and, with `--fresh all`, from random weights of the same model: {settings}. Dropout is in
 the head alone. Three seeds, 0 to 2, of what is new, of the order of the examples and of the dropout. Figures are in hundredths, mean ±
-sample standard deviation.
+sample standard deviation. Float32, where the commands below do not say bfloat16.
 
 **The epoch of each run is the best of them on the very part that is reported**: optimistic, for both alike, where there are several. Where there is a further
 file, a second row scores the checkpoint that was so chosen on that file, which chose nothing. "Commonest class" is one answer for all,
