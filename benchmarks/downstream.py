@@ -65,7 +65,7 @@ TASKS = {
         renamed={"text": "sentence"},
     ),
     "WNUT-17": Task("tagging", "ner_wnut17/train.conll", "ner_wnut17/dev.conll", 64, "ner_wnut17/test.conll"),
-    "MRPC": Task("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96),
+    "MRPC": Task("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96, more=LEAN),
     "STS-B": Task("stsb", "glue_stsb/train.jsonl", "glue_stsb/dev.jsonl", 48, "glue_stsb/test.jsonl", more=LEAN),
     "MR": Task("classification", "cls_sentconv/mr.jsonl", None, 48, more=LEAN),
     "QAMR": Task(

@@ -1,6 +1,6 @@
 """Fine-tuning beside `transformers.Trainer`: the same exported weights, head included, the same batches, the same settings.
 
-    python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,MRPC] [--what scores,times] [--again]
+    python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,RTE] [--what scores,times] [--again]
 
 Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
 parameters that the run began with are exported, and its batches written; the Trainer (benchmarks/downstream_torch.py) learns from them and tells its
@@ -191,7 +191,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments(parser)
     listed = lambda text: text.split(",")  # noqa: E731
-    parser.add_argument("--tasks", type=listed, default=["CoLA", "MRPC"], help="that tell classes; CoLA,MRPC unless given")
+    parser.add_argument("--tasks", type=listed, default=["CoLA", "RTE"], help="that tell classes; CoLA,RTE unless given")
     parser.add_argument("--what", type=listed, default=list(WHAT), help="of scores,times; both unless given")
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
