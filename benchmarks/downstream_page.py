@@ -22,7 +22,7 @@ file, a second row scores the checkpoint that was so chosen on that file, which 
 that of most examples learned from; scores have none. A gain "within the spreads" is no larger than the two standard deviations together:
 it shows nothing.
 
-How the rates were chosen: {rates}."""
+How the rates were chosen: {rates}. SST-2 learns from the 6,920 whole sentences, which are a tenth of what GLUE's file of phrases has: a tenth of the time."""
 RATES_CHOSEN = """one look at SST-2, rows of 32, one epoch, seed 0, the accuracy on the part that is reported: from the encoder 68.2, 72.7
 and 49.1 at 1e-4, 3e-4 and 1e-3, from random weights 72.4 and 49.1 at 3e-4 and 1e-3; 49.1 is one answer for all"""
 PEER = """`transformers.Trainer` over `AutoModelForSequenceClassification` from what `export` writes of a run before its first step (so the new head is the same too),
