@@ -1,10 +1,10 @@
 """How long until a held-out loss is reached, beside `transformers.Trainer`: BERT-mini on the books, both from the start of their process.
 
-    python -m benchmarks.time_to_loss --store runs/books [--limit 600] [--every 100] [--ways cloze,cloze_bf16,trainer,trainer_bf16]
+    python -m benchmarks.time_to_loss --store runs/books [--limit 600] [--every 100] [--ways cloze,cloze_bf16,trainer,trainer_bf16] [data.batch_size=32 ...]
 
-The same tokens, model, batch size and schedule (configs/bert_mini.py: 64 rows of 16, three words in ten masked). Cloze is
+The same tokens, model, batch size and schedule (configs/bert_mini.py: 64 rows of 16, three words in ten masked; words change them for both). Cloze is
 `python -m pretrain train` under the environment that launch.sh sets, with a compilation cache of its own, empty at first; `cloze_bf16` with the
-words that docs/speed.md gives for a CPU. The peer is a program after `run_mlm.py` in a plain environment: ids in rows of 16,
+words that docs/speed.md gives for a CPU. The peer is a program after `run_mlm.py` in a plain environment: ids in rows as long,
 `DataCollatorForLanguageModeling`, `Trainer`; `trainer_bf16` with its `bf16=True`. All score the same held-out batches each `--every`
 steps, and that counts as their time.
 
@@ -30,8 +30,8 @@ from data.store import Store
 from pretrain.config import load
 from pretrain.convert import FAMILIES, name_of
 
-# Loss is told in these steps of a nat; the commonest words alone are worth 6.
-LOSSES = [6.0 - 0.25 * i for i in range(9)]
+# Loss is told in these steps of a nat; the commonest words alone are worth 6.6.
+LOSSES = [6.5 - 0.25 * i for i in range(11)]
 # way: (whether it is Cloze, what it is told besides)
 WAYS = {
     "cloze": (True, []),
@@ -148,11 +148,12 @@ def main():
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--slice", type=float, default=15)
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), help=f"of {','.join(WAYS)}")
+    parser.add_argument("words", nargs="*", metavar="key=value", help="changes of the configuration, for both")
     args = parser.parse_args()
     if unknown := set(args.ways) - set(WAYS):
         parser.error(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
     load_before = os.getloadavg()[0]
-    words = [f"data.store={args.store}", f"evaluate.every={args.every}", "train.until=0", "checkpoint.every=100000"]
+    words = [f"data.store={args.store}", f"evaluate.every={args.every}", "train.until=0", "checkpoint.every=100000", *args.words]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         material(folder, args.store, words)
@@ -169,9 +170,10 @@ def main():
                 turn.end()
     told = {name: turn.told for name, turn in turns.items()}
     last = ", ".join(f"{name} {now:.0f} s, step {step}, {loss:.3f}" for name, rows in told.items() for now, step, loss in rows[-1:])
+    asked = f"--store {args.store} --limit {args.limit:g} --every {args.every} {' '.join(args.words)}".strip()
     note = (
-        f"`python -m benchmarks.time_to_loss --store {args.store} --limit {args.limit:g} --every {args.every}`: seconds of each program's own clock "
-        f"from its start to the first held-out loss at or below the first column, and the step. The last of each: {last}."
+        f"`python -m benchmarks.time_to_loss {asked}`: seconds of each program's own clock from its start to the first held-out loss at or below the "
+        f"first column, and the step. The last of each: {last}."
     )
     head = columns(told)
     append("time_to_loss.md", [title(load_before), "", note, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *table(told, LOSSES)])
