@@ -46,7 +46,8 @@ def attention_maps(trained, mesh, texts, length=64):
     Where such a model is given no target, it reads what it writes itself, at most `length` tokens. Raises ValueError for a text that is longer than
     the model, or of which the tokenizer leaves nothing, and for a target where the model has no decoder that reads another text.
     """
-    model = build(trained.run.model, **parts(mesh, []))
+    config, params = trained.body
+    model = build(config, **parts(mesh, []))
     pairs = hasattr(model, "decode")
     if not pairs and (given := next((where for where, _, target in texts if target is not None), None)):
         raise ValueError(f"{given}: a target is for models that read one text and write another; this is a {type(trained.run.model).__name__}")
@@ -69,7 +70,7 @@ def attention_maps(trained, mesh, texts, length=64):
             arrays += _padded([read], aligned.longest, vocabulary.pad)[:1]
         elif not hasattr(model, "encode"):
             tokens = {"decoder": tokens["encoder"]}
-        weights = jax.device_get(compute(trained.params, *(place_whole(mesh, array) for array in arrays)))
+        weights = jax.device_get(compute(params, *(place_whole(mesh, array) for array in arrays)))
         sides = {name: (tokens[name], tokens[name]) for name in tokens} | ({"cross": (tokens["decoder"], tokens["encoder"])} if pairs else {})
         found.append([Panel(name, *side, weights[name][:, :, : len(side[0]), : len(side[1])]) for name, side in sides.items()])
     return found

@@ -78,7 +78,8 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
 
     Raises ValueError for a layer or a pooling that the model has not, and for a text without a word.
     """
-    picks = chosen(layers, trained.run.model.depth)
+    config, params = trained.body
+    picks = chosen(layers, config.depth)
     aligned = Aligned(trained)
     if pooling == "cls" and "cls" not in NEEDED[aligned.family]:
         raise ValueError(f"--pooling cls: a text of {type(trained.run.model).__name__} does not begin with a [CLS]; take mean")
@@ -87,7 +88,7 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
     counts = [pool.count(row) for row in rows]
     ends = np.cumsum(counts)
     arrays = {}
-    model = build(trained.run.model, **parts(mesh, []))
+    model = build(config, **parts(mesh, []))
     compute = jax.jit(partial(_compute, model, tuple(picks.values())), out_shardings=replicated(mesh))
     empty = 0
     for batch in ragged.batches([_length(row, aligned.longest) for row in rows], batch_size):
@@ -98,7 +99,7 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
         pool_BRL = np.zeros((len(tokens_BL), pool.most(L), L), np.float32)
         for b, (weights_RL, some) in enumerate(zip(weights, told)):
             pool_BRL[b, : len(some), : weights_RL.shape[1]] = weights_RL[some]
-        pooled = jax.device_get(compute(trained.params, *(place_whole(mesh, np.asarray(array)) for array in (tokens_BL, valid_BL, pool_BRL))))
+        pooled = jax.device_get(compute(params, *(place_whole(mesh, np.asarray(array)) for array in (tokens_BL, valid_BL, pool_BRL))))
         for name, pooled_BRD in zip(picks, pooled):
             whole = arrays.setdefault(name, np.full((sum(counts), pooled_BRD.shape[-1]), np.nan, np.float32))
             for i, some, pooled_RD in zip(batch, told, pooled_BRD):

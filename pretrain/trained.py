@@ -6,6 +6,7 @@ import json
 from etils import epath
 
 from data.tokenizers import Vocabulary, load_vocabulary
+from models.finetuned import HeadedConfig
 from pretrain.config import Run
 from pretrain.typed import ConfigError
 
@@ -19,6 +20,12 @@ class Trained:
     step: int
     params: dict
     vocabulary: Vocabulary
+
+    @property
+    def body(self):
+        """(configuration, parameters) of what reads a text, layer by layer: as `body_of` has it."""
+        model = self.run.model
+        return body_of(model), self.params["encoder"] if isinstance(model, HeadedConfig) else self.params
 
     def rows(self):
         """The rows of metrics.jsonl up to this step."""
@@ -35,6 +42,11 @@ class Trained:
         """The manifest of the run's token store, or None where it is not (any more) there."""
         path = epath.Path(self.run.data.store) / "manifest.json"
         return json.loads(path.read_text()) if self.run.data.store and path.exists() else None
+
+
+def body_of(model):
+    """The configuration of what has a model's layers: of a fine-tuned one its encoder, as the head hides them; any other model itself."""
+    return model.encoder if isinstance(model, HeadedConfig) else model
 
 
 def open_trained(workdir, step=None, report=print, place=None):

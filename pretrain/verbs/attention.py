@@ -36,9 +36,9 @@ def run(args):
     from pretrain.attention_maps import as_data, attention_maps
     from pretrain.checkpoint import read_run
     from pretrain.page import page
-    from pretrain.trained import open_placed
+    from pretrain.trained import body_of, open_placed
 
-    check_numbers(args, read_run(args.workdir).model)  # before parameters are read
+    check_numbers(args, body_of(read_run(args.workdir).model))  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
         panels = attention_maps(trained, mesh, texts, args.length)

@@ -39,9 +39,9 @@ def run(args):
 
     from pretrain.checkpoint import read_run
     from pretrain.features import chosen, extract
-    from pretrain.trained import open_placed
+    from pretrain.trained import body_of, open_placed
 
-    chosen(args.layers, read_run(args.workdir).model.depth)  # before parameters are read
+    chosen(args.layers, body_of(read_run(args.workdir).model).depth)  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
         found = extract(trained, mesh, texts, args.layers, args.pooling, args.batch_size)

@@ -35,9 +35,9 @@ def run(args):
 
     from pretrain.checkpoint import read_run
     from pretrain.features import chosen, extract
-    from pretrain.trained import open_placed
+    from pretrain.trained import body_of, open_placed
 
-    picks = chosen([args.layer], read_run(args.workdir).model.depth)
+    picks = chosen([args.layer], body_of(read_run(args.workdir).model).depth)
     if len(picks) != 1:
         raise ValueError(f"--layer {args.layer}: name one layer, or one combination")
     trained, mesh = open_placed(args.workdir, args.step)

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 from argparse import Namespace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from data.tokenizers import train_vocabulary
-from models import BertConfig, T5Config, build
+from models import BertConfig, ClassifierConfig, ElectraConfig, T5Config, build
 from models.inside import observe
 from models.t5 import shift_right
 from pretrain.__main__ import main
@@ -27,6 +28,7 @@ from pretrain.verbs.attention import pictures
 
 TEXT = ["The quick brown fox jumps over the lazy dog.", "A cloze is a test in which words are left out of a text."] * 12
 BERT = BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
+ELECTRA = ElectraConfig(vocab=128, length=40, embedding=8, width=16, depth=2, heads=2, mlp=24, generator_width=8, generator_heads=1, generator_mlp=8)
 T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
 EVIL = 'the </script><script>alert("fox")</script> & \u2028'
 
@@ -88,6 +90,20 @@ def test_an_encoder_decoder_has_three_kinds(t5):
     memory_BMD = model.apply({"params": t5.params}, inputs_BM, inputs_BM >= 0, method="encode")
     seen = observe(model, t5.params, memory_BMD, inputs_BM >= 0, shift_right(targets_BL), method="decode")
     np.testing.assert_allclose(first.weights_NHLM, np.stack(seen.weights["cross"])[:, 0], atol=1e-5)
+
+
+def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
+    tuned, path = trained(ClassifierConfig(encoder=ELECTRA), 110), tmp_path / "a.html"
+    start_workdir(tmp_path / "w", tuned.run, tuned.params, tuned.vocabulary)
+    say = ["attention", "--workdir", str(tmp_path / "w"), "--output", str(path), "the quick fox"]
+    assert main([*say, "--layers", "3"]) == 2 and "--layers 3: the model has layers 1 to 2" in capsys.readouterr().err
+    assert main(say) == 0
+    data, tokenizer = told(path.read_text(encoding="utf-8")), tokenizers.build(tuned.vocabulary, "electra")
+    tokens_BL = jnp.asarray([tokenizer.encode("the quick fox").ids])
+    seen = jax.jit(partial(observe, build(ELECTRA), method="encode"))(tuned.params["encoder"], tokens_BL, tokens_BL >= 0)
+    (panel,) = data["texts"][0]["panels"]
+    np.testing.assert_allclose(weights(panel), np.stack(seen.weights["attention"])[:, 0], atol=1e-5)
+    assert data["title"] == "Classifier, step 0 of w" and panel["name"] == "encoder"
 
 
 def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, capsys):

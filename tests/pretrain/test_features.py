@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from data.tokenizers import train_vocabulary
-from models import BertConfig, Gpt2Config, build
+from models import BertConfig, ClassifierConfig, Gpt2Config, build
 from pretrain.__main__ import main
 from pretrain.aligned import Aligned
 from pretrain.checkpoint import start_workdir
@@ -142,6 +142,19 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["f.npz", "f.safetensors", "in.jsonl"]
     assert main([*say, str(tmp_path / "f.npz")]) == 2
     assert "f.npz exists; name another --output, or add --overwrite" in capsys.readouterr().err
+
+
+def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp_path, capsys):
+    tuned = trained(ClassifierConfig(encoder=BERT))
+    params = tuned.params | {"encoder": {name: bert.params[name] for name in tuned.params["encoder"]}}
+    start_workdir(tmp_path / "w", tuned.run, params, bert.vocabulary)
+    (tmp_path / "in.txt").write_text(TEXTS[0][1] + "\n")
+    say = ["features", "--workdir", str(tmp_path / "w"), "--input", str(tmp_path / "in.txt"), "--pooling", "none", "--output", str(tmp_path / "f.npz")]
+    assert main(say) == 0
+    with np.load(tmp_path / "f.npz") as arrays:
+        np.testing.assert_allclose(arrays["last"], pieces["layer_4"][: len(arrays["ids"])], atol=1e-5)
+        assert json.loads(str(arrays["about"]))["model"] == "ClassifierConfig"
+    assert main([*say, "--overwrite", "--layers", "5"]) == 2 and "--layers 5: there are embeddings" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
