@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from data.tokenizers import train_vocabulary
-from models import BertConfig, ClassifierConfig, ElectraConfig, T5Config, build
+from models import BertConfig, ClassifierConfig, ElectraConfig, Gpt2Config, T5Config, build
 from models.inside import observe
 from models.t5 import shift_right
 from pretrain.__main__ import main
@@ -29,6 +29,7 @@ from pretrain.verbs.attention import pictures
 TEXT = ["The quick brown fox jumps over the lazy dog.", "A cloze is a test in which words are left out of a text."] * 12
 BERT = BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
 ELECTRA = ElectraConfig(vocab=128, length=40, embedding=8, width=16, depth=2, heads=2, mlp=24, generator_width=8, generator_heads=1, generator_mlp=8)
+GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
 T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
 EVIL = 'the </script><script>alert("fox")</script> & \u2028'
 
@@ -104,6 +105,16 @@ def test_a_fine_tuned_model_shows_its_encoder(tmp_path, capsys):
     (panel,) = data["texts"][0]["panels"]
     np.testing.assert_allclose(weights(panel), np.stack(seen.weights["attention"])[:, 0], atol=1e-5)
     assert data["title"] == "Classifier, step 0 of w" and panel["name"] == "encoder"
+
+
+def test_a_decoder_alone_reads_what_stands_before():
+    gpt2 = trained(GPT2, 110, layout="gpt")
+    ((panel,),) = maps(gpt2, [("text 1", "the quick fox", None)])
+    assert panel.name == "decoder" and panel.readers == panel.read and "".join(token.text for token in panel.read) == "thequickfox"
+    tokens_BL = jnp.asarray([tokenizers.build(gpt2.vocabulary, "gpt2").encode("the quick fox").ids])
+    seen = jax.jit(partial(observe, build(GPT2), method="states"))(gpt2.params, tokens_BL)
+    np.testing.assert_allclose(panel.weights_NHLM, np.stack(seen.weights["attention"])[:, 0], atol=1e-5)
+    assert not np.triu(panel.weights_NHLM, 1).any() and panel.weights_NHLM.shape[:2] == (2, 2)
 
 
 def test_a_page_runs_nothing_of_a_text_and_fetches_nothing(workdir, tmp_path, capsys):
