@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from pretrain import cluster
-from pretrain.predict import read_records
+from pretrain.texts import checked, read_texts
 
 
 def add_arguments(parser):
@@ -24,12 +24,9 @@ def add_arguments(parser):
 
 def run(args):
     output = check(args)
-    records = [(f"text {n}", {"text": text}) for n, text in enumerate(args.texts, 1)] if args.texts else list(read_records(args.input))
+    given = ((f"text {n}", {"text": text}) for n, text in enumerate(args.texts, 1))
+    records = checked(given) if args.texts else read_texts(args.input, "target")
     texts = [(place, record["text"], record.get("target")) for place, record in records]
-    if not texts:
-        raise ValueError(f"{args.input}: no text in it, only blank lines; give a text a line")
-    if wrong := next((place for place, _, target in texts if not isinstance(target, str | None)), None):
-        raise ValueError(f"{wrong}: the field target is a string, or left out")
     cluster.start(args)
     import jax
 

@@ -6,7 +6,7 @@ import pathlib
 
 from pretrain import cluster
 from pretrain.pooling import POOLINGS
-from pretrain.predict import read_records
+from pretrain.texts import read_texts
 
 SUFFIXES = (".npz", ".safetensors")
 
@@ -31,9 +31,7 @@ def add_arguments(parser):
 
 def run(args):
     output = check(args)
-    texts = [(place, record["text"]) for place, record in read_records(args.input)]
-    if not texts:
-        raise ValueError(f"{args.input}: no text in it, only blank lines; give a text a line")
+    texts = [(place, record["text"]) for place, record in read_texts(args.input)]
     cluster.start(args)
     import jax
 

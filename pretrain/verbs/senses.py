@@ -4,7 +4,7 @@ import importlib.util
 import pathlib
 
 from pretrain import cluster
-from pretrain.predict import read_records
+from pretrain.texts import read_texts
 
 LEAST = 5  # occurrences, below which there is no neighbourhood to show
 NEEDS = {"matplotlib": "report", "sklearn": "metrics"}
@@ -26,9 +26,8 @@ def run(args):
     output = check(args)
     from pretrain import senses
 
-    records = [(place, record) for place, record in read_records(args.input) if senses.bare(args.word) in map(senses.bare, record["text"].split())]
-    if wrong := next((place for place, record in records if not isinstance(record.get("sense"), str | None)), None):
-        raise ValueError(f"{wrong}: the field sense is a string, or left out")
+    texts = read_texts(args.input, "sense")
+    records = [(place, record) for place, record in texts if senses.bare(args.word) in map(senses.bare, record["text"].split())]
     enough(len(records), args, "texts with")
     cluster.start(args)
     import jax

@@ -160,12 +160,15 @@ def test_pictures(tmp_path):
         (("--input", "empty.txt"), "empty.txt: no text in it"),
         (("--input", "pair.jsonl"), "pair.jsonl:2: a target is for models that read one text and write another; this is a BertConfig"),
         (("--input", "bad.jsonl"), "bad.jsonl:1: the field target is a string"),
+        (("--input", "no_text.jsonl"), "no_text.jsonl:2: expected an object with the field text, a string"),
+        (("the \udcff fox",), "text 1: the field text has half of a character in it, '\\udcff'"),  # a byte of the command line that is no UTF-8
     ],
 )
 def test_bad_input(workdir, tmp_path, monkeypatch, capsys, words, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "pair.jsonl").write_text('{"text": "a"}\n{"text": "a", "target": "b"}\n')
+    (tmp_path / "no_text.jsonl").write_text('{"text": "a"}\n{"txt": "a"}\n')
     (tmp_path / "bad.jsonl").write_text('{"text": "a", "target": 3}\n')
     assert main(["attention", "--workdir", str(workdir), "--output", "a.html", *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "a.html").exists()

@@ -162,6 +162,9 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
     [
         ("\n \n", (), "in.txt: no text in it"),
         ("the fox\n\u200b\n", (), "in.txt:2: there is no word in"),
+        ('{"text": "a"}\n\n{"text": 3}\n', (), "in.jsonl:3: expected an object with the field text, a string"),
+        ('{"txt": "a"}\n', (), "in.jsonl:1: expected an object with the field text, a string"),
+        ('{"text": "a \\ud83d"}\n', (), "in.jsonl:1: the field text has half of a character in it, '\\ud83d'"),
         ("the fox\n", ("--layers", "5"), "--layers 5: there are embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, and 0"),
         ("the fox\n", ("--layers", "first"), "--layers first: there are embeddings"),
         ("the fox\n", ("--output", "f.txt"), "--output f.txt: a name that ends in .npz or .safetensors"),
@@ -170,10 +173,11 @@ def test_a_fine_tuned_models_features_are_those_of_its_encoder(bert, pieces, tmp
     ],
 )
 def test_bad_input_is_told_and_nothing_is_written(workdir, tmp_path, capsys, content, words, message):
-    (tmp_path / "in.txt").write_text(content)
-    assert main(["features", "--workdir", str(workdir), "--input", str(tmp_path / "in.txt"), "--output", str(tmp_path / "f.npz"), *words]) == 2
+    path = tmp_path / ("in.jsonl" if content.startswith("{") else "in.txt")
+    path.write_text(content)
+    assert main(["features", "--workdir", str(workdir), "--input", str(path), "--output", str(tmp_path / "f.npz"), *words]) == 2
     assert message in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def test_what_a_model_has_not():

@@ -66,6 +66,8 @@ def test_a_picture_takes_any_words(tmp_path):
     [
         (['{"text": "the bank"}'] * 4, (), "in.jsonl: 4 texts with 'bank'; a picture needs 5 at least"),
         (['{"text": "the bank", "sense": 3}'], (), "in.jsonl:1: the field sense is a string"),
+        (["", '{"txt": "the bank"}'], (), "in.jsonl:2: expected an object with the field text, a string"),
+        ([], (), "in.jsonl: no text in it"),
         ([], ("--word", "two words"), "--word 'two words': one word, without white space"),
         ([], ("--output", "p.svg"), "--output p.svg: a name that ends in .png"),
         ([], ("--output", "none/p.png"), "none: no such folder"),
