@@ -86,7 +86,7 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
     rows = aligned(texts)
     pool = POOLINGS[pooling]
     counts = [pool.count(row) for row in rows]
-    ends = np.cumsum(counts)
+    total, ends = sum(counts), np.cumsum(counts)
     arrays = {}
     model = build(config, **parts(mesh, []))
     compute = jax.jit(partial(_compute, model, tuple(picks.values())), out_shardings=replicated(mesh))
@@ -101,9 +101,10 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
             pool_BRL[b, : len(some), : weights_RL.shape[1]] = weights_RL[some]
         pooled = jax.device_get(compute(params, *(place_whole(mesh, np.asarray(array)) for array in (tokens_BL, valid_BL, pool_BRL))))
         for name, pooled_BRD in zip(picks, pooled):
-            whole = arrays.setdefault(name, np.full((sum(counts), pooled_BRD.shape[-1]), np.nan, np.float32))
+            if name not in arrays:
+                arrays[name] = np.full((total, pooled_BRD.shape[-1]), np.nan, np.float32)
             for i, some, pooled_RD in zip(batch, told, pooled_BRD):
-                whole[ends[i] - counts[i] + some] = pooled_RD[: len(some)]
+                arrays[name][ends[i] - counts[i] + some] = pooled_RD[: len(some)]
         empty += sum(counts[i] - len(some) for i, some in zip(batch, told))
     arrays |= {"line": np.array([int(row.place.rsplit(":", 1)[1]) for row in rows]), "cut": np.array([row.cut for row in rows])}
     return Features(arrays | pool.alignment(rows, ends), len(rows), sum(row.cut for row in rows), empty)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +75,7 @@ def test_pieces_are_those_of_the_model(bert, pieces):
     assert pieces["line"].tolist() == [1, 3, 4] and pieces["cut"].tolist() == [False, False, True]
 
 
-def test_combinations_are_table_7s(bert, pieces):
+def test_combinations_are_table_7s(bert, pieces, monkeypatch):
     states = [pieces[f"layer_{i}"] for i in range(5)]
     expected = {
         "embeddings": states[0],
@@ -84,9 +85,13 @@ def test_combinations_are_table_7s(bert, pieces):
         "concat_last_four": np.concatenate(states[1:], axis=1),
         "sum_all": states[1] + states[2] + states[3] + states[4],
     }
+    made = Mock(wraps=np.full)
+    monkeypatch.setattr(np, "full", made)
     found = of(bert, [*COMBINATIONS], "none").arrays
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)
+    whole = [call.args[0] for call in made.call_args_list if np.isnan(call.args[1])]
+    assert whole == [found[name].shape for name in expected]  # each once: a result is as large as all texts, and there are two batches
 
 
 def test_poolings_are_means_of_pieces(bert, pieces):
