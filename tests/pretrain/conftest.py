@@ -1,6 +1,7 @@
 """Tiny runs and batches of the treaty's shapes."""
 
 import dataclasses
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -65,6 +66,18 @@ RUNS = {
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
+
+
+@pytest.fixture
+def spied(monkeypatch):
+    """spied(owner, name): what an owner has by that name goes on as before, and the Mock that is returned knows its calls."""
+
+    def spy(owner, name):
+        known = Mock(wraps=getattr(owner, name))
+        monkeypatch.setattr(owner, name, lambda *args, **kw: known(*args, **kw))  # a Mock would be given no `self`
+        return known
+
+    return spy
 
 
 @pytest.fixture

@@ -136,12 +136,17 @@ def panel(*texts):
     return Panel("encoder", tokens, tokens, np.full((3, 2, len(texts), len(texts)), 1 / len(texts), np.float32))
 
 
-def test_pictures(tmp_path):
-    pytest.importorskip("matplotlib")
-    args = Namespace(images=tmp_path / "png", layers=[2], heads=[1], overwrite=False)
-    panels = [[panel("the", "$\\nothing{$")]]  # which is no formula
+def test_pictures(tmp_path, spied):
+    imshow = spied(pytest.importorskip("matplotlib.axes").Axes, "imshow")
+    args = Namespace(images=tmp_path / "png", layers=[2], heads=[2, 1], overwrite=False)
+    weights_NHLM = np.random.default_rng(0).dirichlet(np.ones(2), size=(3, 2, 2)).astype(np.float32)
+    panels = [[panel("the", "$\\nothing{$")._replace(weights_NHLM=weights_NHLM)]]  # which is no formula
     (picture,) = pictures(args, panels)
     assert picture == tmp_path / "png" / "text_1_encoder_layer_2.png" and picture.read_bytes().startswith(b"\x89PNG")
+    for call, head, on in zip(imshow.call_args_list, (1, 0), "21", strict=True):
+        np.testing.assert_array_equal(call.args[1], weights_NHLM[1, head])
+        assert call.args[0].get_title() == f"encoder, layer 2, head {on}" and (call.kwargs["vmin"], call.kwargs["vmax"]) == (0, 1)
+        assert [mark.get_text() for mark in call.args[0].get_xticklabels()] == ["the", "$\\nothing{$"]
     with pytest.raises(FileExistsError, match="text_1_encoder_layer_2.png exists; name another --images, or add --overwrite"):
         [*pictures(args, panels)]
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from unittest.mock import Mock
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +74,7 @@ def test_pieces_are_those_of_the_model(bert, pieces):
     assert pieces["line"].tolist() == [1, 3, 4] and pieces["cut"].tolist() == [False, False, True]
 
 
-def test_combinations_are_table_7s(bert, pieces, monkeypatch):
+def test_combinations_are_table_7s(bert, pieces, spied):
     states = [pieces[f"layer_{i}"] for i in range(5)]
     expected = {
         "embeddings": states[0],
@@ -85,8 +84,7 @@ def test_combinations_are_table_7s(bert, pieces, monkeypatch):
         "concat_last_four": np.concatenate(states[1:], axis=1),
         "sum_all": states[1] + states[2] + states[3] + states[4],
     }
-    made = Mock(wraps=np.full)
-    monkeypatch.setattr(np, "full", made)
+    made = spied(np, "full")
     found = of(bert, [*COMBINATIONS], "none").arrays
     for name, array in expected.items():
         np.testing.assert_allclose(found[name], array, atol=1e-5, err_msg=name)

@@ -1,10 +1,21 @@
 """`senses` finds a word wherever it stands, and its picture is of that word's vectors."""
 
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from data.tokenizers import train_vocabulary
+from models import ClassifierConfig, build
 from pretrain import senses
 from pretrain.__main__ import main
+from pretrain.checkpoint import start_workdir
+from pretrain.convert import tokenizer
+from pretrain.import_ import starting_run
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 TEXTS = ["A bank, or two banks.", "No such word.", "(Bank) left-bank BANK!"]
 
@@ -54,11 +65,37 @@ def test_tsne_keeps_neighbours_where_two_directions_cannot():
     assert points_N2.shape == (52, 2) and kept(points_N2) == 1 > kept(senses.pca(x_ND)[0])
 
 
-def test_a_picture_takes_any_words(tmp_path):
-    pytest.importorskip("matplotlib")
-    points = np.random.default_rng(0).normal(size=(3, 2))
-    senses.draw({"PCA": points}, ["$5", None, "_x"], ["$\\nothing{$", "a", "b"], "'$\\no{$'", tmp_path / "p.part")
+def test_a_picture_takes_any_words(tmp_path, spied):
+    scatter = spied(pytest.importorskip("matplotlib.axes").Axes, "scatter")
+    points = np.random.default_rng(0).normal(size=(4, 2))
+    senses.draw({"PCA": points}, ["$5", None, "_x", "$5"], ["$\\nothing{$", "a", "b", "c"], "'$\\no{$'", tmp_path / "p.part")
     assert (tmp_path / "p.part").read_bytes().startswith(b"\x89PNG")
+    for call, mine in zip(scatter.call_args_list, ([0, 3], [1], [2]), strict=True):
+        np.testing.assert_array_equal(call.args[1:], points[mine].T)
+
+
+def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
+    """Of a fine-tuned model: a point is the mean of the word's pieces, as the encoder has them."""
+    pytest.importorskip("matplotlib"), pytest.importorskip("sklearn")
+    run = starting_run(ClassifierConfig(encoder=encoders()["bert"]))
+    params, vocabulary = values(run), train_vocabulary(TEXT * 20, 72, algorithm="bpe")
+    start_workdir(tmp_path / "w", run, params, vocabulary)
+    texts = [("A bank, a dog.", "money"), ("No.", None), ("The Bank.", None), ("bank or bank", "river"), ("bank", "money"), ("out of a bank!", "river")]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps({"text": text, "sense": sense}) + "\n" for text, sense in texts))
+    projected, draw = (spied(senses, name) for name in ("projections", "draw"))
+    path = tmp_path / "p.png"
+    assert main(["senses", "--workdir", str(tmp_path / "w"), "--word", "bank", "--input", str(tmp_path / "in.jsonl"), "--output", str(path)]) == 0
+    assert f"{path}: 6 times 'bank' in 5 texts" in capsys.readouterr().out
+    assert path.read_bytes().startswith(b"\x89PNG") and sorted(one.name for one in tmp_path.iterdir()) == ["in.jsonl", "p.png", "w"]
+    points, labels, around, title = draw.call_args.args[:4]
+    assert [points_N2.shape for points_N2 in points.values()] == [(6, 2)] * 2 and title == "'bank', last of w, step 0"
+    assert labels == ["money", None, "river", "river", "money", "river"]
+    assert around == ["A bank, a dog.", "The Bank.", "bank or bank", "bank or bank", "bank", "of a bank!"]
+    ids = tokenizer.build(vocabulary, "bert").encode("bank").ids  # [CLS], its pieces, [SEP]
+    encode = jax.jit(partial(build(run.model.encoder).apply, method="encode"))
+    states_BLD, _ = encode({"params": params["encoder"]}, jnp.asarray([ids]), jnp.ones((1, len(ids)), bool))
+    assert len(ids) > 3
+    np.testing.assert_allclose(projected.call_args.args[0][4], states_BLD[0, 1:-1].mean(axis=0), atol=1e-5)
 
 
 @pytest.mark.parametrize(
