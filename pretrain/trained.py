@@ -23,7 +23,7 @@ class Trained:
 
     @property
     def body(self):
-        """(configuration, parameters) of what reads a text, layer by layer: as `body_of` has it."""
+        """(configuration, parameters) of what `body_of` names."""
         model = self.run.model
         return body_of(model), self.params["encoder"] if isinstance(model, HeadedConfig) else self.params
 
@@ -45,7 +45,7 @@ class Trained:
 
 
 def body_of(model):
-    """The configuration of what has a model's layers: of a fine-tuned one its encoder, as the head hides them; any other model itself."""
+    """The configuration of what has the layers that can be looked into: a fine-tuned model's encoder, any other model itself."""
     return model.encoder if isinstance(model, HeadedConfig) else model
 
 
