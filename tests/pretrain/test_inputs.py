@@ -7,6 +7,7 @@ import pytest
 
 from data.objectives import AnswerSpan, Classification, MaskedLm, Tagging
 from data.objectives.text2text import Text2Text
+from pretrain.finetune import tags
 from pretrain.inputs import read_records, readers_of, records_of
 
 SQUAD = '{"data": [{"paragraphs": [{"context": "a fox", "qas": [{"id": "q7", "question": "Who?"}]}]}]}'
@@ -62,3 +63,12 @@ def test_what_would_be_misread_is_refused(tmp_path):
                 told(tmp_path / name, objective)
     with pytest.raises(ValueError, match="b.tsv:2: expected an object with the field text, a string; this has 'a fox', 'the dog'"):
         list(read_records(tmp_path / "b.tsv"))
+
+
+def test_words_of_columns_need_no_name(tmp_path):
+    """Whatever the lines of training called theirs, which come first."""
+    (tmp_path / "a.conll").write_text(CONLL)
+    objective = Tagging(columns=("toks", "ner"))
+    read = tags.reader(SimpleNamespace(run=SimpleNamespace(data=SimpleNamespace(objective=objective))))
+    assert [read(record, place) for place, record in told(tmp_path / "a.conll", objective)] == [("EU", "rejects"), ("Peter",)]
+    assert read({"words": ["a"], "toks": ["b", "c"]}, None) == ("b", "c")
