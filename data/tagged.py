@@ -71,7 +71,16 @@ def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
     return sentences
 
 
-def _of_columns(file, source: str) -> Iterator[Sentence]:
+def column_records(source: str) -> Iterator[tuple[str, dict]]:
+    """(place, {"words", "tags"}) of each sentence of a file of columns; {"words"} alone where it has one column, of words without tags."""
+    with opened(source) as file:
+        for sentence in _of_columns(file, source, least=1):
+            record = {"words": list(sentence.words), "tags": list(sentence.tags)}
+            yield sentence.place(0), {name: value for name, value in record.items() if value}
+
+
+def _of_columns(file, source: str, least: int = 2) -> Iterator[Sentence]:
+    """Its sentences; least: columns that it must have."""
     words, tags, width = [], [], 0
     for number, line in enumerate(file, 1):
         line = line.removeprefix(BOM.decode()) if number == 1 else line
@@ -82,13 +91,13 @@ def _of_columns(file, source: str) -> Iterator[Sentence]:
             continue
         cells = cells_of(line)
         width = width or len(cells)
-        if len(cells) < 2 or len(cells) != width:
-            expected = f"{width}, as the first word's line has" if width > 1 else "a word and its tag, with a tab or blanks between them"
+        if len(cells) < least or len(cells) != width:
+            expected = f"{width}, as the first word's line has" if width >= least else "a word and its tag, with a tab or blanks between them"
             raise ValueError(f"{source}:{number}: columns: {len(cells)} ({line.strip()[:60]!r}); expected {expected}")
         if not (cells[0] and cells[-1]):
             raise ValueError(f"{source}:{number}: the {'tag' if cells[0] else 'word'} is empty ({line.strip()[:60]!r})")
         words.append(tidy(cells[0]))
-        tags.append(cells[-1])
+        tags += cells[1:][-1:]
     if words:
         yield Sentence(tuple(words), tuple(tags), source, number + 1 - len(words), 1)
 

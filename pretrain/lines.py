@@ -1,18 +1,20 @@
 """Files of lines: texts and JSON objects, read with their places and written whole or not at all."""
 
 import contextlib
+import gzip
 import os
 import pathlib
+import zlib
 
 from data.json_lines import object_of
 
 
 def read_lines(path):
-    """Yield (place, line) of each line of a UTF-8 file that is not blank; a place is "file:number"."""
+    """Yield (place, line) of each line of a UTF-8 file, gzipped where its name ends in .gz, that is not blank; a place is "file:number"."""
     path = pathlib.Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
-    with open(path, encoding="utf-8", newline="\n") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n") as file:
         try:
             for number, line in enumerate(file, 1):
                 line = line.rstrip("\r\n")
@@ -20,6 +22,8 @@ def read_lines(path):
                     yield f"{path}:{number}", line
         except UnicodeDecodeError as error:
             raise ValueError(f"{path}: not UTF-8 ({error})") from error
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise ValueError(f"{path}: the gzip file is broken or cut off ({error})") from error
 
 
 def read_objects(path):

@@ -107,7 +107,7 @@ class Progress:
         if self.peak and row["seconds"]:
             parts.append(f"MFU {self.flops / row['seconds'] / self.peak:.1%}")
         done = row["step"] - self.start
-        parts.append(f"{_clock((now - self.began) / done * (self.stop - row['step']))} left")
+        parts.append(f"{clock((now - self.began) / done * (self.stop - row['step']))} left")
         self._put("  ".join(parts))
 
     def say(self, text):
@@ -136,7 +136,8 @@ def _short(number):
     return f"{number:.0f}"
 
 
-def _clock(seconds):
+def clock(seconds):
+    """Seconds as minutes and seconds, with hours where there are any."""
     minutes, seconds = divmod(int(math.ceil(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

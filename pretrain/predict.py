@@ -9,11 +9,12 @@ that `export` writes, so the answers are those of the exported model.
 B batch   L row length   P masks of a row   K answers   M input length   T output length
 """
 
+import contextlib
 import json
-import pathlib
 import sys
 
-from pretrain.lines import read_lines, read_objects, sink
+from pretrain.inputs import asks, read_records, readers_of, records_of, text_in  # noqa: F401 (other verbs take read_records from here)
+from pretrain.lines import sink
 
 DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
 NOT_SEVERAL = "--n-best is of answers to questions (finetune --task squad); a classifier tells all `probabilities`, and --top is of a [MASK]"
@@ -29,8 +30,8 @@ def add_arguments(parser):
     )
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
-    parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl records with the field `text`")
-    parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing")
+    parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl, .tsv, .csv with a column `text`; of a fine-tuned model what `finetune` reads")
+    parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing; of questions and FILE.json {id: answer}")
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
     parser.add_argument("--n-best", type=int, metavar="N", help="of answers to questions: tell the N best, with their probabilities")
     parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT, BART or the Transformer writes (64)")
@@ -52,23 +53,31 @@ def run(args):
         if (value := getattr(args, name)) is not None and value < 1:
             raise ValueError(f"{_option(name)} {value}: at least 1")
     how = decoding(args)
-    records = [(None, {"text": text}) for text in args.texts] if args.texts else read_records(args.input)
+    from pretrain.progress import Progress
+    from pretrain.ragged import watched
     from pretrain.trained import open_trained
 
     trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
-    read = reader(trained)
-    show = speller(trained)
+    read, readers = reader(trained), readers_of(trained.run)
     answer = answerer(trained, top=args.top, n_best=args.n_best, length=args.length, batch_size=args.batch_size, **how)
+
+    def records():
+        return ((None, {"text": text}) for text in args.texts) if args.texts else records_of(args.input, readers)
+
+    by_id = str(args.output or "").endswith(".json") and asks(trained.run.data.objective)
+    if by_id:
+        check_ids(records(), args.output, args.n_best)
     done = 0
-    with sink(args.output) as write:
-        for chunk in _chunks(records, CHUNK):
+    with Progress(lambda: sum(1 for _ in records())) as progress, teller(trained, args.output, args.json, by_id) as tell:
+        for chunk in _chunks(records(), CHUNK):
             texts = [read(record, place) for place, record in chunk]
-            results = answer(texts, [place for place, _ in chunk], done)
+            with watched(lambda share: progress.show(done + share * len(chunk)) if share < 1 else progress.hide()):
+                results = answer(texts, [place for place, _ in chunk], done)
             for (_, record), text, result in zip(chunk, texts, results, strict=True):
-                as_json = args.json or args.output
-                record = {f"given_{name}" if name in result else name: value for name, value in record.items()}
-                write(json.dumps(record | result, ensure_ascii=False) if as_json else show(text, result))
+                tell(record, text, result)
                 done += 1
+        if not done:
+            raise ValueError(f"{args.input}: no texts in it")
     if args.output:
         print(f"{args.output}: {done:,} texts, step {trained.step:,} of {args.workdir}")
     return 0
@@ -99,12 +108,40 @@ def _option(name, *_):
 # ---- what goes in and out ----------------------------------------------------
 
 
-def read_records(path):
-    """Yield (place, record) of each line that is not blank: {"text": line}, or the JSON object of a .jsonl file."""
-    if pathlib.Path(path).suffix != ".jsonl":
-        yield from ((place, {"text": line}) for place, line in read_lines(path))
-        return
-    yield from read_objects(path)
+@contextlib.contextmanager
+def teller(trained, output, as_json, by_id):
+    """A function (record, text, result) that prints a result, or writes it to the file `output`, which appears when all are written.
+
+    JSON lines have the fields of the record too, those that the result has as well as `given_...`. by_id: the file is {id: answer}, as SQuAD's
+    scripts read it.
+    """
+    show, answers = speller(trained), {}
+    with sink(output) as write:
+
+        def spoken(record, text, result):
+            record = {f"given_{name}" if name in result else name: value for name, value in record.items()}
+            write(json.dumps(record | result, ensure_ascii=False) if as_json or output else show(text, result))
+
+        def kept(record, text, result):
+            answers[str(record["id"])] = result["answer"]
+
+        yield kept if by_id else spoken
+        if by_id:
+            write(json.dumps(answers, ensure_ascii=False))
+
+
+def check_ids(records, output, n_best):
+    """Raise ValueError unless each record has an id of its own and one answer is asked for."""
+    if n_best is not None:
+        raise ValueError(f"--output {output} has one answer to each question: with --n-best name a file that ends in .jsonl")
+    seen = set()
+    for place, record in records:
+        place, name = place or "the command line", record.get("id")
+        if name is None:
+            raise ValueError(f"{place}: no `id`, by which {output} has its answer; an --output that ends in .jsonl needs none")
+        if str(name) in seen:
+            raise ValueError(f"{place}: the id {name!r} stands there twice; {output} has one answer for each")
+        seen.add(str(name))
 
 
 def reader(trained):
@@ -120,12 +157,7 @@ def reader(trained):
 
         return reader(trained)
 
-    def text_of(record, place):
-        if not isinstance(record.get("text"), str):
-            raise ValueError(f"{place}: expected an object with the field text, a string")
-        return record["text"]
-
-    return text_of
+    return text_in
 
 
 def _chunks(items, size):

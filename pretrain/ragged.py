@@ -3,6 +3,9 @@
 B batch   L row length
 """
 
+import contextlib
+import contextvars
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -26,17 +29,29 @@ def padded(length):
     return max(SHORTEST, power(length))
 
 
+_tell = contextvars.ContextVar("tell", default=lambda share: None)
+
+
+@contextlib.contextmanager
+def watched(tell):
+    """While it lasts, tell(share) is called as `batches` gives a batch: with the share of its rows that are done, and with 1 behind the last."""
+    token = _tell.set(tell)
+    try:
+        yield
+    finally:
+        _tell.reset(token)
+
+
 def batches(keys, size):
     """Indices in groups of at most `size` whose keys are equal."""
-    order = sorted(range(len(keys)), key=lambda i: keys[i])
-    batch = []
-    for i in order:
-        if batch and (len(batch) == size or keys[i] != keys[batch[0]]):
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch
+    order, tell = sorted(range(len(keys)), key=lambda i: keys[i]), _tell.get()
+    first = 0
+    for i in range(1, len(order) + 1):
+        if i == len(order) or i - first == size or keys[order[i]] != keys[order[first]]:
+            tell(first / len(order))
+            yield order[first:i]
+            first = i
+    tell(1.0)
 
 
 def fill(rows, B, L, pad):

@@ -1,14 +1,18 @@
 """The curves of one run, or of several over each other: one page that needs no network, and a PNG each."""
 
 import json
+import os
 import pathlib
+import re
+from typing import NamedTuple
 
 from etils import epath
 
 from pretrain import environment, goodput, metrics, samples
 from pretrain.page import page
+from pretrain.retention import best
 
-# (file, title of the y axis, the key of a row, its held-out counterpart)
+# (file, title of the y axis, the key of a row, its held-out counterpart); `accuracy` stands for the first name that ends so
 CURVES = (
     ("loss.png", "loss (nats)", "loss", "heldout_loss"),
     ("accuracy.png", "share of targets guessed", "accuracy", "heldout_accuracy"),
@@ -17,14 +21,16 @@ CURVES = (
     ("tokens_per_second.png", "tokens/s", "tokens_per_second", None),
     ("mfu.png", "MFU", "mfu", None),
 )
+APART = ("step", "time", "tokens", "seconds", "heldout_targets", "heldout_rows")  # what is told elsewhere, or never changes
+HELD = "heldout_"
 POINTS = 400  # of a curve of the page; each is the mean of those that it stands for
 NAME = "report.html"
 
 
 def report(workdirs, output=None, pictures=True):
-    """Write the page, and with `pictures` each of CURVES, for the runs in `workdirs`; returns the paths.
+    """Write the page, and with `pictures` those of the curves that have a file, for the runs in `workdirs`; returns the paths.
 
-    Raises FileNotFoundError where a workdir has no metrics.
+    Raises FileNotFoundError where a workdir has no metrics, and ValueError where one is named twice.
     """
     runs = read(workdirs)
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
@@ -36,7 +42,10 @@ def report(workdirs, output=None, pictures=True):
 def read(workdirs):
     """{title: (workdir, rows)}; a row has `mfu` where the run noted what its devices can do. A title is as short as tells the runs apart."""
     folders = [epath.Path(workdir) for workdir in workdirs]
-    names = [folder.name for folder in folders]
+    places = [str(folder) if "://" in str(workdir) else os.path.realpath(folder) for workdir, folder in zip(workdirs, folders)]
+    if again := next((workdir for i, workdir in enumerate(workdirs) if places[i] in places[:i]), None):
+        raise ValueError(f"--workdir {again}: named twice; each run is drawn once")
+    names = [place.rstrip("/").rpartition("/")[2] for place in places]
     runs = {}
     for folder, name in zip(folders, names):
         rows = metrics.read(folder / "metrics.jsonl")
@@ -57,53 +66,92 @@ def with_mfu(rows, starts):
 
 
 def series(rows, key):
-    """(steps, values) of the rows that have `key`; `accuracy` stands for the first name that ends so."""
-    if key.endswith("accuracy"):
-        prefix = key.removesuffix("accuracy")
-        names = [name for row in rows for name in row if name.startswith(prefix) and name.endswith("_accuracy")]
-        key = next((name for name in names if prefix or not name.startswith("heldout_")), key)
+    """(steps, values) of the rows that have `key`."""
     rows = [row for row in rows if row.get(key) is not None]  # null: a skipped step's
     return [row["step"] for row in rows], [row[key] for row in rows]
+
+
+class Curve(NamedTuple):
+    """file: of its picture, None of those without one; train, heldout: the keys of its values in a row, or None."""
+
+    file: str | None
+    label: str
+    train: str | None
+    heldout: str | None
+
+
+def drawn(rows):
+    """The `Curve`s of a run: what is held out of CURVES and the scores that have no other, the others of CURVES, then whatever else."""
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, int | float))
+    found = []
+    for file, label, *own in CURVES:
+        train, heldout = (key and named(keys, key) for key in own)
+        if train or heldout:
+            found.append(Curve(file, label, train, heldout))
+    known = {*APART, *(key for curve in found for key in curve[2:])}
+    losses = [series(rows, key) for key in ("loss", HELD + "loss")]
+    scores, rest = [], []
+    for name in dict.fromkeys(key.removeprefix(HELD) for key in keys if key not in known):
+        train, heldout = (key if key in keys and key not in known and series(rows, key) not in losses else None for key in (name, HELD + name))
+        if train and not any(series(rows, train)[1]):
+            train = None
+        label = name.replace("_", " ")
+        if train:
+            rest.append(Curve(None, label, train, heldout))
+        elif heldout:
+            scores.append(Curve(re.sub(r"\W+", "_", heldout) + ".png", label, None, heldout))
+    return sorted(found + scores, key=lambda curve: curve.heldout is None) + rest
+
+
+def named(keys, key):
+    """The name in `keys` that a key of CURVES stands for, or None."""
+    if not key.endswith("accuracy"):
+        return key if key in keys else None
+    prefix = key.removesuffix("accuracy")
+    names = (name for name in keys if name.startswith(prefix) and name.endswith("_accuracy") and (prefix or not name.startswith(HELD)))
+    return next(names, key if key in keys else None)
 
 
 # ---- the page ----------------------------------------------------------------
 
 
 def as_data(title, run):
-    """What pages/report.html draws of a run: {title, curves, heldout, facts, samples, environment, goodput, config}."""
+    """What pages/report.html draws of a run: {title, curves, heldout, best, facts, samples, environment, goodput, config}."""
     workdir, rows = run
-    config = workdir / "config.json"
+    path = workdir / "config.json"
+    config = json.loads(path.read_text()) if path.exists() else {}
     ledger = goodput.read(workdir / goodput.NAME)
+    scored = {row["step"]: told for row in rows if (told := {key: value for key, value in row.items() if key.startswith(HELD) and value is not None})}
     return {
         "title": title,
         "curves": curves(rows),
-        "heldout": {key: value for row in rows for key, value in row.items() if key.startswith("heldout_") and value is not None},
+        "heldout": {key: value for told in scored.values() for key, value in told.items()},
+        "best": best_of(scored, config.get("checkpoint", {}).get("best") or "loss"),
         "facts": facts(rows),
         "samples": samples.by_row(samples.read(workdir / samples.NAME)),
         "environment": environment.read(workdir),
         "goodput": ledger and {"starts": ledger["starts"], "seconds": ledger["seconds"]},
-        "config": flat(json.loads(config.read_text())) if config.exists() else {},
+        "config": flat(config),
     }
 
 
+def best_of(scored, name):
+    """{by, step, scores} of the step that is best by the score of that name, or None without one; scored: {step: {key: score}}."""
+    step = best({step: {key.removeprefix(HELD): value for key, value in told.items()} for step, told in scored.items()}, name)
+    return None if step is None else {"by": name.replace("_", " "), "step": step, "scores": scored[step]}
+
+
 def curves(rows):
-    """[{label, train, heldout}], each [[steps], [tokens], [hours], [values]]: CURVES first, then whatever else the rows have."""
+    """[{label, train, heldout}] of what is `drawn`, each [[steps], [tokens], [hours], [values]] or None."""
     tokens = hours = 0.0
     along = {}
     for row in rows:
         tokens, hours = tokens + (row.get("tokens") or 0), hours + (row.get("seconds") or 0) / 3600
         along[row["step"]] = tokens, hours
-    keys = dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, int | float) and not key.startswith("heldout_"))
-    drawn = [(label, key, heldout) for _, label, key, heldout in CURVES]
-    named = {key for _, key, _ in drawn} | {"step", "time", "tokens", "seconds"} | {key for key in keys if key.endswith("_accuracy")}
-    losses = series(rows, "loss")
-    rest = [(key.replace("_", " "), key, f"heldout_{key}") for key in keys if key not in named and series(rows, key) != losses and any(series(rows, key)[1])]
-    found = []
-    for label, key, heldout in drawn + rest:
-        train, held = (thinned(*series(rows, name), along) if name else None for name in (key, heldout))
-        if train or held:
-            found.append({"label": label, "train": train, "heldout": held})
-    return found
+    return [
+        {"label": curve.label} | {kind: key and thinned(*series(rows, key), along) for kind, key in zip(("train", "heldout"), curve[2:])}
+        for curve in drawn(rows)
+    ]
 
 
 def thinned(steps, values, along, most=POINTS):
@@ -146,7 +194,7 @@ def flat(tree, path=""):
 
 
 def draw(runs, folder):
-    """A PNG of each of CURVES that a run has. Raises ValueError without matplotlib."""
+    """A PNG of each curve of the runs that has a file. Raises ValueError without matplotlib."""
     try:
         import matplotlib
     except ModuleNotFoundError as error:
@@ -155,17 +203,17 @@ def draw(runs, folder):
     from matplotlib import pyplot
 
     paths = []
-    for name, label, key, heldout in CURVES:
-        if not any(series(rows, key)[0] for rows in runs.values()):
-            continue
+    told = {title: {curve.file: curve for curve in drawn(rows) if curve.file} for title, rows in runs.items()}
+    for name, label in {name: curve.label for curves_of in told.values() for name, curve in curves_of.items()}.items():
         figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
         for number, (title, rows) in enumerate(runs.items()):
-            color = f"C{number}"
-            steps, values = series(rows, key)
-            axes.plot(steps, smooth(values), color=color, label=f"{title}, training", linewidth=1.5)
-            axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
-            if heldout:
-                steps, values = series(rows, heldout)
+            color, curve = f"C{number}", told[title].get(name)
+            if curve and curve.train:
+                steps, values = series(rows, curve.train)
+                axes.plot(steps, smooth(values), color=color, label=f"{title}, training", linewidth=1.5)
+                axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
+            if curve and curve.heldout:
+                steps, values = series(rows, curve.heldout)
                 axes.plot(steps, values, "o--", color=color, label=f"{title}, held out", markersize=4, markerfacecolor="white")
         axes.set(xlabel="step", ylabel=label)
         axes.grid(alpha=0.3)

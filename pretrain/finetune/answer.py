@@ -82,7 +82,7 @@ def texts_of(record, place, columns):
 
     columns: names of the texts. Raises ValueError, which names the place, where they are not there.
     """
-    if record.keys() == {"text"} and len(columns) == 2 and record["text"].count("\t") == 1:
+    if record.keys() == {"text"} and len(columns) == 2 and isinstance(record["text"], str) and record["text"].count("\t") == 1:
         return tuple(record["text"].split("\t"))  # a line of text
     for names in (columns, ("text", "text2")[: len(columns)]):
         if all(isinstance(record.get(name), str) for name in names):

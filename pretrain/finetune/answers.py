@@ -5,6 +5,7 @@ Rows are gathered by length, so that few shapes are compiled and little padding 
 B batch   L row length
 """
 
+import sys
 from functools import partial
 
 import jax
@@ -40,7 +41,8 @@ class Answers:
     start, end: characters of the context as it was given. score: the sum of the span's two logits, null_score: that of "no answer";
     probability: the model's, of the first token times that of the last, in the row that the span stands in. Where no answer is told, `answer`
     is "", start and end are None, and the probability is that of no answer. n_best: so many answers are in `n_best`, a list of the first five
-    of these keys, best first; there "no answer" of a model that knows it has null_score as its score.
+    of these keys, best first; there "no answer" of a model that knows it has null_score as its score. A question that is longer than
+    `objective.question` tokens is cut as in training, and its result has "cut": true.
     """
 
     def __init__(self, trained, batch_size, n_best=0):
@@ -63,7 +65,11 @@ class Answers:
         found = spans.chosen(np.concatenate(rows), len(asked))
         spelt = spans.spelt(found, encoded, contexts)
         silent = self.config.unanswerable & (found.doubts > self.threshold)
-        return [self._result(i, spelt[i], found, silent[i], candidates[i]) for i in range(len(asked))]
+        begin_Q, end_Q = encoded.spans_Q6[:, :2].T
+        cut_Q = end_Q - begin_Q > self.objective.question
+        if cut := int(cut_Q.sum()):
+            print(f"{cut:,} of {len(asked):,} questions are longer than {self.objective.question} tokens and were cut", file=sys.stderr)
+        return [self._result(i, spelt[i], found, silent[i], candidates[i]) | ({"cut": True} if cut_Q[i] else {}) for i in range(len(asked))]
 
     @property
     def threshold(self):

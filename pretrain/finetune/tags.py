@@ -70,7 +70,7 @@ def _tags(model, params, tokens_BL, valid_BL):
 def reader(trained):
     """A function (record, place) -> the words in it; place: None on the command line."""
     columns = trained.run.data.objective.columns
-    return lambda record, place: words_in(record, place or "the command line", [columns[0]] if columns else [words for words, _ in USUAL])
+    return lambda record, place: words_in(record, place or "the command line", [*columns[:1], *(words for words, _ in USUAL)])
 
 
 def words_in(record, place, names):

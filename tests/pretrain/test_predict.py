@@ -1,6 +1,7 @@
 """`predict` fills gaps as the exported model does, for a line or for a file of them."""
 
 import json
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,13 @@ import pytest
 from data.tokenizers import read_vocabulary, train_vocabulary
 from models import BartConfig, BertConfig, Gpt2Config, RobertaConfig, T5Config, build
 from models.decoding import Sample
-from pretrain import fill, predict, write
+from pretrain import fill, predict, progress, write
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
 from pretrain.convert.huggingface import write_model
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import Trained, open_trained
+from tests.pretrain.test_progress import Terminal
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",
@@ -191,6 +193,9 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
         ("in.jsonl", "[MASK]\n", "in.jsonl:1: not JSON"),
         ("in.jsonl", "[" * 100_000, "in.jsonl:1: not JSON (maximum recursion depth"),
         ("in.jsonl", '{"text": 3}\n', "in.jsonl:1: expected an object"),
+        ("in.txt", "", "in.txt: no texts in it"),
+        ("in.csv", "text\n\n", "in.csv: no texts in it"),
+        ("in.conll", "[MASK] O\n", "in.conll: columns of words are read by models that tag them"),
     ),
 )
 def test_a_bad_line_is_named_and_nothing_is_written(bert, say, tmp_path, name, content, message):
@@ -198,6 +203,19 @@ def test_a_bad_line_is_named_and_nothing_is_written(bert, say, tmp_path, name, c
     status, _, error = say("--workdir", bert, "--input", tmp_path / name, "--output", tmp_path / "out.jsonl")
     assert status == 2 and message in error
     assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_who_waits_is_shown_how_far_it_is(bert, say, tmp_path, monkeypatch):
+    """Inside a chunk, at a terminal alone; no line stays."""
+    monkeypatch.setattr(progress, "SECONDS", 0)
+    (tmp_path / "in.txt").write_text("The [MASK].\n" * 5)
+    words = ("--workdir", bert, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.jsonl", "--batch-size", 1)
+    assert say(*words) == (0, f"{tmp_path / 'out.jsonl'}: 5 texts, step 0 of {bert}\n", "")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(predict, "CHUNK", 3)
+    assert say(*words)[0] == 0
+    shown = sys.stderr.getvalue().split(progress.ERASE)
+    assert [line.split("/")[0] for line in shown[1:]] == ["0", "1", "2", "", "3", "4", ""] and shown[3].startswith("2/5 texts  ") and shown[3].endswith(" left")
 
 
 def test_wrong_words(bert, t5, gpt2, say, tmp_path):

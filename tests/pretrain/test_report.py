@@ -9,7 +9,7 @@ import pytest
 from pretrain import environment, samples
 from pretrain.config import Mesh
 from pretrain.goodput import PARTS
-from pretrain.report import POINTS, curves, flat, report, thinned, with_mfu
+from pretrain.report import POINTS, best_of, curves, drawn, flat, report, thinned, with_mfu
 from pretrain.sharding import make_mesh
 
 
@@ -21,7 +21,8 @@ def rows(workdir, count=1000, scale=1.0, **more):
         | ({"heldout_loss": 8 / n, "heldout_next_sentence": 0.5} if n % 100 == 0 else {})
         for n in range(1, count + 1)
     ]
-    lines[4]["loss"] = None
+    if count > 4:
+        lines[4]["loss"] = None
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (workdir / "config.json").write_text(json.dumps({"type": "Run", "train": {"type": "Train", "steps": count}, **more}))
     return lines
@@ -58,6 +59,38 @@ def test_two_runs_of_one_name_on_one_page(tmp_path):
     assert "<script>alert" not in text and text.count("<script") == text.count("</script") == 2 and "default-src 'none'" in text
     template = text.replace(text[text.index('id="data">') : text.index("</script>")], "")
     assert not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|\bimport\(|fetch\(", template)
+
+
+def test_the_score_that_chooses_the_step_is_drawn_and_told_at_its_best(tmp_path):
+    """It has no counterpart in training; the loss has its lowest elsewhere."""
+    rows(tmp_path / "w", 0, checkpoint={"best": "matthews"})
+    scored = [
+        {"step": n, "heldout_loss": loss, "heldout_classification": loss, "heldout_matthews": value, "heldout_rows": 9, "heldout_sst2/accuracy": 0.5}
+        for n, loss, value in ((10, 0.3, 0.0), (20, 0.5, 0.4), (30, 0.6, 0.2), (40, 0.7, None))
+    ]
+    (tmp_path / "w" / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in scored))
+    (told_,) = told(report([tmp_path / "w"], tmp_path / "out", pictures=False)[0])[1]
+    found = {curve["label"]: (curve["train"], curve["heldout"] and [curve["heldout"][0], curve["heldout"][3]]) for curve in told_["curves"]}
+    assert list(found) == ["loss (nats)", "matthews", "sst2/accuracy"] and found["matthews"] == (None, [[10, 20, 30], [0.0, 0.4, 0.2]])
+    assert told_["heldout"]["heldout_matthews"] == 0.2 and told_["best"]["by"] == "matthews" and told_["best"]["step"] == 20
+    assert told_["best"]["scores"] == {key: value for key, value in scored[1].items() if key != "step"}
+    # Without a metric it is the lowest loss; without scores there is none.
+    assert best_of({10: {"heldout_loss": 0.3}, 20: {"heldout_loss": 0.2}}, "loss")["step"] == 20
+    assert best_of({10: {"heldout_loss": 0.3}}, "f1") is None
+    # A loss that was guessed right may have several accuracies: one stands for all, the others for themselves.
+    keys = ("masked_lm_accuracy", "next_sentence_accuracy", "heldout_masked_lm_accuracy")
+    assert [curve[2:] for curve in drawn([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [(keys[0], keys[2]), (keys[1], None)]
+
+
+def test_a_run_has_a_title_and_is_drawn_once(tmp_path, monkeypatch):
+    rows(tmp_path / "w", 2)
+    rows(tmp_path / "x" / "w", 2)
+    monkeypatch.chdir(tmp_path / "w")
+    assert [run["title"] for run in told(report(["."], tmp_path / "out", pictures=False)[0])[1]] == ["w"]
+    assert [run["title"] for run in told(report([".", "../x/w"], tmp_path / "out", pictures=False)[0])[1]] == [".", "../x/w"]
+    for again in ("../w/", str(tmp_path / "w")):
+        with pytest.raises(ValueError, match=f"--workdir {again}: named twice"):
+            report([".", again], tmp_path / "out", pictures=False)
 
 
 def test_a_thinned_curve_is_the_means_of_its_parts():

@@ -9,7 +9,7 @@ import pytest
 
 from pretrain.__main__ import VERBS, main
 from pretrain.goodput import PARTS
-from pretrain.report import series, smooth
+from pretrain.report import drawn, series, smooth
 
 
 @pytest.fixture(autouse=True)
@@ -41,11 +41,11 @@ def test_describe_is_for_people_too(capsys):
     assert "bert/encoder" in said and "302,309,376" in said and "900,000" in said
 
 
-def rows(workdir, count=30):
+def rows(workdir, count=30, scores=lambda n: {}):
     workdir.mkdir()
     lines = [
         {"step": n, "loss": 9 / n, "masked_lm_accuracy": n / 99, "gradient_norm": 1.0, "learning_rate": 0.1, "tokens_per_second": 5.0}
-        | ({"heldout_loss": 8 / n, "heldout_masked_lm_accuracy": 0.5} if n % 10 == 0 else {})
+        | ({"heldout_loss": 8 / n, "heldout_masked_lm_accuracy": 0.5, **scores(n)} if n % 10 == 0 else {})
         for n in range(1, count + 1)
     ]
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -58,16 +58,18 @@ def test_a_skipped_step_has_no_loss_to_draw():
 
 def test_report_draws_the_curves(tmp_path, capsys):
     pytest.importorskip("matplotlib")
-    rows(tmp_path / "one")
+    rows(tmp_path / "one", scores=lambda n: {"heldout_masked_lm": 8 / n, "heldout_mnli/f1": n / 99})
     seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0, "down": 5.0}
     ledger = {"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}
     (tmp_path / "one" / "goodput.json").write_text(json.dumps(ledger))
     assert main(["report", "--workdir", str(tmp_path / "one")]) == 0
     said = capsys.readouterr().out
     assert "one: goodput 75.0% of 40.0 s in 2 starts: start 10.0, step 30.0, down 5.0" in said and "one/report/report.html" in said
-    page, *drawn = sorted((path.name for path in (tmp_path / "one" / "report").iterdir()), key=lambda name: (name.endswith(".png"), name))
-    assert page == "report.html" and drawn == ["accuracy.png", "gradient_norm.png", "learning_rate.png", "loss.png", "tokens_per_second.png"]
-    assert all((tmp_path / "one" / "report" / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
+    page, *pictures = sorted((path.name for path in (tmp_path / "one" / "report").iterdir()), key=lambda name: (name.endswith(".png"), name))
+    assert page == "report.html" and pictures == [
+        *("accuracy.png", "gradient_norm.png", "heldout_mnli_f1.png", "learning_rate.png", "loss.png", "tokens_per_second.png")
+    ]
+    assert all((tmp_path / "one" / "report" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
     assert main(["report", "--workdir", str(tmp_path / "none")]) == 2
     assert "no rows to draw" in capsys.readouterr().err
 
@@ -76,8 +78,7 @@ def test_the_curves_are_the_rows(tmp_path):
     lines = rows(tmp_path / "one")
     assert series(lines, "loss") == ([line["step"] for line in lines], [line["loss"] for line in lines])
     assert series(lines, "heldout_loss")[0] == [10, 20, 30]
-    assert series(lines, "accuracy")[1][0] == 1 / 99
-    assert series(lines, "heldout_accuracy") == ([10, 20, 30], [0.5] * 3)
+    assert drawn(lines)[1] == ("accuracy.png", "share of targets guessed", "masked_lm_accuracy", "heldout_masked_lm_accuracy")
     assert smooth([3.0] * 200) == pytest.approx([3.0] * 200)
     assert smooth([0.0] * 100 + [1.0] * 100)[101] < 0.9
 

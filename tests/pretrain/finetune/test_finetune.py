@@ -128,6 +128,11 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     (tmp_path / "d.txt").write_text("a fox\tthe dog\n")
     assert main([*predict, "--input", str(tmp_path / "d.txt"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["label"] in ("fox", "none")
+    (tmp_path / "e.csv").write_text('s,t,label\na fox,"the, dog",3\n')
+    assert main([*predict, "--input", str(tmp_path / "e.csv"), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["label"] in ("fox", "none") and (result["t"], result["given_label"]) == ("the, dog", "3")
+    assert main([*predict, "--input", lines(tmp_path / "f.jsonl", [{"text": 3}])]) == 2 and "f.jsonl:1: expected s and t" in capsys.readouterr().err
     assert main([*predict, "a fox"]) == 2 and "the command line: expected s and t" in capsys.readouterr().err
     assert main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "are for others" in capsys.readouterr().err
     assert main([*predict, "--n-best", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "--n-best is of answers" in capsys.readouterr().err

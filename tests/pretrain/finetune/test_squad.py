@@ -143,6 +143,26 @@ def test_the_n_best_answers(tuned, tmp_path, capsys):
     assert capsys.readouterr().out.count("%  ") == 2
 
 
+def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
+    """By id, of SQuAD's own form, as the lines tell them; a question that is cut is told."""
+    predict = ["predict", "--workdir", str(tuned[0]), "--input"]
+    rows = [row | {"question": "Who sleeps?" + " sleeps" * 5 * (n == 4)} for n, row in enumerate(asked(6, 2))]
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": row["context"], "qas": [row]} for row in rows]}]}))
+    assert main([*predict, str(tmp_path / "a.json"), "--output", str(tmp_path / "answers.json")]) == 0
+    assert "1 of 6 questions are longer than 6 tokens and were cut\n" in capsys.readouterr().err
+    assert main([*predict, lines(tmp_path / "a.jsonl", rows), "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert json.loads((tmp_path / "answers.json").read_text()) == {one["id"]: one["answer"] for one in told} and any(one["answer"] for one in told)
+    assert [one.get("cut") for one in told] == [True if n == 4 else None for n in range(6)]
+    for few, more, message in (
+        ([rows[0], {"question": "Who?", "context": "a"}], [], "b.jsonl:2: no `id`, by which"),
+        ([rows[0], rows[1], rows[0]], [], "b.jsonl:3: the id 'q0' stands there twice"),
+        ([rows[0]], ["--n-best", "2"], "with --n-best name a file that ends in .jsonl"),
+    ):
+        assert main([*predict, lines(tmp_path / "b.jsonl", few), "--output", str(tmp_path / "b.json"), *more]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "b.json").exists()
+
+
 def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     predict = ["predict", "--workdir", str(workdir), "--input"]
