@@ -13,7 +13,7 @@ import contextlib
 import json
 import sys
 
-from pretrain.inputs import asks, read_records, readers_of, records_of, text_in  # noqa: F401 (other verbs take read_records from here)
+from pretrain.inputs import asks, readers_of, records_of, text_in
 from pretrain.lines import sink
 
 DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"

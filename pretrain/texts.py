@@ -1,6 +1,6 @@
 """The texts that a model is looked into with, each with its place, and all of them checked before anything is computed."""
 
-from pretrain.predict import read_records
+from pretrain.inputs import read_records
 
 
 def read_texts(path, *optional):
