@@ -154,7 +154,8 @@ def tidy(text: str) -> str:
 def class_of(value) -> str:
     """The name of a class: a text, or a whole number."""
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
-        raise ValueError(f"{value!r} is no name of a class, which is a text or a whole number")
+        hint = "; test parts of a benchmark have no labels" if value is None else ""
+        raise ValueError(f"{value!r} is no name of a class, which is a text or a whole number{hint}")
     return str(value).strip()
 
 

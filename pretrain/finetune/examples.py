@@ -44,10 +44,12 @@ class Labelled:
 
 def gather(task, args, train, heldout, share):
     """The `Labelled` examples of a `tasks.LabelTask`; share: of `train`, held out where `heldout` is None. Raises ValueError that names the line."""
-    from pretrain.finetune.tasks import columns_of, ordered
+    from pretrain.finetune.tasks import check_known, columns_of, ordered
 
     columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
     read = labelled.read(train, columns, task.label)
+    if task.words and not args.labels:
+        check_known(args.task, task.words, read)
     labelled.check_several(read)
     names = ()
     if task.label is labelled.class_of:

@@ -15,7 +15,7 @@ from pretrain.finetune.choices import ChoiceTask
 from pretrain.finetune.examples import gather
 from pretrain.finetune.questions import SpanTask
 from pretrain.finetune.tagged import TagTask
-from pretrain.finetune.texts import PairTask
+from pretrain.finetune.texts import NUMBERED, PairTask
 
 
 class LabelTask(NamedTuple):
@@ -25,6 +25,8 @@ class LabelTask(NamedTuple):
 
     metrics: names of finetune.metrics.METRICS, the first of which tells the best step. orders: of classes, where neither the numbers nor the
     alphabet put them as they are meant (the second of two is what `f1` is of). tfds: the dataset that is read where no file is named.
+
+    words: the names of all classes that there are, in the order of the numbers that stand for them; () where any may be.
     """
 
     columns: tuple[Columns, ...]
@@ -33,6 +35,7 @@ class LabelTask(NamedTuple):
     metrics: tuple[str, ...]
     orders: tuple[tuple[str, ...], ...] = ()
     tfds: tuple[str, str] | None = None  # to train on, held out
+    words: tuple[str, ...] = ()
 
     def read(self, *where):
         """The examples; where: as `examples.gather` takes it."""
@@ -43,7 +46,15 @@ PAIR = ("sentence1", "sentence2")
 
 
 def glue(name, columns, metrics, orders=(), label=class_of, objective=Classification, heldout="validation"):
-    return LabelTask(columns, label, objective, metrics, orders, (f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"))
+    parts = f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"
+    return LabelTask(columns, label, objective, metrics, orders, parts, NUMBERED.get(name, ()))
+
+
+def similarity(value):
+    """A score of GLUE's pairs. Raises ValueError outside 0 to 5: the test parts have -1."""
+    if not 0 <= (score := score_of(value)) <= 5:
+        raise ValueError(f"{value!r} is no score from 0 to 5, as GLUE's are; --task regression takes others")
+    return score
 
 
 OWN = (Columns(("text", "text2"), "label"), Columns(("text",), "label"))
@@ -59,7 +70,7 @@ TASKS = {
         ("f1", "accuracy"),
         (("not_equivalent", "equivalent"),),
     ),
-    "stsb": glue("stsb", (Columns(PAIR, "label"), Columns(PAIR, "score")), ("pearson", "spearman"), label=score_of, objective=Regression),
+    "stsb": glue("stsb", (Columns(PAIR, "label"), Columns(PAIR, "score")), ("pearson", "spearman"), label=similarity, objective=Regression),
     "qqp": glue(
         "qqp",
         (Columns(("question1", "question2"), "label"), Columns(("question1", "question2"), "is_duplicate")),
@@ -94,3 +105,14 @@ def columns_of(task, source):
 def ordered(task, names):
     """The names of classes as the task orders them, or as they are."""
     return next((order for order in task.orders if set(order) == set(names)), names)
+
+
+def check_known(name, words, examples):
+    """Raise ValueError, which names the line, for a label that the task of that name has not: `words`, or in all lines the numbers of these."""
+    numbers = tuple(map(str, range(len(words))))
+    allowed = numbers if examples[0].label in numbers else words
+    for example in examples:
+        if example.label not in allowed:
+            told = f"{', '.join(map(repr, words))}, or in all lines {', '.join(numbers)}"
+            remedy = "leave such lines out, name other classes by --labels, or take --task classification"
+            raise ValueError(f"{example.place}: the label {example.label!r} is none of {name}, whose labels are {told}: {remedy}")

@@ -222,6 +222,10 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
 GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
 
 
+def nli(*labels):
+    return [{"premise": "a", "hypothesis": "b", "label": label} for label in labels]
+
+
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [
@@ -234,6 +238,13 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
         (GOOD, [], [], "dev.jsonl: no examples in it"),
         ([{"sentence": "a"}], GOOD, [], "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns"),
         (GOOD, [*GOOD, {"text": "b"}], [], "dev.jsonl:9: no column 'label'"),
+        (nli("entailment", "neutral", "-"), GOOD, ["--task", "mnli"], "train.jsonl:3: the label '-' is none of mnli, whose labels are 'entailment', 'neutral', "),
+        (nli("entailmnt"), GOOD, ["--task", "rte"], "train.jsonl:1: the label 'entailmnt' is none of rte, whose labels are 'entailment', 'not_entailment', or in all lines 0, 1: "),
+        (nli(0, "entailment"), GOOD, ["--task", "rte"], "train.jsonl:2: the label 'entailment' is none of rte"),
+        (nli(-1, -1), GOOD, ["--task", "rte"], "train.jsonl:1: the label '-1' is none of rte"),
+        (nli(0, None), GOOD, ["--task", "rte"], "train.jsonl:2: column 'label': None is no name of a class, which is a text or a whole number; test parts"),
+        (nli("x", "y"), nli("z"), ["--task", "rte", "--labels", "x,y"], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
+        ([{"sentence1": "a", "sentence2": "b", "label": -1.0}], GOOD, ["--task", "stsb"], "train.jsonl:1: column 'label': -1.0 is no score from 0 to 5"),
         (GOOD, GOOD, ["--columns", "text"], "--columns text: the name of a text, or of two, and that of the label"),
         (GOOD, GOOD, ["--labels", "x,w"], "train.jsonl:2: the label 'y' is not one of 'x', 'w'"),
         (GOOD, GOOD, ["--held-out", "0.2"], "give one of them"),
