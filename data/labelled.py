@@ -51,13 +51,19 @@ class Example(NamedTuple):
 # ---- reading -----------------------------------------------------------------
 
 
-def read(source: str, columns: Columns, label: Callable) -> list[Example]:
+def read(source: str, columns: Columns, label: Callable, unread: frozenset[str] = frozenset()) -> list[Example]:
     """The examples of a source; label: a function that makes one of a value, such as `class_of`, or raises ValueError.
 
-    Raises FileNotFoundError, or ValueError that names file and line: for a column that is missing, a text that is empty or no text, a label
-    that `label` refuses, and a source without examples.
+    unread: names of columns that no record may have, for they would be left out in silence. Raises FileNotFoundError, or ValueError that
+    names file and line: for such a column, one that is missing, a text that is empty or no text, a label that `label` refuses, and a source
+    without examples.
     """
-    examples = [_example(record, place, columns, label) for place, record in records(source)]
+    examples = []
+    for place, record in records(source):
+        if more := sorted(unread & record.keys()):
+            told = ",".join((*columns.texts, columns.label))
+            raise ValueError(f"{place}: a column {more[0]!r}, where the first example has only {told}: give it to all, or leave it out by --columns {told}")
+        examples.append(_example(record, place, columns, label))
     if not examples:
         raise ValueError(f"{source}: no examples in it")
     return examples

@@ -44,10 +44,11 @@ class Labelled:
 
 def gather(task, args, train, heldout, share):
     """The `Labelled` examples of a `tasks.LabelTask`; share: of `train`, held out where `heldout` is None. Raises ValueError that names the line."""
-    from pretrain.finetune.tasks import check_known, columns_of, ordered
+    from pretrain.finetune.tasks import check_known, columns_of, further, ordered
 
     columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
-    read = labelled.read(train, columns, task.label)
+    unread = frozenset() if args.columns else further(task, columns)
+    read = labelled.read(train, columns, task.label, unread)
     if task.words and not args.labels:
         check_known(args.task, task.words, read)
     labelled.check_several(read)
@@ -57,7 +58,7 @@ def gather(task, args, train, heldout, share):
     elif args.labels:
         raise ValueError(f"--labels are names of classes; {args.task} has scores")
     labelled.numbered(read, names)
-    parts = dict(zip(("train", "heldout"), (read, labelled.read(heldout, columns, task.label)) if heldout else labelled.part(read, share)))
+    parts = dict(zip(("train", "heldout"), (read, labelled.read(heldout, columns, task.label, unread)) if heldout else labelled.part(read, share)))
     labelled.numbered(parts["heldout"], names)
     if told := labelled.alike(parts["heldout"]):
         print(f"held out: {told}, of which scores tell little", file=sys.stderr)

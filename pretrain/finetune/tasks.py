@@ -102,6 +102,12 @@ def columns_of(task, source):
     raise ValueError(f"{place}: has the columns {', '.join(map(repr, record))}; expected {ways}. --columns TEXT[,TEXT],LABEL names others")
 
 
+def further(task, columns):
+    """The names of texts that the task would read beside those of `columns`, were they there."""
+    ways = [set(way.texts) for way in task.columns]
+    return frozenset().union(*(way for way in ways if way > set(columns.texts))) - set(columns.texts)
+
+
 def ordered(task, names):
     """The names of classes as the task orders them, or as they are."""
     return next((order for order in task.orders if set(order) == set(names)), names)

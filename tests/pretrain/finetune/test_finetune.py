@@ -220,6 +220,7 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
 
 
 GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
+PAIRED = {"text": "a fox", "text2": "a dog", "label": "x"}
 
 
 def nli(*labels):
@@ -245,6 +246,9 @@ def nli(*labels):
         (nli(0, None), GOOD, ["--task", "rte"], "train.jsonl:2: column 'label': None is no name of a class, which is a text or a whole number; test parts"),
         (nli("x", "y"), nli("z"), ["--task", "rte", "--labels", "x,y"], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
         ([{"sentence1": "a", "sentence2": "b", "label": -1.0}], GOOD, ["--task", "stsb"], "train.jsonl:1: column 'label': -1.0 is no score from 0 to 5"),
+        ([*GOOD, PAIRED], GOOD, [], "train.jsonl:9: a column 'text2', where the first example has only text,label: give it to all, or leave it out by --columns text,label"),
+        (GOOD, [*GOOD, PAIRED], [], "dev.jsonl:9: a column 'text2'"),
+        ([*GOOD, PAIRED], [PAIRED | {"label": "z"}], ["--columns", "text,label"], "dev.jsonl:1: the label 'z' is not one of"),
         (GOOD, GOOD, ["--columns", "text"], "--columns text: the name of a text, or of two, and that of the label"),
         (GOOD, GOOD, ["--labels", "x,w"], "train.jsonl:2: the label 'y' is not one of 'x', 'w'"),
         (GOOD, GOOD, ["--held-out", "0.2"], "give one of them"),
