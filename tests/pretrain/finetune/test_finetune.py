@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from data.labelled import Columns, Example, write_labelled
+from data.labelled import Example, write_labelled
 from data.objectives import Text2Text
 from data.questions import Question
 from data.tagged import Sentence
@@ -20,9 +20,9 @@ from pretrain.checkpoint import read_run, start_workdir
 from pretrain.finetune.choices import Choices
 from pretrain.finetune.examples import Labelled
 from pretrain.finetune.questions import Answered, SpanTask
+from pretrain.finetune.report import outcome
 from pretrain.finetune.tagged import Tagged
 from pretrain.finetune.texts import Texts
-from pretrain.finetune.tasks import TASKS, LabelTask, columns_of, ordered
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
 
@@ -58,12 +58,12 @@ def pretrained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tuned(pretrained, tmp_path_factory):
-    """(workdir, command, held-out file): whether a pair of texts speaks of a fox."""
+    """(workdir, command, held-out file): whether a pair of texts speaks of a fox, as GLUE's MNLI would have it told."""
     folder = tmp_path_factory.mktemp("tuned")
     pairs = list(zip(sentences(320, 1), sentences(320, 2)))
-    rows = [{"s": a, "t": b, "is": "fox" if "fox" in f"{a} {b}".split() else "none"} for a, b in pairs]
+    rows = [{"s": a, "t": b, "is": "entailment" if "fox" in f"{a} {b}".split() else "neutral"} for a, b in pairs]
     files = lines(folder / "train.jsonl", rows[:256]), lines(folder / "dev.jsonl", rows[256:])
-    command = ["finetune", "--from", str(pretrained), "--task", "classification", "--train", files[0], "--heldout", files[1]]
+    command = ["finetune", "--from", str(pretrained), "--task", "mnli", "--train", files[0], "--heldout", files[1]]
     command += ["--columns", "s,t,is", "--workdir", str(folder / "w"), "--epochs", "5", *FAST, "checkpoint.keep=50"]
     with jax.numpy_dtype_promotion("standard"):
         assert main(command) == 0
@@ -76,12 +76,12 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     expected = {"bert": before.params["bert"]}
     jax.tree.map(np.testing.assert_array_equal, first.params["encoder"], expected)
     assert first.origin() == {
-        **{"folder": "bert", "pretrained_step": 0, "task": "classification"},
+        **{"folder": "bert", "pretrained_step": 0, "task": "mnli"},
         "fresh": ["classifier/out/bias", "classifier/out/kernel"],
     }
     run = read_run(workdir)
     assert run.data.objective.columns == ("s", "t", "is")
-    assert run.model.labels == ("fox", "none") and run.train.steps == 40 and run.optimizer.warmup == 4
+    assert run.model.labels == ("entailment", "neutral") and run.train.steps == 40 and run.optimizer.warmup == 4
     assert run.evaluate.every == run.checkpoint.every == 8 and run.checkpoint.best == "accuracy"
     assert first.vocabulary == before.vocabulary
 
@@ -120,18 +120,18 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     predict = ["predict", "--workdir", str(workdir)]
     assert main([*predict, "--input", lines(tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["given_label"] == 3 and result["label"] in ("fox", "none")
+    assert result["given_label"] == 3 and result["label"] in ("entailment", "neutral")
     assert main([*predict, "--input", lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}])]) == 2
     assert "b.jsonl:2: expected s and t, each a text; this has 's'" in capsys.readouterr().err
     assert main([*predict, "--input", lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])]) == 2
     assert "c.jsonl:1 is empty" in capsys.readouterr().err
     (tmp_path / "d.txt").write_text("a fox\tthe dog\n")
     assert main([*predict, "--input", str(tmp_path / "d.txt"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["label"] in ("fox", "none")
+    assert json.loads(capsys.readouterr().out)["label"] in ("entailment", "neutral")
     (tmp_path / "e.csv").write_text('s,t,label\na fox,"the, dog",3\n')
     assert main([*predict, "--input", str(tmp_path / "e.csv"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["label"] in ("fox", "none") and (result["t"], result["given_label"]) == ("the, dog", "3")
+    assert result["label"] in ("entailment", "neutral") and (result["t"], result["given_label"]) == ("the, dog", "3")
     assert main([*predict, "--input", lines(tmp_path / "f.jsonl", [{"text": 3}])]) == 2 and "f.jsonl:1: expected s and t" in capsys.readouterr().err
     assert main([*predict, "a fox"]) == 2 and "the command line: expected s and t" in capsys.readouterr().err
     assert main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "are for others" in capsys.readouterr().err
@@ -142,10 +142,28 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
 def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, capsys):
     workdir, *_ = tuned
     evaluate = ["evaluate", "--workdir", str(workdir), "--labelled", lines(tmp_path / "a.jsonl", [{"s": "a", "t": "b", "is": "dog"}])]
-    assert main(evaluate) == 2 and "a.jsonl:1: the label 'dog' is not one of 'fox', 'none'" in capsys.readouterr().err
+    assert main(evaluate) == 2 and "a.jsonl:1: the label 'dog' is not one of 'entailment', 'neutral'" in capsys.readouterr().err
     assert main([*evaluate, "--store", "x"]) == 2 and "neither --store nor --split" in capsys.readouterr().err
     evaluate[2] = str(pretrained)
     assert main(evaluate) == 2 and "is not a run that `finetune` began" in capsys.readouterr().err
+
+
+def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, capsys):
+    """The second held-out part by what `predict` tells of it, and the file of a submission the same, by the best step."""
+    workdir, _, dev = tuned
+    step, scores = outcome(workdir, "accuracy")
+    rows = [json.loads(line) for line in pathlib.Path(dev).read_text().splitlines()][:20]
+    other, test = lines(tmp_path / "other.jsonl", rows), tmp_path / "test.tsv"
+    test.write_text("index\tsentence1\tsentence2\n" + "".join(f"{7 + i}\t{row['s']}\t{row['t']}\n" for i, row in enumerate(rows)))
+    assert main(["predict", "--workdir", str(workdir), "--step", str(step), "--input", other, "--json"]) == 0
+    told = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
+    words = ["--mismatched", other, "--test", f"MNLI-mm={test}", "--output", str(tmp_path / "out"), "--json"]
+    assert main(["glue", str(workdir), *words]) == 0
+    table = json.loads(capsys.readouterr().out.splitlines()[0])["tasks"]
+    right = np.mean([label == row["is"] for label, row in zip(told, rows)])
+    assert table == {"MNLI-m": {"accuracy": 100 * scores["accuracy"]}, "MNLI-mm": {"accuracy": pytest.approx(100 * right)}}
+    written = "".join(f"{7 + i}\t{label}\n" for i, label in enumerate(told))
+    assert len(set(told)) == 2 and (tmp_path / "out" / "MNLI-mm.tsv").read_text() == f"index\tprediction\n{written}"
 
 
 def swapped(command, old, new):
@@ -170,10 +188,10 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     assert main(swapped(command, pretrained, tmp_path / "later")) == 2
     assert "holds other examples, or is of another vocabulary" in capsys.readouterr().err
     # A store of other labels than the model's is refused before anything is computed.
-    one = {"heldout": [Example(("a fox", "the dog"), "fox", "here")]}
-    write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox"))
+    one = {"heldout": [Example(("a fox", "the dog"), "neutral", "here")]}
+    write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("neutral", "entailment"))
     assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
-    assert "has the labels 'none', 'fox', the model 'fox', 'none'" in capsys.readouterr().err
+    assert "has the labels 'neutral', 'entailment', the model 'entailment', 'neutral'" in capsys.readouterr().err
 
 
 def test_a_digest_is_of_all_that_is_learned():
@@ -220,11 +238,6 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
 
 
 GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
-PAIRED = {"text": "a fox", "text2": "a dog", "label": "x"}
-
-
-def nli(*labels):
-    return [{"premise": "a", "hypothesis": "b", "label": label} for label in labels]
 
 
 @pytest.mark.parametrize(
@@ -239,16 +252,6 @@ def nli(*labels):
         (GOOD, [], [], "dev.jsonl: no examples in it"),
         ([{"sentence": "a"}], GOOD, [], "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns"),
         (GOOD, [*GOOD, {"text": "b"}], [], "dev.jsonl:9: no column 'label'"),
-        (nli("entailment", "neutral", "-"), GOOD, ["--task", "mnli"], "train.jsonl:3: the label '-' is none of mnli, whose labels are 'entailment', 'neutral', "),
-        (nli("entailmnt"), GOOD, ["--task", "rte"], "train.jsonl:1: the label 'entailmnt' is none of rte, whose labels are 'entailment', 'not_entailment', or in all lines 0, 1: "),
-        (nli(0, "entailment"), GOOD, ["--task", "rte"], "train.jsonl:2: the label 'entailment' is none of rte"),
-        (nli(-1, -1), GOOD, ["--task", "rte"], "train.jsonl:1: the label '-1' is none of rte"),
-        (nli(0, None), GOOD, ["--task", "rte"], "train.jsonl:2: column 'label': None is no name of a class, which is a text or a whole number; test parts"),
-        (nli("x", "y"), nli("z"), ["--task", "rte", "--labels", "x,y"], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
-        ([{"sentence1": "a", "sentence2": "b", "label": -1.0}], GOOD, ["--task", "stsb"], "train.jsonl:1: column 'label': -1.0 is no score from 0 to 5"),
-        ([*GOOD, PAIRED], GOOD, [], "train.jsonl:9: a column 'text2', where the first example has only text,label: give it to all, or leave it out by --columns text,label"),
-        (GOOD, [*GOOD, PAIRED], [], "dev.jsonl:9: a column 'text2'"),
-        ([*GOOD, PAIRED], [PAIRED | {"label": "z"}], ["--columns", "text,label"], "dev.jsonl:1: the label 'z' is not one of"),
         (GOOD, GOOD, ["--columns", "text"], "--columns text: the name of a text, or of two, and that of the label"),
         (GOOD, GOOD, ["--labels", "x,w"], "train.jsonl:2: the label 'y' is not one of 'x', 'w'"),
         (GOOD, GOOD, ["--held-out", "0.2"], "give one of them"),
@@ -287,14 +290,3 @@ def test_what_is_no_encoder_is_refused(tmp_path, capsys):
     train = lines(tmp_path / "train.jsonl", GOOD)
     assert main(["finetune", "--from", str(tmp_path / "gpt"), "--task", "classification", "--train", train, "--workdir", str(tmp_path / "w")]) == 2
     assert "a run of a GptConfig; what is fine-tuned is BERT, RoBERTa" in capsys.readouterr().err
-
-
-def test_the_nine_of_glue_know_their_columns(tmp_path):
-    nine = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
-    assert nine == {name for name, task in TASKS.items() if isinstance(task, LabelTask) and task.tfds}
-    assert {name for name in nine if len(TASKS[name].columns[0].texts) == 1} == {"cola", "sst2"}
-    path = tmp_path / "train.tsv"
-    path.write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\ta\tb\n")
-    assert columns_of(TASKS["mrpc"], str(path)) == Columns(("#1 String", "#2 String"), "Quality")
-    assert ordered(TASKS["mrpc"], ("equivalent", "not_equivalent")) == ("not_equivalent", "equivalent")
-    assert ordered(TASKS["mrpc"], ("0", "1")) == ("0", "1")
