@@ -3,8 +3,9 @@
     python -m pretrain glue runs/cola runs/mrpc runs/mnli --mismatched dev_mismatched.tsv
     python -m pretrain glue runs/cola runs/mnli --test CoLA=cola_test.tsv MNLI-m=test_matched.tsv --output submission
 
-A run of several seeds counts with the mean of their best scores, and is submitted by the best of them. A task's score is the mean of its
-metrics, and MNLI's that of both its parts; the average is over the tasks that are there.
+A run of several seeds counts with the mean of their best scores, and is submitted by the best of them; one that learned several tasks counts
+for each, with the scores of the step whose `mean` is best. A task's score is the mean of its metrics, and MNLI's that of both its parts; the
+average is over the tasks that are there.
 """
 
 import json
@@ -24,7 +25,7 @@ INDEX = ("index", "id", "idx")  # the columns that number a test set's lines
 
 
 def add_arguments(parser):
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="workdirs of `finetune --task cola` and so on, one a task; also those of --seeds")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="workdirs of `finetune --task cola` and so on, also those of --seeds or of several tasks")
     parser.add_argument("--mismatched", metavar="FILE", help="MNLI's second held-out part, scored with the MNLI run")
     parser.add_argument("--test", nargs="+", default=[], metavar="NAME=FILE", help=f"test sets without labels to submit; NAME: {', '.join(FILES)}")
     parser.add_argument("--output", metavar="FOLDER", help="for the files of a submission, NAME.tsv each")
@@ -43,10 +44,10 @@ def run(args):
         raise ValueError(f"--batch-size {args.batch_size}: at least 1")
     found = {}
     for folder in args.runs:
-        task, best = read(folder)
-        if task in found:
-            raise ValueError(f"{folder}: a second run of {task}; one a task is averaged")
-        found[task] = best
+        own = read(folder)
+        if twice := [task for task in own if task in found]:
+            raise ValueError(f"{folder}: a second run of {twice[0]}; one a task is averaged")
+        found |= own
     for name, file in tests:
         if FILES[name] not in found:
             raise ValueError(f"--test {name}={file}: there is no run of {FILES[name]} among {', '.join(args.runs)}")
@@ -63,9 +64,9 @@ def run(args):
 
 
 def read(folder):
-    """(the task, {workdir: (its best step, its scores by the names of metrics)}) of a run, or of one of several seeds.
+    """{task: {workdir: (its best step, its scores by the names of metrics)}} of the tasks of a run that are GLUE's; of several seeds each workdir.
 
-    Raises ValueError for what is no run of one of GLUE's tasks, or was not measured as GLUE does.
+    Raises ValueError for what is no run of any of them, or was not measured as GLUE does.
     """
     from pretrain.finetune.report import outcome
     from pretrain.finetune.tasks import TASKS
@@ -75,17 +76,23 @@ def read(folder):
         with open(path, encoding="utf-8") as file:
             workdirs = [os.path.join(folder, os.path.basename(name)) for name in json.load(file)["runs"]]
     origin = os.path.join(workdirs[0], "origin.json")
-    task = None
+    names = []
     if os.path.exists(origin):
         with open(origin, encoding="utf-8") as file:
-            task = json.load(file).get("task")
-    if task not in FILES.values():
+            names = (json.load(file).get("task") or "").split(", ")
+    several, tasks = len(names) > 1, [name for name in names if name in FILES.values()]
+    if not tasks:
         raise ValueError(f"{folder} is not a run of `finetune --task` {', '.join(dict.fromkeys(FILES.values()))}")
-    best, metrics = {workdir: outcome(workdir, TASKS[task].metrics[0]) for workdir in workdirs}, TASKS[task].metrics
-    for workdir, (_, scores) in best.items():
-        if missing := [name for name in metrics if name not in scores]:
-            raise ValueError(f"{workdir}: {', '.join(missing)} of the held-out part was not measured; GLUE's are evaluate.metrics={','.join(metrics)}")
-    return task, {workdir: (step, {name: scores[name] for name in metrics}) for workdir, (step, scores) in best.items()}
+    best = {workdir: outcome(workdir, "mean" if several else TASKS[tasks[0]].metrics[0]) for workdir in workdirs}
+    found = {}
+    for task in tasks:
+        names = {metric: f"{task}/{metric}" if several else metric for metric in TASKS[task].metrics}
+        for workdir, (_, scores) in best.items():
+            if missing := [name for name in names.values() if name not in scores]:
+                told = "" if several else f"; GLUE's are evaluate.metrics={','.join(names)}"
+                raise ValueError(f"{workdir}: {', '.join(missing)} of the held-out part was not measured{told}")
+        found[task] = {workdir: (step, {metric: scores[name] for metric, name in names.items()}) for workdir, (step, scores) in best.items()}
+    return found
 
 
 def table(found, mismatched=None):
@@ -107,13 +114,16 @@ def table(found, mismatched=None):
     return {"tasks": tasks, "scores": scores, "average": statistics.fmean(scores.values()), "missing": missing}
 
 
-def other_part(workdir, step, source):
-    """Accuracy on other labelled examples than the run's own."""
+def other_part(workdir, step, source, task="mnli"):
+    """Accuracy of a task on other labelled examples than the run's own."""
+    from pretrain.checkpoint import read_run
     from pretrain.finetune.labels import labelled_store
     from pretrain.verbs.evaluate import evaluate
 
-    with labelled_store(workdir, source) as store:
-        return evaluate(workdir, step=step, store=store)[2]["accuracy"]
+    several = getattr(read_run(workdir).data.objective, "tasks", ())
+    with labelled_store(workdir, f"{task}={source}" if several else source) as store:
+        scores = evaluate(workdir, step=step, store=store)[2]
+    return scores[f"{task}/accuracy" if several else "accuracy"]
 
 
 def told(scores):
@@ -142,12 +152,14 @@ def submit(best, name, file, folder, batch_size):
     metric = TASKS[task].metrics[0]
     workdir = max(best, key=lambda workdir: best[workdir][1][metric])
     trained = open_trained(workdir, best[workdir][0], report=lambda text: print(text, file=sys.stderr))
-    *own, _ = trained.run.data.objective.columns
+    objective = trained.run.data.objective
+    several = {each.task: each for each in getattr(objective, "tasks", ())}
+    *own, _ = several.get(task, objective).columns
     ways = [tuple(own), *(columns.texts for columns in TASKS[task].columns)]
     rows = list(records(file))
     if not rows:
         raise ValueError(f"{file}: no examples in it")
-    texts = [texts_of(record, place, ways) for place, record in rows]
+    texts = [((task,) if several else ()) + texts_of(record, place, ways) for place, record in rows]
     numbers = [next((record[column] for column in INDEX if column in record), i) for i, (_, record) in enumerate(rows)]
     answers = answerer(trained, batch_size=batch_size)(texts, [place for place, _ in rows], 0)
     lines = [prediction(task, result) for result in answers]

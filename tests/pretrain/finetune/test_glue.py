@@ -84,6 +84,10 @@ def test_the_verb_reads_runs_and_those_of_seeds(run_of, tmp_path, capsys):
     assert main(["glue", rte, str(tmp_path / "mrpc"), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out)
     assert scores["tasks"]["MRPC"] == pytest.approx({"f1": 85, "accuracy": 80}) and scores["average"] == pytest.approx((70 + 82.5) / 2)
+    all_in_one = run_of("all", "cola, squad, rte", {"mean": 0.4, "cola/matthews": 0.3, "rte/accuracy": 0.6, "squad/span_f1": 0.3})
+    assert main(["glue", all_in_one, str(tmp_path / "mrpc"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["scores"] == pytest.approx({"cola": 30, "rte": 60, "mrpc": 82.5})
+    some = run_of("some", "cola, qqp", {"mean": 0.4, "qqp/f1": 0.3, "cola/matthews": 0.3})
     other = run_of("sentiment", "classification", {"accuracy": 1})
     halved = run_of("qqp", "qqp", {"accuracy": 1})
     for words, message in (
@@ -91,6 +95,8 @@ def test_the_verb_reads_runs_and_those_of_seeds(run_of, tmp_path, capsys):
         ([str(tmp_path)], "is not a run of `finetune --task`"),
         ([seeds[0], seeds[1]], "seed-1: a second run of mrpc"),
         ([halved], "f1 of the held-out part was not measured; GLUE's are evaluate.metrics=f1,accuracy"),
+        ([rte, all_in_one], "all: a second run of rte"),
+        ([some], "qqp/accuracy of the held-out part was not measured\n"),
         ([rte, "--mismatched", "f"], "--mismatched f: there is no run of mnli"),
         ([rte, "--test", "RTE"], "--test RTE: NAME=FILE, and NAME is one of CoLA"),
         ([rte, "--test", "RTE=f"], "give both or none"),

@@ -20,8 +20,10 @@ from pretrain import metrics
 from pretrain.__main__ import main
 from pretrain.checkpoint import read_run, start_workdir
 from pretrain.convert.card import of
+from pretrain.finetune.glue import other_part
 from pretrain.finetune.labels import answered
 from pretrain.finetune.metrics import check_measured
+from pretrain.finetune.report import outcome
 from pretrain.finetune.spans import judged_texts
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.texts import as_choices, as_text
@@ -149,11 +151,27 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
     found = json.loads(capsys.readouterr().out)
     assert {name: value for name, value in found.items() if "/" in name} == {name: scored[f"heldout_{name}"] for name in found if "sst2/" in name}
     assert found["mean"] == found["sst2/accuracy"]
+    held_out_and_submitted(tmp_path / "w", dev2, labelled[64:], capsys)
     some = [{"task": "sst2"} | labelled[0], {"task": "squad2"} | rows[1], {"text": f"sst2 sentence: {texts[0]}"}]
     assert main(["predict", "--workdir", str(tmp_path / "w"), "--input", lines(tmp_path / "some.jsonl", some), "--json"]) == 0
     a, b, c = map(json.loads, capsys.readouterr().out.splitlines())
     assert a["label"] == {"positive": "1", "negative": "0"}.get(a["written"]) and "answer" in b and c["written"] == a["written"] and "label" not in c
     assert "sst2 sentence" in of(open_trained(tmp_path / "w")) and run == read_run(tmp_path / "w")
+
+
+def held_out_and_submitted(workdir, file, rows, capsys):
+    """GLUE's table has the task of several that is GLUE's, and a submission what `predict` says of it; other examples are scored by its name."""
+    step, scores = outcome(workdir, "mean")
+    told = {"SST-2": {"accuracy": 100 * scores["sst2/accuracy"]}}
+    assert main(["glue", str(workdir), "--test", f"SST-2={file}", "--output", str(workdir.parent / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["tasks"] == told
+    assert other_part(workdir, step, file, "sst2") == scores["sst2/accuracy"]
+    asked = lines(workdir.parent / "asked.jsonl", [{"task": "sst2"} | row for row in rows])
+    assert main(["predict", "--workdir", str(workdir), "--step", str(step), "--input", asked, "--json"]) == 0
+    labels = [json.loads(line)["label"] or "0" for line in capsys.readouterr().out.splitlines()]
+    written = "".join(f"{i}\t{label}\n" for i, label in enumerate(labels))
+    assert len(set(labels)) == 2 and (workdir.parent / "out" / "SST-2.tsv").read_text() == f"index\tprediction\n{written}"
+    assert main(["glue", str(workdir), "--mismatched", file]) == 2 and "there is no run of mnli" in capsys.readouterr().err
 
 
 def test_rows_are_as_long_as_the_model_can_read(vocabulary, tmp_path):
