@@ -2,7 +2,7 @@
 
 SOURCE                       examples
 FILE.jsonl[.gz]              a JSON object a line
-FILE.tsv[.gz]                a line each under a line of names, tabs between the columns; quotes are text
+FILE.tsv[.gz]                a line each under a line of names, tabs between the columns; quotes are text. CoLA's own files have no such line
 FILE.csv[.gz]                the same with commas; a column that has any, or line breaks, stands in quotes (RFC 4180)
 tfds:NAME[/CONFIG][:SPLIT]   of a TensorFlow dataset; classes by their names
 
@@ -31,6 +31,7 @@ from data.tokenizers import Vocabulary
 SUFFIXES = (".jsonl", ".tsv", ".csv")
 BLANK = {code: " " for code in WHITE} | {0xFDD0: "\ufffd"}  # as `prepare` has it: no control characters, nor the one that no text may hold
 FIELD = 1 << 28  # characters of a column, at most
+COLA = ("source", "label", "mark", "sentence")  # the columns of CoLA's own files (Warstadt et al. 2019), where nothing names them
 
 
 class Columns(NamedTuple):
@@ -118,10 +119,13 @@ def _table(file, source, suffix):
         if not any(row):
             continue
         if names is None:
-            names = [row[0].removeprefix(BOM.decode()), *row[1:]]
+            row[0] = row[0].removeprefix(BOM.decode())
+            nameless = suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
+            names = COLA if nameless else row
             if len(set(names)) < len(names):
                 raise ValueError(f"{place}: the line of names has one twice: {', '.join(names)}")
-            continue
+            if not nameless:
+                continue
         if len(row) != len(names):
             raise ValueError(f"{place}: {len(row)} columns, the first line names {len(names)} ({', '.join(names)})")
         yield place, dict(zip(names, row))

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from data.labelled import Columns
+from data.labelled import Columns, records
 from pretrain.finetune.tasks import TASKS, LabelTask, columns_of, ordered
 
 
@@ -18,6 +18,16 @@ def test_the_nine_of_glue_know_their_columns(tmp_path):
     assert columns_of(TASKS["mrpc"], str(path)) == Columns(("#1 String", "#2 String"), "Quality")
     assert ordered(TASKS["mrpc"], ("equivalent", "not_equivalent")) == ("not_equivalent", "equivalent")
     assert ordered(TASKS["mrpc"], ("0", "1")) == ("0", "1")
+
+
+def test_colas_own_files_have_no_line_of_names(tmp_path):
+    path, args = tmp_path / "train.tsv", SimpleNamespace(task="cola", columns=None, labels=None)
+    path.write_text('gj04\t1\t\t"Our friends won\'t buy it.\nbc01\t0\t*\tThey said "so.\ngj04\t1\t\tThe fox, he sleeps.\n')
+    found = TASKS["cola"].read(args, str(path), str(path), 0.1)
+    told = [(*one.texts, one.label, one.place) for one in found.parts["train"]]
+    assert told == [('"Our friends won\'t buy it.', "1", f"{path}:1"), ('They said "so.', "0", f"{path}:2"), ("The fox, he sleeps.", "1", f"{path}:3")]
+    path.write_text("source\tlabel\tmark\tsentence\ngj04\t1\t\tA fox.\n")
+    assert [record for _, record in records(str(path))] == [{"source": "gj04", "label": "1", "mark": "", "sentence": "A fox."}]
 
 
 GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
