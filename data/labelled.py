@@ -15,6 +15,7 @@ import csv
 import gzip
 import math
 import pathlib
+import zlib
 from typing import Callable, Iterator, NamedTuple
 
 import numpy as np
@@ -86,15 +87,21 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
 
 @contextlib.contextmanager
 def opened(source: str):
-    """A file of text, gzipped where its name says so. Raises FileNotFoundError, or ValueError that names the file where it is no UTF-8."""
+    """A file of text, gzipped where its name says so. Raises FileNotFoundError, or ValueError that names the file, and the line that is no UTF-8."""
     path = pathlib.Path(source)
     if not path.is_file():
         raise FileNotFoundError(f"{source}: no such file")
+    read = gzip.open if source.endswith(".gz") else open
     try:
-        with (gzip.open if source.endswith(".gz") else open)(path, "rt", encoding="utf-8", newline="") as file:
-            yield file
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{source}: neither UTF-8 nor such text gzipped ({error})") from error
+        try:
+            with read(path, "rt", encoding="utf-8", newline="") as file:
+                yield file
+        except UnicodeDecodeError as error:  # it counts bytes of a block
+            with read(path, "rb") as file:
+                number = next(number for number, line in enumerate(file, 1) if line.decode("utf-8", "ignore").encode() != line)
+            raise ValueError(f"{source}:{number}: not UTF-8 ({error.reason}); `iconv -f ENCODING -t UTF-8` converts a file") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{source}: the gzip file is broken or cut off ({error})") from error
 
 
 def _objects(file, source, suffix):

@@ -10,12 +10,11 @@ the context has no answer. `answer` and `answer_start` are one, and `validators`
 Michael et al. 2018). A place is counted in characters (code points) of the context as it is written.
 """
 
-import gzip
 import json
-import pathlib
 from typing import Iterator, NamedTuple
 
 from data import labelled
+from data.readers import BOM
 
 ODD = labelled.BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # one character for one, so that places stay
 
@@ -73,15 +72,12 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
     if not source.removesuffix(".gz").endswith(".json"):
         yield from labelled.records(source)
         return
-    if not pathlib.Path(source).is_file():
-        raise FileNotFoundError(f"{source}: no such file")
+    with labelled.opened(source) as file:
+        text = file.read().removeprefix(BOM.decode())
     try:
-        with (gzip.open if source.endswith(".gz") else open)(source, "rt", encoding="utf-8-sig") as file:
-            tree = json.load(file)
-    except (UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
-        raise ValueError(f"{source}: neither UTF-8 nor such text gzipped ({error})") from error
+        tree = json.loads(text)
     except (ValueError, RecursionError) as error:
-        empty = "" if pathlib.Path(source).stat().st_size else "the file is empty: "
+        empty = "" if text else "the file is empty: "
         raise ValueError(f"{source}: not JSON ({empty}{error}); a file with an object a line ends in .jsonl") from error
     yield from _nested(tree, source)
 

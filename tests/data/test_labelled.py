@@ -20,6 +20,7 @@ from data.salvage import sound
 from data.store import Store
 
 PAIR, ONE = Columns(("text", "text2"), "label"), Columns(("text",), "label")
+BROKEN = gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20  # of no kind of block that there is
 ROWS = [('"No", he said, "no".', "A\tb\nc", "yes"), ("An, other", " second ", "no"), ("third", "Ünïcode", "yes")]
 
 
@@ -66,13 +67,16 @@ def test_three_forms_are_the_same_examples(tmp_path):
         ("a.tsv", "sentence\tlabel\na\tb\n", r"a.tsv:2: no column 'text'; there are 'sentence', 'label'"),
         ("a.csv", 'text,label\n"a" b,c\n', r"a.csv:2: "),
         ("a.csv", 'text,label\n"a', r"a.csv:2: .*; in a .csv a column that holds quotes stands in quotes"),
-        ("a.csv.gz", None, "neither UTF-8 nor such text gzipped"),
+        ("a.csv.gz", b"text,label\n", "a.csv.gz: the gzip file is broken or cut off"),
+        ("a.csv.gz", gzip.compress(b"text,label\n", mtime=0)[:-9], "a.csv.gz: the gzip file is broken or cut off"),
+        ("a.csv.gz", BROKEN, "a.csv.gz: the gzip file is broken or cut off .*invalid"),
+        ("a.jsonl", b'{"text": "a", "label": 1}\n{"text": "\xe9", "label": 1}\n', "a.jsonl:2: not UTF-8 .*; `iconv -f ENCODING -t UTF-8` converts"),
         ("a.txt", "a\n", "ends in .jsonl, .tsv, .csv, or .gz behind it"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, message):
     path = tmp_path / name
-    write(path, text) if text is not None else path.write_bytes(b"text,label\n")
+    path.write_bytes(text) if isinstance(text, bytes) else write(path, text)
     with pytest.raises(ValueError, match=message):
         labelled.read(str(path), ONE, class_of)
 

@@ -125,9 +125,13 @@ def test_bad_answers_can_be_left_out(tmp_path):
         read(write(tmp_path / "b.jsonl", [asked(answer="dog")]), unanswerable=False, skip=True)
     with pytest.raises(FileNotFoundError, match="c.json: no such file"):
         read(str(tmp_path / "c.json"), unanswerable=False)
-    (tmp_path / "d.json.gz").write_bytes(b"{}")
-    with pytest.raises(ValueError, match="neither UTF-8 nor such text gzipped"):
-        read(str(tmp_path / "d.json.gz"), unanswerable=False)
+    for name, content, message in (
+        ("d.json.gz", gzip.compress(b"")[:10] + b"\xff" * 20, "d.json.gz: the gzip file is broken or cut off"),
+        ("e.json", b'{"data":\n\n"\xe9"}', "e.json:3: not UTF-8"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            read(str(tmp_path / name), unanswerable=False)
 
 
 def test_a_share_keeps_contexts_together():
