@@ -26,6 +26,14 @@ OFFSETS = np.dtype("<i8")
 CHARACTERS = np.dtype("<i4")
 
 
+class NoPieces(ValueError):
+    """Questions for whose answers the vocabulary has no piece; it tells of the first."""
+
+    def __init__(self, questions: list[Question]):
+        super().__init__(f"{questions[0].place}: the vocabulary has no piece for the answer {questions[0].answers[0][0][:60]!r}")
+        self.questions = questions
+
+
 class Questions(NamedTuple):
     """Questions as tokens; sentences: tokens of each context and each question, and documents: sentences of each, as they lie in `tokens`."""
 
@@ -38,13 +46,13 @@ class Questions(NamedTuple):
 
 
 def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
-    """Raises ValueError, which names the place, for a context in which the vocabulary sees nothing, and an answer of which that is true."""
+    """Raises ValueError, which names the place, for a context in which the vocabulary sees nothing, and `NoPieces` for answers of which that is true."""
     about = {}
     for number, one in enumerate(questions):
         about.setdefault(one.context, []).append(number)
     asked = vocabulary.encode_batch([one.question for one in questions])
     contexts = vocabulary.encode_offsets([questions[numbers[0]].readable for numbers in about.values()])
-    spans_Q6, parts, sentences, documents, at = np.full((len(questions), 6), -1, OFFSETS), [], [], [], 0
+    spans_Q6, parts, sentences, documents, unseen, at = np.full((len(questions), 6), -1, OFFSETS), [], [], [], [], 0
     for numbers, (ids, offsets) in zip(about.values(), contexts):
         first = questions[numbers[0]]
         begins, ends = trimmed(first.readable, np.array(offsets, np.int64).reshape(-1, 2))
@@ -57,9 +65,15 @@ def encode(vocabulary: Vocabulary, questions: list[Question]) -> Questions:
             at += len(asked[number])
             parts.append((asked[number], *np.zeros((2, len(asked[number])), np.int64)))
             if questions[number].answers:
-                spans_Q6[number, 4:] = context[0] + located(questions[number], begins, ends)
+                pieces = located(questions[number], begins, ends)
+                if len(pieces):
+                    spans_Q6[number, 4:] = context[0] + np.array([pieces[0], pieces[-1] + 1])
+                else:
+                    unseen.append(questions[number])
         sentences += [len(ids), *(len(asked[number]) for number in numbers)]
         documents.append(sentences[-1 - len(numbers) :])
+    if unseen:
+        raise NoPieces(unseen)
     columns = (np.concatenate([np.asarray(part, np.int64) for part in column] or [np.zeros(0, np.int64)]) for column in zip(*parts))
     tokens, begins_T, ends_T = columns
     sizes = np.array([sum(one) for one in documents], np.int64)
@@ -78,12 +92,9 @@ def trimmed(text: str, offsets_N2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def located(question: Question, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """The pieces [begin, end) of a context that the question's first answer has a character in."""
+    """The pieces of a context that the question's first answer has a character in."""
     text, start = question.answers[0]
-    pieces = np.flatnonzero((ends > start) & (begins < start + len(text)))
-    if not len(pieces):
-        raise ValueError(f"{question.place}: the vocabulary has no piece for the answer {text[:60]!r}")
-    return np.array([pieces[0], pieces[-1] + 1])
+    return np.flatnonzero((ends > start) & (begins < start + len(text)))
 
 
 def write_questions(output, vocabulary: Vocabulary, parts: dict[str, list[Question]], encoded: dict[str, Questions], **described) -> Store:

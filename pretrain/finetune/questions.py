@@ -25,7 +25,7 @@ class SpanTask(NamedTuple):
         parts = [self._told(source, skip) for source in (train, heldout) if source]
         if not any(one.answers for one in parts[0]):
             raise ValueError(f"{train}: none of its {len(parts[0]):,} questions has an answer; nothing can be learned from that")
-        return Answered(self, dict(zip(("train", "heldout"), parts if heldout else labelled.part(parts[0], share))))
+        return Answered(self, dict(zip(("train", "heldout"), parts if heldout else labelled.part(parts[0], share))), skip)
 
     def _told(self, source, skip):
         read, bad = questions.read(source, self.unanswerable, skip)
@@ -35,10 +35,10 @@ class SpanTask(NamedTuple):
 
 
 class Answered:
-    """Questions with their answers."""
+    """Questions with their answers. skip: those for whose answer a vocabulary has no piece are left out, and counted."""
 
-    def __init__(self, task, parts):
-        self.task, self.parts, self._encoded = task, parts, {}
+    def __init__(self, task, parts, skip=False):
+        self.task, self.parts, self.skip, self._encoded = task, parts, skip, {}
 
     def digest(self):
         text = json.dumps([self.task.unanswerable, {split: [one[:4] for one in part] for split, part in self.parts.items()}])
@@ -66,11 +66,25 @@ class Answered:
         return WindowRows(self.encoded(vocabulary)["train"].spans_Q6, objective).count
 
     def encoded(self, vocabulary):
-        from data.question_store import encode
-
         if vocabulary.fingerprint not in self._encoded:
-            self._encoded[vocabulary.fingerprint] = {split: encode(vocabulary, part) for split, part in self.parts.items()}
+            self._encoded[vocabulary.fingerprint] = {split: self._encode(vocabulary, split) for split in self.parts}
         return self._encoded[vocabulary.fingerprint]
+
+    def _encode(self, vocabulary, split):
+        from data.question_store import NoPieces, encode
+
+        try:
+            return encode(vocabulary, self.parts[split])
+        except NoPieces as error:
+            if not self.skip:
+                raise ValueError(f"{error}; --on-bad-answer skip leaves such questions out") from None
+            unseen = set(error.questions)
+            self.parts[split] = [one for one in self.parts[split] if one not in unseen]
+            source, left = error.questions[0].place.rpartition(":")[0], len(error.questions)
+            print(f"{source}: {left:,} questions left out ({split}), for whose answer the vocabulary has no piece", file=sys.stderr)
+            if not any(one.answers for one in self.parts[split]):
+                raise ValueError(f"{error}, nor for that of any other question there ({split})") from None
+            return encode(vocabulary, self.parts[split])
 
     def write(self, path, vocabulary):
         from data.question_store import write_questions

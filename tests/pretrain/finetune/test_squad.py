@@ -288,3 +288,19 @@ def test_the_model_says_what_it_is(vocabularies, tmp_path):
     card = of(trained)
     assert "pipeline_tag: question-answering\n" in card and "| answers | a span of the context, or none |" in card
     assert "where answers to questions begin and end, rows of 36 that share 5" in card and "AutoModelForQuestionAnswering" in card
+
+
+def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies, tmp_path, capsys):
+    good = [row for row in asked(9, 1) if row["answers"]]
+    odd = {"question": "Who?", "context": "a fox\u200b", "answers": [{"text": "\u200b", "answer_start": 5}]}
+    whole, mixed, none = (lines(tmp_path / name, rows) for name, rows in (("a.jsonl", good), ("b.jsonl", [odd, *good, odd]), ("c.jsonl", [odd])))
+    task, vocabulary, args = SpanTask(False, ()), vocabularies["bert"], SimpleNamespace(columns=None, labels=None, on_bad_answer="skip")
+    found = task.read(args, mixed, whole, 0.1)
+    assert len(found.encoded(vocabulary)["train"].spans_Q6) == len(found.parts["train"]) == len(good)
+    assert found.digest() == task.read(args, whole, whole, 0.1).digest()
+    assert "b.jsonl: 2 questions left out (train), for whose answer the vocabulary has no piece" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for that of any other question there \(heldout\)"):
+        task.read(args, whole, none, 0.1).encoded(vocabulary)
+    args.on_bad_answer = "refuse"
+    with pytest.raises(ValueError, match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-answer skip leaves such"):
+        task.read(args, mixed, whole, 0.1).encoded(vocabulary)
