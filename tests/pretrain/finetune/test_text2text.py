@@ -122,7 +122,6 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
 
 
 def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
-    pytest.importorskip("sacrebleu", reason="the extra `metrics` is not installed")
     rows = [{"en": text, "xx": " ".join(reversed(text.split()))} for text in sentences(80, 3)]
     command = ["finetune", "--from", str(pretrained), "--task", "text2text", "--columns", "en,xx", "--prefix", "old river: "]
     command += ["--train", lines(tmp_path / "train.jsonl", rows), "--held-out", "0.3", "--workdir", str(tmp_path / "w"), *FAST]
@@ -181,7 +180,6 @@ def test_scores_that_are_written(judge, tmp_path):
 
 
 def test_texts_are_compared_with_the_answers(judge, tmp_path):
-    pytest.importorskip("sacrebleu", reason="the extra `metrics` is not installed")
     texts = ["the old fox runs near a river", "a dog sees the stone", "a"]
     found = judge(Text2Text(), ("bleu", "rouge1", "rougeL"), texts, texts, tmp_path / "a")
     assert found == pytest.approx({"bleu": 100, "rouge1": 100, "rougeL": 100})
