@@ -22,8 +22,9 @@ SEVERAL = "several tasks"  # that are written: each has metrics of its own
 class Metric(NamedTuple):
     """objectives: whose predictions it is of; library: that it needs.
 
-    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number; of text2text
-    (the texts that were written, the answers) -> a number.
+    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number, or {name: number}
+    of all metrics that are computed together and of what is told beside them; of text2text (the texts that were written, the answers) ->
+    a number.
     """
 
     objectives: tuple[str, ...]
@@ -71,11 +72,6 @@ def _labels(score):
     return lambda rows_N3, config, split: score(rows_N3[:, 1], rows_N3[:, 0])
 
 
-def _spans(name):
-    """A metric of the answers to questions, of rows [N, 7]."""
-    return lambda rows_N7, config, split: spans.scores(rows_N7, config, split)[name]
-
-
 METRICS = {
     "accuracy": Metric(("classification", "multiple_choice"), "numpy", _labels(lambda right, predicted: (right == predicted).mean())),
     "f1": Metric(("classification",), "sklearn", _labels(_f1)),  # of the second class, where there are two
@@ -91,10 +87,10 @@ METRICS = {
     "bleu": Metric(("text2text",), "sacrebleu", _bleu),  # Post 2018, out of 100
     **{f"rouge{n}": Metric(("text2text",), "numpy", rouge_n(n)) for n in (1, 2)},
     "rougeL": Metric(("text2text",), "numpy", rouge_l),
-    "exact_match": Metric(("answer_span", WRITTEN), "numpy", _spans("exact_match")),
-    "span_f1": Metric(("answer_span", WRITTEN), "numpy", _spans("span_f1")),
+    "exact_match": Metric(("answer_span", WRITTEN), "numpy", spans.scores),
+    "span_f1": Metric(("answer_span", WRITTEN), "numpy", spans.scores),
     "mean": Metric((SEVERAL,), "numpy", np.mean),  # over the tasks
-    "null_threshold": Metric(("answer_span",), "numpy", _spans("null_threshold")),  # no score: what the two were computed at
+    "null_threshold": Metric(("answer_span",), "numpy", spans.scores),  # no score: what the two were computed at
 }
 
 
@@ -136,4 +132,14 @@ def check_metrics(names, objective, labels=2):
 def measured(names, rows_NK, config=None, split=None):
     """{name: number} of the rows that `losses.Loss.judged` gives; those that only fill a batch, whose last column is 0, are left out."""
     rows_NK = rows_NK[rows_NK[:, -1] > 0].astype(np.float64)
-    return {name: float(METRICS[name].score(rows_NK, config, split)) for name in names}
+    found = {}
+    for name in names:
+        if name not in found:
+            score = METRICS[name].score(rows_NK, config, split)
+            found |= score if isinstance(score, dict) else {name: score}
+    return wanted(names, found)
+
+
+def wanted(names, found):
+    """{name: number} of what was asked for and of what is no metric but told beside these."""
+    return {name: float(value) for name, value in found.items() if name in names or name not in METRICS}

@@ -122,10 +122,23 @@ def best_threshold(doubts_Q, answered_Q, silent_Q):
     return float((low + (doubts[cut] if cut < len(doubts) else low + 2)) / 2)
 
 
-def scores(rows_NK, config, split):
-    """{"exact_match", "span_f1", "null_threshold"} of a part of a store; as pretrain/finetune/metrics.py calls it.
+def by_kind(exact_Q, f1_Q, answers, unanswerable):
+    """{"exact_match", "span_f1"}, and where some questions have no answer those of the questions that have one, and of the others.
 
-    Of a model whose questions may have no answer, and whose configuration has no threshold, at the one that is best for F1 here.
+    As the official script tells them as HasAns and NoAns; of which there are none, of these nothing is told.
+    """
+    has_Q = np.array([bool(right) for right in answers])
+    found = {"exact_match": exact_Q.mean(), "span_f1": f1_Q.mean()}
+    for name, of_Q in (("has_answer", has_Q), ("no_answer", ~has_Q)) if unanswerable else ():
+        found |= {f"{name}_exact": exact_Q[of_Q].mean(), f"{name}_f1": f1_Q[of_Q].mean()} if of_Q.any() else {}
+    return found
+
+
+def scores(rows_NK, config, split):
+    """What `by_kind` gives of a part of a store, and "null_threshold"; as pretrain/finetune/metrics.py calls it.
+
+    Of a model whose questions may have no answer, and whose configuration has no threshold, at the one that is best for F1 here. Of such also
+    "best_exact" and "best_f1", each at the threshold that is best for it here.
     """
     from data.question_store import opened, opened_texts
 
@@ -133,10 +146,11 @@ def scores(rows_NK, config, split):
     found = chosen(rows_NK, len(contexts))
     predicted = [text for text, *_ in spelt(found, opened(split), contexts)]
     exact_Q, f1_Q = judged_texts(predicted, answers, config.unanswerable)
-    threshold = config.threshold
-    if config.unanswerable:
-        silent_Q, _ = judged_texts([""] * len(answers), answers, True)
-        threshold = best_threshold(found.doubts, f1_Q, silent_Q) if threshold is None else threshold
-        silent = found.doubts > threshold
-        exact_Q, f1_Q = np.where(silent, silent_Q, exact_Q), np.where(silent, silent_Q, f1_Q)
-    return {"exact_match": exact_Q.mean(), "span_f1": f1_Q.mean(), "null_threshold": threshold or 0.0}
+    if not config.unanswerable:
+        return by_kind(exact_Q, f1_Q, answers, False) | {"null_threshold": config.threshold or 0.0}
+    silent_Q, _ = judged_texts([""] * len(answers), answers, True)
+    at = lambda threshold, of_Q: np.where(found.doubts > threshold, silent_Q, of_Q)  # noqa: E731
+    best_exact, best_f1 = (best_threshold(found.doubts, of_Q, silent_Q) for of_Q in (exact_Q, f1_Q))
+    threshold = best_f1 if config.threshold is None else config.threshold
+    best = {"best_exact": at(best_exact, exact_Q).mean(), "best_f1": at(best_f1, f1_Q).mean()}
+    return by_kind(at(threshold, exact_Q), at(threshold, f1_Q), answers, True) | best | {"null_threshold": threshold}

@@ -19,8 +19,8 @@ from data.text2text import reading, source_of, spelt
 from models.decoding import generator, unrolled
 from pretrain.finetune.answer import texts_of
 from pretrain.finetune.entities import rates
-from pretrain.finetune.metrics import METRICS, TAGGED, WRITTEN, judged_as, measured
-from pretrain.finetune.spans import judged_texts
+from pretrain.finetune.metrics import METRICS, TAGGED, WRITTEN, judged_as, measured, wanted
+from pretrain.finetune.spans import by_kind, judged_texts
 from pretrain.finetune.tags import words_in
 from pretrain.ragged import named
 from pretrain.sharding import gathered, replicated
@@ -80,8 +80,7 @@ def judged(objective, vocabulary, metrics, texts, answers):
     predicted = [read(text) for text in texts]
     if kind == WRITTEN:
         exact_Q, f1_Q = judged_texts(predicted, answers, objective.questions == "squad2")
-        found = {"exact_match": float(exact_Q.mean()), "span_f1": float(f1_Q.mean())}
-        return {name: found[name] for name in metrics}
+        return wanted(metrics, by_kind(exact_Q, f1_Q, answers, objective.questions == "squad2"))
     if objective.labels:
         right = [objective.words.index(answer) for answer in answers]
         number = {label: i for i, label in enumerate(objective.labels)}

@@ -113,7 +113,7 @@ def test_all_answers_count_and_those_that_are_cut_away_are_told(vocabulary, tmp_
     for length, lost in ((room, 2), (room + 1, 1)):  # </s> takes a place
         table = Stream(written, Data(objective=Text2Text(length=length, questions="squad")), split="heldout").table
         assert table.cut == 3 and table.too_long.endswith(f"; of {lost} the answer stands in what is cut away")
-    squad, squad2 = ("squad", "train", ["The  river!", "dear"], (1 / 2, 5 / 6)), ("squad2", "heldout", ["", "dear", NOTHING], (1 / 3, 5 / 9))
+    squad, squad2 = ("squad", "train", ["The  river!", "dear"], (1 / 2, 5 / 6)), ("squad2", "heldout", ["", "dear", NOTHING], (1 / 3, 5 / 9, 0, 1 / 3, 1, 1))
     for rules, part, answers, expected in (squad, squad2):
         spec = Text2Text(questions=rules)
         judge = SimpleNamespace(objective=spec, vocabulary=vocabulary)

@@ -177,10 +177,16 @@ def test_metrics_are_of_texts(monkeypatch):
     assert objectives == {"exact_match": written, "span_f1": written, "null_threshold": {"answer_span"}}
     config = SpanReaderConfig(unanswerable=True)
     # "old fox" and "dog sleeps"; doubts are -8, -6, 5, -1.
-    assert measured(names, np.float32(rows), config) == pytest.approx({"exact_match": 1, "span_f1": 1, "null_threshold": -3.5})
+    best = {f"{of}_{name}": 1 for of in ("has_answer", "no_answer", "best") for name in ("exact", "f1")}
+    assert measured(names, np.float32(rows), config) == pytest.approx({"exact_match": 1, "span_f1": 1, "null_threshold": -3.5} | best)
+    best |= {"no_answer_exact": 0.5, "no_answer_f1": 0.5}
     given = dataclasses.replace(config, threshold=0.0)
-    assert measured(names, np.float32(rows), given) == pytest.approx({"exact_match": 0.75, "span_f1": 0.75, "null_threshold": 0})
+    assert measured(names, np.float32(rows), given) == pytest.approx({"exact_match": 0.75, "span_f1": 0.75, "null_threshold": 0} | best)
     given = dataclasses.replace(config, threshold=-7.0)
-    assert measured(names, np.float32(rows), given) == pytest.approx({"exact_match": 0.75, "span_f1": 0.75, "null_threshold": -7})
+    answers[1] = ["a dog sleeps here"]  # and the context's dog is silenced
+    best = {"has_answer_exact": 0.5, "has_answer_f1": 0.5, "no_answer_exact": 1, "no_answer_f1": 1, "best_exact": 0.75, "best_f1": 0.95}
+    assert measured(("span_f1",), np.float32(rows), given) == pytest.approx({"span_f1": 0.75} | best)
+    assert measured(("span_f1",), np.float32(rows), config) == pytest.approx({"span_f1": 0.95} | best | {"has_answer_f1": 0.9})
+    answers[:2] = [["old fox"], ["the dog sleeps", "a dog"]]
     answers[2:], config = [["no"], ["here"]], SpanReaderConfig()
     assert measured(names[:2], np.float32(rows), config) == pytest.approx({"exact_match": 0.75, "span_f1": (3 + 2 / 3) / 4})
