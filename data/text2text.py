@@ -1,8 +1,10 @@
 """Labelled text as pairs of texts, and a token store of them (Raffel et al. 2019, appendix D).
 
-The store is one of data/store.py in which a document is an example and its two sentences are what is read and what is to be written. Beside
-them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood, a JSON string a line, for what compares whole texts; of a
-question the list of all answers that are right, of tagged words an object of these and their tags. And ends.bin (data/objectives/text2text.py): which inputs lose their answer when they are cut.
+The store is one of data/store.py in which a document is an example and its two sentences are what is read and what is to be written.
+Beside them lies STORE/{train,heldout}/answers.jsonl: what is to be written as it stood, a JSON string a line, for what compares whole
+texts; of a question the list of all answers that are right, of tagged words an object of these and their tags, of a score the number
+before it was rounded (stores of before have what is to be written). And ends.bin (data/objectives/text2text.py): which inputs lose their
+answer when they are cut.
 """
 
 import json
@@ -37,6 +39,14 @@ class Asked(NamedTuple):
     @property
     def answer(self):
         return list(self.answers)
+
+
+class Scored(NamedTuple):
+    """A text and what is to be written of its score. answer: the score as it stood."""
+
+    source: str
+    target: str
+    answer: float
 
 
 class Marked(NamedTuple):
@@ -127,12 +137,16 @@ def score_in(text: str) -> float | None:
     return score if math.isfinite(score) else None
 
 
-def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple[str, str]]:
-    """(what is read, what is to be written) of examples. Raises ValueError, which names the line, for a label that is not known."""
+def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
+    """(what is read, what is to be written) of examples; of those with scores `Scored`.
+
+    Raises ValueError, which names the line, for a label that is not known.
+    """
     found = []
     for example in examples:
         try:
-            found.append((source_of(objective, example.texts), target_of(objective, example.label)))
+            pair = source_of(objective, example.texts), target_of(objective, example.label)
+            found.append(Scored(*pair, example.label) if objective.step else pair)
         except ValueError as error:
             raise ValueError(f"{example.place}: {error}") from None
     return found
@@ -182,8 +196,8 @@ def write_pairs(output, vocabulary: Vocabulary, objective: Text2Text, examples: 
 def write_sources(output, vocabulary: Vocabulary, objective: Text2Text, sources: dict[str, dict], rates: list[float], **more) -> Store:
     """Write pairs as the store `output`, in place of what is there, and open it.
 
-    sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written), `Asked` or `Marked`; rates: how often each has a row;
-    more: further entries of the manifest. What is to be encoded of a source is in memory at once.
+    sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written), `Asked`, `Scored` or `Marked`; rates: how often
+    each has a row; more: further entries of the manifest. What is to be encoded of a source is in memory at once.
     """
     output = pathlib.Path(output).absolute()
     with atomic.workshop(output) as folder:

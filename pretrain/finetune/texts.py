@@ -14,7 +14,7 @@ from data.labelled import Columns
 from data.objectives.text2text import Text2Text
 from data.tagged import USUAL
 from data.tagged_text import kinds_of
-from data.text2text import answer_of, asked, described, marked, pairs, reading, spelt, step_for, write_pairs
+from data.text2text import Scored, answer_of, asked, described, marked, pairs, reading, spelt, step_for, write_pairs
 from models.config import BartConfig, T5Config
 from pretrain.finetune.choices import Choices
 from pretrain.finetune.questions import Answered
@@ -65,7 +65,8 @@ class Texts:
         self.spec, self.parts, self.metrics = spec, parts, metrics
 
     def digest(self):
-        text = json.dumps([described(self.spec), self.parts])
+        parts = {split: [pair[:2] if isinstance(pair, Scored) else pair for pair in part] for split, part in self.parts.items()}
+        text = json.dumps([described(self.spec), parts])  # of a score what is learned, as stores of before have it
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
@@ -103,7 +104,7 @@ def as_text(task, examples, pretrained):
         step=0.0 if examples.names else FIXED.get(task) or step_for([example.label for part in examples.parts.values() for example in part]),
     )
     parts = {split: pairs(spec, part) for split, part in examples.parts.items()}
-    answers = sorted({target for part in parts.values() for _, target in part} | set(spec.words))
+    answers = sorted({pair[1] for part in parts.values() for pair in part} | set(spec.words))
     ids, read = pretrained.vocabulary.encode_batch(answers), reading(spec, pretrained.vocabulary)
     for answer, each in zip(answers, ids):
         if spec.step and read(spelt(pretrained.vocabulary, each)) != float(answer):

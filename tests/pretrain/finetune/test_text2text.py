@@ -19,7 +19,7 @@ from pretrain.checkpoint import read_run, start_workdir
 from pretrain.finetune.examples import Labelled
 from pretrain.finetune.metrics import METRICS, check_metrics, judged_as
 from pretrain.finetune.tasks import TASKS
-from pretrain.finetune.texts import as_text, words_of
+from pretrain.finetune.texts import Texts, as_text, words_of
 from pretrain.finetune.written import HeldOut
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
@@ -177,6 +177,8 @@ def test_scores_that_are_written(judge, tmp_path):
     found = judge(spec, ("pearson",), ["0.2", "nan", "4.0", "a fox"], right, tmp_path / "a")
     expected = np.corrcoef([0.2, 5.0, 4.0, 0.0], [0.0, 1.2, 4.8, 5.0])[0, 1]  # what is no number is at the far end
     assert found == {"pearson": pytest.approx(expected), "no_label": 2}
+    found = judge(spec, ("pearson",), ["0.2", "1.2", "4.0"], [0.27, 1.13, 4.0], tmp_path / "b")  # as they stood in the file
+    assert found == {"pearson": pytest.approx(np.corrcoef([0.2, 1.2, 4.0], [0.27, 1.13, 4.0])[0, 1], abs=1e-12), "no_label": 0}
 
 
 def test_texts_are_compared_with_the_answers(judge, tmp_path):
@@ -202,7 +204,10 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
     file = lines(tmp_path / "r.jsonl", [{"text": "a", "label": 1}, {"text": "c", "label": 9.9}])
     columns = Columns(("text",), "label")
     scores = as_text("regression", Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns), trained)
-    assert scores.parts == {"train": [("regression text: a", "1.0"), ("regression text: c", "10.0")]} and scores.spec.step == 0.5
+    assert scores.parts == {"train": [("regression text: a", "1.0", 1.0), ("regression text: c", "10.0", 9.9)]} and scores.spec.step == 0.5
+    assert scores.digest() == Texts(scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()).digest()
+    scores.write(tmp_path / "store", vocabulary)
+    assert (tmp_path / "store" / "train" / "answers.jsonl").read_text().splitlines() == ["1.0", "9.9"]
     assert scores.spec.target_length == max(len(vocabulary.encode(text)) for text in ("1.0", "10.0")) + 1
     bart = found.objective(BartConfig(vocab=64, length=24))
     assert bart.start_of_text and bart.length == 24 and bart.target_length == found.spec.target_length + 1
