@@ -21,7 +21,9 @@ ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # what a key is for
 
 ENDLESS = np.iinfo(np.int64).max
 BLOCK = 4096  # places of the order that are looked up together
-TOKENS, MOST = 1 << 17, 16  # batches are made together while they hold no more tokens than this, and are no more than that
+# Batches are made together while they hold no more tokens than MADE, which fit a core's cache, and handed over together up to HANDED: to wake
+# a thread of TensorFlow and the reader costs as much as to make 80,000 masked tokens. MOST is of batches, of either.
+MADE, HANDED, MOST = 1 << 17, 1 << 20, 16
 
 
 class Stream:
@@ -184,7 +186,7 @@ class Stream:
         arrays took 0.15 ms more a batch, and an error is told as text.
         """
         tf, made = import_tensorflow(), {}
-        together = min(max(TOKENS // ((hi - lo) * self.tokens_per_row), 1), MOST)
+        together, handed = (min(max(most // ((hi - lo) * self.tokens_per_row), 1), MOST) for most in (MADE, HANDED))
 
         def several(first, number):
             """The batches from `first` on, made together; one by one where that fails, so that an error stands where it belongs."""
@@ -195,10 +197,11 @@ class Stream:
             return [{key: array[i * (hi - lo) : (i + 1) * (hi - lo)] for key, array in batch.items()} for i in range(number)]
 
         def build(index):
-            made[int(index)] = several(int(index), min(together, stop - int(index)))
+            last = min(int(index) + handed, stop)
+            made[int(index)] = [batch for first in range(int(index), last, together) for batch in several(first, min(together, last - first))]
             return index
 
-        dataset = self.ahead(lambda index: tf.numpy_function(build, [index], np.int64, stateful=False), start, stop, together)
+        dataset = self.ahead(lambda index: tf.numpy_function(build, [index], np.int64, stateful=False), start, stop, handed)
         return handed_over(dataset, made)
 
 
