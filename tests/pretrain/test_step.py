@@ -19,7 +19,7 @@ from pretrain.state import init_state
 from pretrain.step import make_evaluation, make_step
 
 MESHES = ((1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2), (1, 1, 1, 8), (1, 2, 2, 2))  # data, fsdp, model, sequence
-BERTS = ((1, 1, 1), (8, 1, 1), (1, 8, 1))  # on which a model's own places play no part: one family is enough
+T5S = ((1, 1, 8), (1, 2, 2, 2))  # of these T5's in the suite: BERT is on all the others, so that each is tried with 4 micro-batches
 
 
 def lenient(optimizer):
@@ -68,14 +68,14 @@ def on_one_device():
     return {}
 
 
-CASES = [("bert_pairs", sizes, 4) for sizes in MESHES] + [("t5", sizes, 4) for sizes in MESHES if sizes not in BERTS]
+CASES = [("bert_pairs", sizes, 4) for sizes in MESHES if sizes != (1, 1, 8)] + [("t5", sizes, 4) for sizes in T5S]
 CASES += [("bert_pairs", (1, 1, 1), 1), ("t5", (2, 2, 2), 1), ("bert_unrolled", (2, 2, 2), 4), ("t5_gated", (2, 2, 2), 4)]
 CASES += [("bart", (1, 2, 2, 2), 4), ("transformer", (1, 2, 2, 2), 4), ("distilbert", (2, 2, 2), 4), ("electra", (2, 2, 2), 4)]
 CASES += [("gpt", (2, 2, 2), 4), ("gpt3", (1, 2, 2, 2), 4), ("roberta", (2, 2, 2), 4), ("albert", (1, 2, 2, 2), 4), ("bert_packed", (1, 2, 2, 2), 4)]
 # CLOZE_BOARD=whole tries these, too.
 MORE = [(name, sizes, 1) for name in ("bert_pairs", "t5") for sizes in MESHES if (name, sizes, 1) not in CASES]
 MORE += [("bert_unrolled", (1, 1, 1), 4), ("t5_gated", (1, 1, 1), 4), ("gpt3", (2, 2, 2), 1), ("roberta", (1, 2, 2, 2), 4), ("albert", (2, 2, 2), 4)]
-MORE += [("classifier", (2, 2, 2), 4), *(("t5", sizes, 4) for sizes in BERTS)]
+MORE += [("classifier", (2, 2, 2), 4), ("bert_pairs", (1, 1, 8), 4), *(("t5", sizes, 4) for sizes in MESHES if sizes not in T5S)]
 
 
 @pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
@@ -116,11 +116,13 @@ def test_adafactor_agrees_on_meshes(runs, random_batch):
     assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2), 4)[0], 5e-5)
 
 
-def test_dropout_is_the_same_on_every_mesh(runs, random_batch):
-    run = runs["bert"]
+def test_dropout_is_the_same_on_every_mesh(runs, random_batch, on_one_device):
+    run = runs["bert_pairs"]
+    if "bert_pairs" not in on_one_device:
+        on_one_device["bert_pairs"] = three_steps(run, random_batch)
+    without, _ = on_one_device["bert_pairs"]
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.3, attention_dropout=0.3))
     expected, _ = three_steps(run, random_batch)
-    without, _ = three_steps(runs["bert"], random_batch)
     assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2))[0], 5e-5)
     with pytest.raises(AssertionError):
         assert_same_parameters(expected, without, 5e-5)
@@ -148,7 +150,7 @@ def test_micro_batches_weigh_targets_not_rows(runs):
     """The gradient is that of sum / weight over the whole batch, by an independent formula: jax.grad of one division."""
     run = runs["bert_pairs"]
     model, loss = build(run.model), LOSSES["sentence_pair"]
-    state = init_state(model, run.data.objective, optax.sgd(1.0), 0)
+    state = jax.jit(partial(init_state, model, run.data.objective, optax.sgd(1.0), 0))()
     rng = np.random.default_rng(0)
     B, L, P = 8, 32, 6
     batch = {
@@ -169,7 +171,7 @@ def test_micro_batches_weigh_targets_not_rows(runs):
         weights, chosen = batch["weights"], batch["next_weights"]
         return (words * weights).sum() / weights.sum() + (pairs * chosen).sum() / chosen.sum()
 
-    expected, grads = jax.value_and_grad(whole)(state.params)
+    expected, grads = jax.jit(jax.value_and_grad(whole))(state.params)
     for microbatches in (1, 4):
         step = make_step(model, loss, lenient(optax.sgd(1.0)), lambda n: 1.0, seed=0, microbatches=microbatches, compute="float32")
         after, metrics = jax.jit(step)(state, batch)
@@ -192,7 +194,7 @@ def test_evaluation_is_the_loss_without_dropout(runs, random_batch):
     run = runs["bert_pairs"]
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.5))
     model, loss, batch = build(run.model), LOSSES["sentence_pair"], random_batch(run)
-    params = init_state(model, run.data.objective, optax.sgd(0.0), 0).params
+    params = jax.jit(partial(init_state, model, run.data.objective, optax.sgd(0.0), 0))().params
     sums, weights, _ = jax.jit(make_evaluation(model, loss))(params, batch)
     again, *_ = jax.jit(make_evaluation(model, loss))(params, batch)
     assert sums.keys() == weights.keys() == loss.weights.keys()
