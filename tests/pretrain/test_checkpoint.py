@@ -24,8 +24,13 @@ from pretrain.typed import ConfigError
 @pytest.fixture(autouse=True)
 def strict():
     """optax promotes types freely."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collected():
+    """What Orbax leaves behind where a read fails is judged here, not in whichever test the collector meets it."""
     yield
-    gc.collect()  # what Orbax leaves behind where a read fails is judged here, not in whichever test the collector meets it
+    gc.collect()
 
 
 def abstract_and_placed(run, sizes=(1, 1, 1)):
