@@ -28,6 +28,8 @@ and 49.1 at 1e-4, 3e-4 and 1e-3, from random weights 72.4 and 49.1 at 3e-4 and 1
 PEER = """`transformers.Trainer` over `AutoModelForSequenceClassification` from what `export` writes of a run before its first step (so the new head is the same too),
 the same batches in the same order, AdamW, warm-up and linear decay, clipping, float32, no decay of biases and norms, dropout in the head
 alone, whose draws differ. Scores: the best of the epochs, as above, mean ± sample standard deviation of the same three seeds."""
+ALIKE = """Without dropout nothing is drawn, and the two learn alike: the losses of {task}'s first {steps:,} steps, an epoch, are no further than
+{apart:.0e} apart. What scores differ by is the draws."""
 TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns and in brackets the best, as seconds of a
 whole epoch; behind them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's
 are with its input pipeline and with layers {layers}, PyTorch's with batches that lie ready as tensors. *tuned* is no Trainer but a loop written
@@ -124,6 +126,9 @@ def peer_section(peers):
     scored, timed = ([peer for peer in peers if key in peer] for key in ("theirs", "times"))
     commands = "; ".join(f"`{peer['command']}`" for peer in peers)
     lines = ["## Beside the Trainer of transformers", "", f"{dates}, {hardware}, shared with other work. {commands}", "", PEER, ""]
+    for peer in peers:
+        if "apart" in peer:
+            lines += [ALIKE.format(**peer), ""]
     if scored:
         lines += [*table(["task", "Cloze", "Trainer", "Cloze - Trainer"], score_rows(scored)), ""]
     if timed:

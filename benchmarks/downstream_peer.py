@@ -1,10 +1,11 @@
 """Fine-tuning beside `transformers.Trainer`: the same exported weights, head included, the same batches, the same settings.
 
-    python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,RTE] [--what scores,times] [--again]
+    python -m benchmarks.downstream_peer --corpora ../shared/corpora [--tasks CoLA,RTE] [--what alike,scores,times] [--again]
 
 Of tasks that `benchmarks.downstream` has measured from the encoder, whose scores are those of Cloze here. For each of their seeds the
 parameters that the run began with are exported, and its batches written; the Trainer (benchmarks/downstream_torch.py) learns from them and tells its
-answers for the held-out part after each epoch. What differs is the draws of the head's dropout. Then the epochs' time: Cloze (the step of
+answers for the held-out part after each epoch. What differs is the draws of the head's dropout: without, the losses of an epoch's steps are
+compared (--what alike). Then the epochs' time: Cloze (the step of
 `train`, layers unrolled, fed by its own input pipeline), the Trainer in a plain environment, and a loop written and tuned by hand, as in
 benchmarks/step.py, take turns of a quarter of an epoch each: that wants a machine with nothing else to do (--what times). Their losses
 before the first step must agree. All goes into benchmarks/downstream.md.
@@ -37,8 +38,11 @@ def stacked(batches):
     return {key: np.stack([batch[key] for batch in batches]) for key in batches[0]}
 
 
-def material(workdir, encoder, folder):
-    """Write what the side of PyTorch reads for a fine-tuning of ours, of which there is a finished workdir. Returns its facts."""
+def material(workdir, encoder, folder, dropout=None):
+    """Write what the side of PyTorch reads for a fine-tuning of ours, of which there is a finished workdir. Returns its facts.
+
+    dropout: of the head; that of the run unless given.
+    """
     from data.pipeline import Stream
     from data.store import Store
     from pretrain.checkpoint import read_run
@@ -58,7 +62,7 @@ def material(workdir, encoder, folder):
     o, epoch = run.optimizer, run.evaluate.every
     settings = {
         **{"rate": o.learning_rate, "warmup": o.warmup, "betas": [o.beta1, o.beta2], "epsilon": o.epsilon, "weight_decay": o.weight_decay},
-        **{"clip": o.clip, "steps": run.train.steps, "seed": run.train.seed},
+        **{"clip": o.clip, "steps": run.train.steps, "seed": run.train.seed, "dropout": run.model.dropout if dropout is None else dropout},
     }
     (folder / "settings.json").write_text(json.dumps(settings))
     return {"steps": run.train.steps, "epoch": epoch, "right": held["labels"].reshape(-1), "weight": held["row_weights"].reshape(-1)}
@@ -83,8 +87,8 @@ def serve():
     from pretrain.state import start
     from pretrain.trained import open_trained
 
-    workdir, encoder = sys.argv[2:]
-    run = override(read_run(workdir), ["model.encoder.scan=false"])
+    workdir, encoder, *words = sys.argv[2:]
+    run = override(read_run(workdir), ["model.encoder.scan=false", *words])
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     params, _ = initial(run, open_trained(encoder), "head")
@@ -113,8 +117,7 @@ def serve():
 
 def timed(workdir, folder, encoder, epoch):
     """{way: {"seconds": of each turn, "cpu", "loss": before the first step}} of one epoch, in turns, and the versions."""
-    ours = [sys.executable, "-m", "benchmarks.downstream_peer", "--serve", workdir, encoder]
-    with Worker(ours, KEEP_PAGES) as cloze, Worker(torch(folder, "trainer")) as trainer, Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as tuned:
+    with Worker(cloze_words(workdir, encoder), KEEP_PAGES) as cloze, Worker(torch(folder, "trainer")) as trainer, Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as tuned:
         workers = {"cloze": cloze, "trainer": trainer, "tuned": tuned}
         ready = {name: worker.hear() for name, worker in workers.items()}
         check_losses({name: told["loss"] for name, told in ready.items()})
@@ -123,6 +126,11 @@ def timed(workdir, folder, encoder, epoch):
     times = {name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")} for name, turns in found.items()}
     times = {name: told | {"loss": ready[name]["loss"]} for name, told in times.items()}
     return times, list(dict.fromkeys(version for told in ready.values() for version in told["versions"]))
+
+
+def cloze_words(*words):
+    """The words that start this side."""
+    return [sys.executable, "-m", "benchmarks.downstream_peer", "--serve", *words]
 
 
 def torch(folder, way):
@@ -165,6 +173,18 @@ def scores(name, args):
     return {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs} | told(name, "scores", args)
 
 
+def alike(name, args):
+    """How far the losses of an epoch's steps are apart where nothing is drawn, as it is kept in a file."""
+    workdir, folder = args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
+    facts = material(workdir, args.encoder, folder, dropout=0.0)
+    with Worker(cloze_words(workdir, args.encoder, "model.dropout=0.0"), KEEP_PAGES) as cloze, Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as loop:
+        losses = []
+        for worker in (cloze, loop):
+            worker.hear()
+            losses.append(worker.ask(steps=facts["epoch"])["losses"])
+    return {"task": name, "apart": float(np.abs(np.subtract(*losses)).max()), "steps": facts["epoch"]} | told(name, "alike", args)
+
+
 def times(name, args):
     """The seconds of an epoch of one task, as they are kept in a file."""
     load, workdir, folder = os.getloadavg()[0], args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
@@ -184,7 +204,7 @@ def told(name, what, args):
     }
 
 
-WHAT = {"scores": scores, "times": times}
+WHAT = {"alike": alike, "scores": scores, "times": times}
 
 
 def main():
@@ -192,7 +212,7 @@ def main():
     arguments(parser)
     listed = lambda text: text.split(",")  # noqa: E731
     parser.add_argument("--tasks", type=listed, default=["CoLA", "RTE"], help="that tell classes; CoLA,RTE unless given")
-    parser.add_argument("--what", type=listed, default=list(WHAT), help="of scores,times; both unless given")
+    parser.add_argument("--what", type=listed, default=list(WHAT), help="of alike,scores,times; all unless given")
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
         parser.error(f"--what {', '.join(sorted(unknown))}: of {', '.join(WHAT)}")

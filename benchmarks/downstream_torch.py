@@ -60,7 +60,7 @@ def optimizer_of(model, settings):
 
 
 def by_trainer(model, inputs, labels, settings, folder):
-    """A function that runs so many steps, out of `transformers.Trainer` in a thread of its own."""
+    """A function that runs so many steps and gives their losses, here none, out of `transformers.Trainer` in a thread of its own."""
     go, done = queue.Queue(), queue.Queue()
 
     class Turns(transformers.TrainerCallback):
@@ -98,6 +98,7 @@ def by_trainer(model, inputs, labels, settings, folder):
             go.put(None)
             if error := done.get():
                 raise error
+        return []
 
     return step
 
@@ -109,6 +110,7 @@ def by_loop(model, inputs, labels, settings, folder):
 
     def step(steps):
         model.train()
+        losses = []
         for n in [next(ready) for _ in range(steps)]:
             adam.zero_grad(set_to_none=True)
             loss = loss_of(model, inputs, labels, n)
@@ -116,6 +118,8 @@ def by_loop(model, inputs, labels, settings, folder):
             torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
             adam.step()
             schedule.step()
+            losses.append(loss.item())
+        return losses
 
     return step
 
@@ -130,7 +134,7 @@ def serve():
     settings = json.loads((folder / "settings.json").read_text())
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(settings["seed"])
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "model")
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "model", classifier_dropout=settings["dropout"])
     (inputs, labels), (held, _) = batches(folder / "train.npz"), batches(folder / "heldout.npz")
     model.eval()
     with torch.no_grad():
@@ -139,8 +143,8 @@ def serve():
 
     def train(steps):
         began, cpu = time.perf_counter(), time.process_time()
-        step(steps)
-        return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu}
+        losses = step(steps)
+        return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "losses": losses}
 
     def predict():
         model.eval()

@@ -181,8 +181,10 @@ def test_scores_and_seconds_beside_pytorchs():
     cells = "8.0 (4.0); 8.0 | 16.0 (16.0); 32.0 | 4.0 (4.0); 8.0 | 2.00 (4.00); 4.00 | 0.50 (1.00); 1.00 | 0e+00 | 0.1 to 0.2"
     assert list(time_rows([timed])) == [f"| MR, 8 steps of 32 x 48 | {cells} |"]
     known = {"date": "2026-11-22", "hardware": "two cores", "command": "peer"}
-    whole = "\n".join(peer_section([scored | known, timed | known]))
-    assert cells in whole and "| +10.0 |" in whole and "`peer`; `peer`" in whole and "JAX 1" in whole
+    near = {"task": "MR", "apart": 7.6e-5, "steps": 8}
+    whole = "\n".join(peer_section([near | known, scored | known, timed | known]))
+    assert "losses of MR's first 8 steps, an epoch, are no further than\n8e-05 apart" in whole
+    assert cells in whole and "| +10.0 |" in whole and "`peer`; `peer`; `peer`" in whole and "JAX 1" in whole
     assert "| task |" not in "\n".join(peer_section([timed | known]))
 
 
