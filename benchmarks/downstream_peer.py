@@ -13,6 +13,7 @@ before the first step must agree. All goes into benchmarks/downstream.md.
 
 import argparse
 import datetime
+import itertools
 import json
 import os
 import sys
@@ -95,7 +96,8 @@ def serve():
     state = jax.device_put(start(params, optimizer_of(run)), program.placed)
     stream = Stream(Store.open(run.data.store), run.data, split="train", seed=run.train.seed)
     source = feed(stream, mesh, 0, run.train.steps)
-    _, batch = next(source)
+    first, batch = next(source)
+    source = itertools.chain([(first, batch)], source)
     sums, totals = program.loss.sums(program.model, state.params, batch, train=False, compute=run.train.compute), program.loss.totals(batch)
     loss = float(program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms}))
 
