@@ -145,9 +145,8 @@ def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
 
 
 @pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
-def test_a_signal_saves_and_leaves(request, root, configs, tmp_path, number):
-    if number == signal.SIGINT:
-        request.getfixturevalue("whole")
+def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
+    """The suite sends SIGTERM to one process in tests/faults/test_asked_to_stop.py, SIGINT to one of two in test_hosts.py."""
     workdir = tmp_path / "run"
     process = subprocess.Popen(
         **command(root, "train", configs["bert"], "--workdir", workdir, "train.steps=100000", "checkpoint.every=100000", "evaluate.every=0"),
@@ -188,7 +187,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(configs, tmp_path, 
 
 def test_a_workdir_may_be_named_relative_to_where_one_stands(configs, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", str(configs["bert"]), "--workdir", "here/run", "train.steps=1", "evaluate.every=0"]) == 0
+    assert main(["train", str(configs["bert"]), "--workdir", "here/run", "train.until=1", "evaluate.every=0"]) == 0
     assert main(["evaluate", "--workdir", "here/run", "--json"]) == 0
     assert (tmp_path / "here" / "run" / "checkpoints" / "1").is_dir()
 
@@ -204,21 +203,21 @@ def test_a_workdir_belongs_to_one_configuration(undisturbed, configs):
 
 
 def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
-    """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule."""
-    workdir = str(tmp_path / "run")
+    """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule. Where it runs and how often it is scored are free."""
+    command = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run")]
     first = ["data.objective.length=16", "data.objective.predictions=3", "evaluate.every=0"]
-    assert main(["train", str(configs["bert"]), "--workdir", workdir, *first, "train.until=2"]) == 0
-    assert main(["train", str(configs["bert"]), "--workdir", workdir, "train.until=3", "evaluate.every=0"]) == 2
-    assert "data.objective.length: 16 -> 32" in capsys.readouterr().err
-    assert main(["train", str(configs["bert"]), "--workdir", workdir, "train.until=3", "evaluate.every=0", "--allow-changes"]) == 0
+    assert main([*command, *first, "train.until=2"]) == 0
+    then = ["train.until=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]
+    assert main([*command, *then]) == 2
+    refused = capsys.readouterr().err
+    assert "data.objective.length: 16 -> 32" in refused and "mesh." not in refused and "evaluate." not in refused
+    assert main([*command, *then, "--allow-changes"]) == 0
+    changed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("changed on continuing: ")]
+    assert changed == ["changed on continuing: data.objective.length: 16 -> 32", "changed on continuing: data.objective.predictions: 3 -> 6"]
     seen = metrics.read(tmp_path / "run" / "metrics.jsonl")
-    assert [row["step"] for row in seen] == [1, 2, 3]
+    assert [row["step"] for row in seen] == [1, 2, 3, 4]
     assert seen[2]["tokens"] > seen[1]["tokens"]
-    assert "changed on continuing: data.objective.length: 16 -> 32" in capsys.readouterr().out
-    # Where it runs and how often it is scored are free; the last step is scored though 3 does not divide 4.
-    assert main(["train", str(configs["bert"]), "--workdir", workdir, "train.until=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]) == 0
-    seen = metrics.read(tmp_path / "run" / "metrics.jsonl")
-    assert [row["step"] for row in seen] == [1, 2, 3, 4] and "heldout_loss" in seen[3]
+    assert "heldout_loss" in seen[3]  # the last step is scored, though 3 does not divide 4
 
 
 def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
@@ -230,7 +229,7 @@ def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
             yield item
 
     monkeypatch.setattr("pretrain.train.feed", slow)
-    train(load(configs["bert"], ["train.steps=3", "evaluate.every=0"]), tmp_path / "run")
+    train(load(configs["bert"], ["train.until=3", "evaluate.every=0"]), tmp_path / "run")
     waited = [row["input_seconds"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")]
     assert waited[1] >= 0.5 > waited[2]
 
@@ -241,7 +240,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
 
     monkeypatch.setattr("pretrain.train.feed", careless)
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
-        train(load(configs["bert"], ["train.steps=3", "evaluate.every=0"]), tmp_path / "run")
+        train(load(configs["bert"], ["train.until=3", "evaluate.every=0"]), tmp_path / "run")
 
 
 def test_a_model_learns_what_can_be_learned(configs, tmp_path):
