@@ -51,6 +51,11 @@ def gain(ours, theirs):
     return f"{100 * difference:+.1f}" + (" (within the spreads)" if within else "")
 
 
+def on(results):
+    """What they were measured on, each once."""
+    return "; ".join(sorted({result["hardware"].removesuffix(" 1 cores") + " one core" * result["hardware"].endswith(" 1 cores") for result in results}))
+
+
 def epochs(runs):
     return ", ".join(f"{run['epoch']:.0f}" for run in runs)
 
@@ -122,7 +127,7 @@ def time_rows(peers):
 
 def peer_section(peers):
     """Lines of the second part: the same fine-tuning in PyTorch."""
-    dates, hardware = (", ".join(sorted({peer[key] for peer in peers})) for key in ("date", "hardware"))
+    dates, hardware = ", ".join(sorted({peer["date"] for peer in peers})), on(peers)
     scored, timed = ([peer for peer in peers if key in peer] for key in ("theirs", "times"))
     commands = "; ".join(f"`{peer['command']}`" for peer in peers)
     lines = ["## Beside the Trainer of transformers", "", f"{dates}, {hardware}, shared with other work. {commands}", "", PEER, ""]
@@ -152,13 +157,12 @@ def page(encoder, results, peers, order):
     `times` give]; order: names of tasks.
     """
     dates = sorted({result["date"] for result in results})
-    hardware = sorted({result["hardware"] for result in results})
     lines = list(rows(results, order))
     done = {line.split(",")[0].removeprefix("| ") for line in lines}
     text = [
         "# What pretraining is worth downstream",
         "",
-        f"{', '.join(dates)}, {'; '.join(hardware)}, shared with other work. `python -m benchmarks.downstream --corpora ../shared/corpora`",
+        f"{', '.join(dates)}, {on(results)}, shared with other work. `python -m benchmarks.downstream --corpora ../shared/corpora`",
         "",
         told(encoder),
         "",

@@ -157,7 +157,7 @@ def result(task, start, values, also=()):
 
 def test_a_row_for_what_is_measured():
     both = [result("MR", "head", [0.7, 0.72], [0.6, 0.62]), result("MR", "all", [0.6, 0.62], [0.5, 0.51])]
-    results = [*both, result("RTE", "head", [0.5, 0.6])]
+    results = [*both, result("RTE", "head", [0.5, 0.6]) | {"hardware": "a CPU, 1 cores"}]
     half, near, far = rows(results, ["RTE", "MR", "CoLA"])
     figures, files = "71.0 ± 1.4 | 61.0 ± 1.4 | +10.0 | 51.0", "train.jsonl (2,000) | a tenth of it (100) | 48 | 2, 2 / 2, 2"
     assert near == f"| MR, accuracy | {figures} | {files} |"
@@ -166,6 +166,7 @@ def test_a_row_for_what_is_measured():
     encoder = {"name": "runs/encoder", "made": ["train a", "train b"], "step": 7500, "tokens": 7.68e6, "loss": 4.0, "accuracy": 0.3}
     encoder |= {"depth": 4, "width": 256, "vocab": 8192, "length": 64, "note": "Long ago."}
     text = page(encoder, results, [], ["RTE", "MR", "CoLA"])
+    assert "2026-11-22, a CPU, one core; two cores, shared" in text
     assert near in text and "Not measured: CoLA." in text and "a row: MR 1,200, RTE 1,200 examples" in text and "finetune RTE head" in text
     assert "perplexity 55," in text and "7.7 M" in text and "`train a`, then `train b`. Long ago." in text and "PyTorch" not in text
 
