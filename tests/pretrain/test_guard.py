@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import os
 import time
 from types import SimpleNamespace
 
@@ -25,6 +24,7 @@ from pretrain.state import start
 from pretrain.step import make_step
 from pretrain.train import train
 from pretrain.typed import ConfigError
+from tests.pretrain.compiling import AS_USERS_DO
 
 # ---- one step, of a model small enough to be compiled at once -----------------
 
@@ -73,10 +73,6 @@ OPTIMIZERS = {
     "lamb": Lamb(learning_rate=0.1, warmup=3),
     "teacher": AdamW(learning_rate=0.1, warmup=3),
 }
-
-
-# Where tests/conftest.py has XLA fuse in its older way, the order of a sum depends on what else is computed: bits are compared in the usual one.
-AS_USERS_DO = {"xla_cpu_use_fusion_emitters": True} if "fusion_emitters" in os.environ["XLA_FLAGS"] else None
 
 
 def stepper(optimizer="adamw", microbatches=1, **guard):

@@ -17,6 +17,7 @@ from pretrain.program import parts
 from pretrain.sharding import batch_sharding, gathered, make_mesh, path_of, replicated, shardings
 from pretrain.state import init_state
 from pretrain.step import make_evaluation, make_step
+from tests.pretrain.compiling import AS_USERS_DO
 
 MESHES = ((1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2), (1, 1, 1, 8), (1, 2, 2, 2))  # data, fsdp, model, sequence
 T5S = ((1, 1, 8), (1, 2, 2, 2))  # of these T5's in the suite: BERT is on all the others, so that each is tried with 4 micro-batches
@@ -48,7 +49,7 @@ def three_steps(run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="flo
         **how,
     )
     rows = batch_sharding(mesh)
-    step = jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0)
+    step = jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0, compiler_options=AS_USERS_DO)
     with jax.set_mesh(mesh):
         state = jax.jit(init, out_shardings=placed)()
         for seed in range(3):
