@@ -139,7 +139,7 @@ def title(load, *versions):
     """A section's heading: when, on what, how busy it was."""
     cores = len(os.sched_getaffinity(0))
     return (
-        f"## {datetime.date.today()}, {processor_name()}, {cores} cores, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end, "
+        f"## {datetime.date.today()}, {processor_name()}, {cores} core{'s' * (cores != 1)}, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end, "
         + ", ".join([f"Python {platform.python_version()}", *versions])
     )
 
