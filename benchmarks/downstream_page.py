@@ -29,7 +29,7 @@ PEER = """`transformers.Trainer` over `AutoModelForSequenceClassification` from 
 the same batches in the same order, AdamW, warm-up and linear decay, clipping, float32, no decay of biases and norms, dropout in the head
 alone, whose draws differ. Scores: the best of the epochs, as above, mean ± sample standard deviation of the same three seeds."""
 ALIKE = """Without dropout nothing is drawn, and the two learn alike: the losses of {task}'s first {steps:,} steps, an epoch, are no further than
-{apart:.0e} apart. What scores differ by is the draws."""
+{apart:.0e} apart. What scores differ by is the draws, and what rounding grows to."""
 TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the median of the turns and in brackets the best, as seconds of a
 whole epoch; behind them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's
 are with its input pipeline and with layers {layers}, PyTorch's with batches that lie ready as tensors. *tuned* is no Trainer but a loop written

@@ -21,8 +21,8 @@ ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # what a key is for
 
 ENDLESS = np.iinfo(np.int64).max
 BLOCK = 4096  # places of the order that are looked up together
-# Batches are made together while they hold no more tokens than MADE, which fit a core's cache, and handed over together up to HANDED: to wake
-# a thread of TensorFlow and the reader costs as much as to make 80,000 masked tokens. MOST is of batches, of either.
+# Batches are made together while they hold no more tokens than MADE, and handed over together up to HANDED: to wake a thread of TensorFlow and
+# the reader costs as much as to make 80,000 masked tokens. MOST is of batches, of either.
 MADE, HANDED, MOST = 1 << 17, 1 << 20, 16
 
 

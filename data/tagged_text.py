@@ -20,7 +20,7 @@ def segments(tags: Sequence[str], scheme: str) -> list[Entity]:
 
 
 def kinds_of(names: Sequence[str], scheme: str) -> tuple[str, ...]:
-    """The types of entities that tags of these names have, () of no type; of plain ones the names."""
+    """The types of entities that tags of these names have, "" where a tag is a letter alone; of plain ones the names."""
     return tuple(names) if scheme == PLAIN else tuple(dict.fromkeys(split(name)[1] for name in names if name != OUTSIDE))
 
 

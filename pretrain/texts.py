@@ -1,6 +1,6 @@
 """The texts that a model is looked into with, each with its place, and all of them checked before anything is computed."""
 
-from pretrain.inputs import read_records
+from pretrain.inputs import read_records, text_in
 
 
 def read_texts(path, *optional):
@@ -18,8 +18,7 @@ def checked(records, *optional):
     """
     records = list(records)
     for place, record in records:
-        if not isinstance(record.get("text"), str):
-            raise ValueError(f"{place}: expected an object with the field text, a string")
+        text_in(record, place)
         for name in ("text", *(name for name in optional if record.get(name) is not None)):
             if not isinstance(record[name], str):
                 raise ValueError(f"{place}: the field {name} is a string, or left out")

@@ -77,9 +77,9 @@ METRICS = {
     "f1": Metric(("classification",), "sklearn", _labels(_f1)),  # of the second class, where there are two
     "macro_f1": Metric(("classification",), "sklearn", _labels(_macro_f1)),  # the mean over the classes
     "matthews": Metric(("classification",), "sklearn", _labels(_matthews)),
-    "entity_f1": Metric(("tagging", TAGGED), "numpy", entities.rate("entity_f1")),
-    "entity_precision": Metric(("tagging", TAGGED), "numpy", entities.rate("entity_precision")),
-    "entity_recall": Metric(("tagging", TAGGED), "numpy", entities.rate("entity_recall")),
+    "entity_f1": Metric(("tagging", TAGGED), "numpy", entities.scores),
+    "entity_precision": Metric(("tagging", TAGGED), "numpy", entities.scores),
+    "entity_recall": Metric(("tagging", TAGGED), "numpy", entities.scores),
     "tag_accuracy": Metric(("tagging", TAGGED), "numpy", entities.accuracy),
     "unread_words": Metric(("tagging",), "numpy", entities.unread),  # no score
     "pearson": Metric(("regression",), "scipy", _labels(_correlation("pearsonr"))),

@@ -109,8 +109,8 @@ def judged_tags(read, scheme, metrics, texts, answers):
 
 
 class Answers(Writer):
-    """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, with "label", "score" or "answer", or "tags" and "entities", where the model
-    learned such.
+    """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, and "label", "score", "answer", or "tags" and "entities" as tags.py has
+    them, where the model learned such.
 
     Labels and scores are None where it wrote something else, an answer is "" where it wrote that there is none. What is longer than a row of its
     training is cut as there, and the result has "cut": true.
@@ -126,7 +126,8 @@ class Answers(Writer):
     def __call__(self, texts, places, first=0):
         texts = [[text_of(part, place) for part in parts] for parts, place in zip(texts, named(places))]
         names = [self.task_of(parts) for parts in texts]
-        forms, reads = [self.forms.get(name, Text2Text()) for name in names], map(self.reads.get, names)  # of no task of several: as it stands
+        forms = [self.forms.get(name, Text2Text()) for name in names]  # of no task of several: as it stands
+        reads = map(self.reads.get, names)
         sources = [source_of(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)]
         encodings = self.tokenizer.encode_batch(sources)
         if most := sum(bool(encoding.overflowing) for encoding in encodings):
