@@ -64,6 +64,7 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     files = files_of(TASKS[name], args.corpora, args.work)
     words = command(name, TASKS[name], "head", files, args)
     task, examples = begin.gather(*separated(parser.parse_intermixed_args(words[1:])))
+    assert words[len(words) - len(TASKS[name].more) :] == [*TASKS[name].more] and words[words.index("--epochs") + 1] == str(TASKS[name].epochs)
     names = {"entity_f1": 5, "pearson": 0, "span_f1": 0}.get(task.metrics[0], 2)
     assert words[0] == "finetune" and len(getattr(examples, "names", ())) == names
     assert sum(map(len, examples.parts.values())) == (60 if files["heldout"] is None else 120)

@@ -46,6 +46,8 @@ def test_what_is_written_is_read_again(scheme):
     [
         ("place: London person: Ada Lovelace", [Entity("person", 0, 2), Entity("place", 6, 7)]),  # not in their order
         ("place: Ada place: Ada place: Ada", [Entity("place", 0, 1), Entity("place", 8, 9), Entity("place", 10, 10)]),  # once too often
+        ("place: London person: Ada", [Entity("place", 6, 7), Entity("person", 8, 9)]),  # behind what was told before it, where it can be
+        ("place:London", []),
         ("person: Ada Babbage", [Entity("person", 10, 10)]),  # no words that stand side by side
         ("person: Ada Lovelace place: Ada Lovelace", [Entity("person", 0, 2), Entity("place", 10, 10)]),  # not over each other
         ("person: place: London", [Entity("place", 6, 7), Entity("person", 10, 10)]),

@@ -94,6 +94,7 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
     file = columns(tmp_path / "a.conll", rows)
     found = as_text("tagging", asked(file), SimpleNamespace(vocabulary=vocabulary))
     assert [pair[:2] for pair in found.parts["train"]] == [("tagging sentence: the anna ben", "person: anna ben"), ("tagging sentence: the river", "none")]
+    assert found.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
     assert found.spec.scheme == "iob1" and found.spec.kinds == ("person",)
     assert found.spec.target_length == 1 + len(vocabulary.encode("person: anna ben"))
     assert answered(found.spec, file) == found.parts["heldout"]
@@ -107,16 +108,16 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
 
 
 def test_scores_by_hand(vocabulary):
-    """Of three entities one is told wholly, one is told too short, one is told twice."""
+    """Of three entities one is told wholly, one is told too short, one is told twice; another is told twice that is not there."""
     spec = Text2Text(columns=("words", "tags"), names=("sentence",), scheme="bio", kinds=("person",))
     answers = [
         {"words": ["anna", "the", "ben", "carla"], "tags": ["B-person", "O", "B-person", "I-person"]},
         {"words": ["dora", "runs"], "tags": ["B-person", "O"]},
         {"words": ["the"], "tags": ["O"]},
     ]
-    texts = ["person: anna person: ben", "person: dora person: dora", "none"]
+    texts = ["person: anna person: ben", "person: dora person: dora", "person: ben person: ben"]
     names = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
     found = judged(spec, vocabulary, names, texts, answers)
-    assert found == pytest.approx({"entity_f1": 4 / 7, "entity_precision": 2 / 4, "entity_recall": 2 / 3, "tag_accuracy": 6 / 7})
+    assert found == pytest.approx({"entity_f1": 4 / 9, "entity_precision": 2 / 6, "entity_recall": 2 / 3, "tag_accuracy": 6 / 7})
     with pytest.raises(ConfigError, match="unread_words is of tagging; written tags has entity_f1, entity_precision, entity_recall, tag_accuracy"):
         check_measured(("unread_words",), spec, T5)
