@@ -27,7 +27,7 @@ INDEX = ("index", "id", "idx")  # the columns that number a test set's lines
 def add_arguments(parser):
     parser.add_argument("runs", nargs="+", metavar="RUN", help="workdirs of `finetune --task cola` and so on, also those of --seeds or of several tasks")
     parser.add_argument("--mismatched", metavar="FILE", help="MNLI's second held-out part, scored with the MNLI run")
-    parser.add_argument("--test", nargs="+", default=[], metavar="NAME=FILE", help=f"test sets without labels to submit; NAME: {', '.join(FILES)}")
+    parser.add_argument("--test", nargs="+", action="extend", default=[], metavar="NAME=FILE", help=f"test sets without labels to submit; NAME: {', '.join(FILES)}")
     parser.add_argument("--output", metavar="FOLDER", help="for the files of a submission, NAME.tsv each")
     parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the table as one JSON object")

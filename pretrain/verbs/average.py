@@ -12,7 +12,7 @@ def add_arguments(parser):
     parser.add_argument("--output", required=True, metavar="V", help="a new folder for the mean")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--last", type=int, default=5, metavar="N", help="the newest N checkpoints (%(default)s)")
-    which.add_argument("--steps", type=int, nargs="+", metavar="STEP", help="these")
+    which.add_argument("--steps", type=int, nargs="+", action="extend", metavar="STEP", help="these")
 
 
 def run(args):

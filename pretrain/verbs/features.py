@@ -14,14 +14,14 @@ SUFFIXES = (".npz", ".safetensors")
 def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
-    parser.add_argument("--input", required=True, metavar="TEXT", help="a text a line, or .jsonl records with the field `text`")
+    parser.add_argument("--input", required=True, metavar="TEXT", help="a text a line, or .jsonl, .tsv, .csv with a column `text`")
     parser.add_argument("--output", required=True, metavar="FILE", help="a new .npz or .safetensors file")
     parser.add_argument(
         "--layers",
         nargs="+",
-        default=["last"],
+        action="extend",
         metavar="LAYER",
-        help="embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, or numbers from 0 (embeddings) or from the end (last)",
+        help="embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, or numbers from 0 (embeddings) or from the end (last unless given)",
     )
     parser.add_argument("--pooling", choices=POOLINGS, default="mean", help="a row for each text (cls, mean), word, or piece (none) (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
@@ -30,7 +30,7 @@ def add_arguments(parser):
 
 
 def run(args):
-    output = check(args)
+    output, layers = check(args), args.layers or ["last"]
     texts = [(place, record["text"]) for place, record in read_texts(args.input)]
     cluster.start(args)
     import jax
@@ -39,13 +39,13 @@ def run(args):
     from pretrain.features import chosen, extract
     from pretrain.trained import body_of, open_placed
 
-    chosen(args.layers, body_of(read_run(args.workdir).model).depth)  # before parameters are read
+    chosen(layers, body_of(read_run(args.workdir).model).depth)  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)
     with jax.set_mesh(mesh):
-        found = extract(trained, mesh, texts, args.layers, args.pooling, args.batch_size)
+        found = extract(trained, mesh, texts, layers, args.pooling, args.batch_size)
     if jax.process_index():
         return 0
-    about = {"workdir": str(args.workdir), "step": trained.step, "input": str(args.input), "layers": args.layers, "pooling": args.pooling}
+    about = {"workdir": str(args.workdir), "step": trained.step, "input": str(args.input), "layers": layers, "pooling": args.pooling}
     write(output, found.arrays, about | {"model": type(trained.run.model).__name__})
     print(f"{output}: {found.texts:,} texts, step {trained.step:,} of {args.workdir}")
     for name, array in found.arrays.items():

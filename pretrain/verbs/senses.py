@@ -14,7 +14,7 @@ def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
     parser.add_argument("--word", required=True, help="the word to look for, in either case")
-    parser.add_argument("--input", required=True, metavar="TEXT", help="a text a line, or .jsonl records with the field `text`, and `sense` for a colour")
+    parser.add_argument("--input", required=True, metavar="TEXT", help="a text a line, or .jsonl, .tsv, .csv with a column `text`, and `sense` for a colour")
     parser.add_argument("--output", required=True, metavar="FILE", help="a new .png file")
     parser.add_argument("--layer", default="last", help="as `features --layers` has it (%(default)s)")
     parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")

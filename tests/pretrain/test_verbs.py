@@ -1,5 +1,7 @@
 """The verbs that only tell: describe, report, doctor; and the program around all of them."""
 
+import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -120,3 +122,20 @@ def test_what_reads_the_output_may_leave_early(root):
     command = f"{sys.executable} -m pretrain describe bert_tiny | head -1"
     done = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True)
     assert done.stdout.startswith("bert_tiny: BertConfig") and "rror" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "option"),
+    [
+        ("report", [], "--workdir"),
+        ("glue", ["run"], "--test"),
+        ("average", ["--workdir", "w", "--output", "o"], "--steps"),
+        ("attention", ["--workdir", "w", "--output", "o"], "--layers"),
+        ("features", ["--workdir", "w", "--input", "i", "--output", "o"], "--layers"),
+    ],
+)
+def test_an_option_that_is_given_twice_keeps_both(verb, before, option):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    given = getattr(parser.parse_args([*before, option, "1", "2", option, "3"]), option.strip("-"))
+    assert [str(value) for value in given] == ["1", "2", "3"]
