@@ -22,7 +22,7 @@ from pretrain.typed import ConfigError
 
 
 class Program(NamedTuple):
-    """`init()`, `update(state, batch)` and `score(params, batch)` are jitted for a mesh; nothing is compiled before it is called.
+    """`init()`, `update(state, batch)` and `score(params, batch)` are compiled for a mesh, none of them before it is called; `init` at each call.
 
     abstract: a `State` of shapes; placed: a `State` of shardings; batch: the shapes of a global batch, with their sharding; attention:
     which kernels they use, and why not others, as lines that are added when they are traced.
@@ -77,7 +77,7 @@ def make_program(run, mesh, **how):
         abstract=abstract,
         placed=placed,
         batch={key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes},
-        init=jax.jit(init, out_shardings=placed),
+        init=partial(once, init, out_shardings=placed),
         update=jax.jit(
             step,
             in_shardings=(placed, rows),
@@ -88,6 +88,15 @@ def make_program(run, mesh, **how):
         score=make_score(scored, loss, mesh, compute=run.train.compute),
         attention=attention,
     )
+
+
+def once(function, **how):
+    """function(), compiled as `jax.jit` is told and forgotten: what draws T5-small's parameters would take 180 MiB for as long as it is trained."""
+    compiled = jax.jit(function, **how)
+    try:
+        return compiled()
+    finally:
+        compiled.clear_cache()
 
 
 def parts(mesh, attention):

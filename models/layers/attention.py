@@ -14,12 +14,13 @@ from models.layers.cache import CACHE, MEMORY, keep, recall
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
 from models.layers.masks import Mask
+from models.layers.recomputed import apart
 
 
 def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None, kept=False):
     """softmax(scale * q k' + bias) v, where mask is True; the softmax in float32, the result in the type of v.
 
-    mask: a `Mask`, or bool; bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: done to the weights.
+    mask: a `Mask`, or bool; bias: float, each broadcastable to [B, H, L, M]; scale: K**-0.5 unless given; drop: a `Drop`, done to the weights.
     kept: k and v are [B, H, M, K], as a cache keeps them.
     A position that may read nothing gets the mean of all v, which is finite and so harmless to weigh with 0 later.
     """
@@ -36,12 +37,46 @@ def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=Non
         mask = mask.dense(*scores_BHLM.shape[-2:])
     if mask is not None:
         scores_BHLM = jnp.where(mask, scores_BHLM, jnp.finfo(jnp.float32).min)
-    weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
-    if drop is not None:
-        weights_BHLM = drop(weights_BHLM)
     if kept:
-        return jnp.einsum("xlm,xmk->xlk", weights_BHLM.reshape(B * H, L, -1), v_XMK).reshape(B, H, L, K).swapaxes(1, 2)
+        weights_XLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype).reshape(B * H, L, -1)
+        return jnp.einsum("xlm,xmk->xlk", weights_XLM, v_XMK).reshape(B, H, L, K).swapaxes(1, 2)
+    return read(scores_BHLM, v_BMHK, drop)
+
+
+@jax.custom_vjp
+def read(scores_BHLM, v_BMHK, drop):
+    """The mean of v by the softmax of float32 scores, dropped -> [B, L, H, K].
+
+    Of a pair's numbers the way back keeps the softmax's weight alone, and drops it again; JAX keeps what came before and behind it, too.
+    """
+    return _forwards(scores_BHLM, v_BMHK, drop)[0]
+
+
+def _mean(weights_BHLM, v_BMHK):
     return jnp.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK)
+
+
+def _dropped(weights_BHLM, drop):
+    return weights_BHLM if drop is None else drop(weights_BHLM)
+
+
+def _forwards(scores_BHLM, v_BMHK, drop):
+    weights_BHLM = jax.nn.softmax(scores_BHLM)
+    return _mean(_dropped(weights_BHLM.astype(v_BMHK.dtype), drop), v_BMHK), (weights_BHLM, v_BMHK, drop)
+
+
+def _backwards(kept, gradient):
+    weights_BHLM, v_BMHK, drop = kept
+    weights_BHLM, gradient = apart((weights_BHLM, gradient))
+    read_BHLM = _dropped(weights_BHLM.astype(v_BMHK.dtype), drop)
+    (of_read_BHLM,) = jax.linear_transpose(lambda read: _mean(read, v_BMHK), read_BHLM)(gradient)
+    (of_v_BMHK,) = jax.linear_transpose(lambda v: _mean(read_BHLM, v), v_BMHK)(gradient)
+    of_weights_BHLM = _dropped(of_read_BHLM, drop).astype(jnp.float32)
+    of_scores_BHLM = weights_BHLM * (of_weights_BHLM - (weights_BHLM * of_weights_BHLM).sum(-1, keepdims=True))
+    return of_scores_BHLM, of_v_BMHK, None
+
+
+read.defvjp(_forwards, _backwards)
 
 
 class Attention(nn.Module):
@@ -80,8 +115,7 @@ class Attention(nn.Module):
         else:
             k_BMHK, v_BMHK = keys_and_values()
             keep(self, name, k_BMHK, v_BMHK)
-        drop = self.dropout(deterministic=not train)
         # A kernel that cannot drop must see None when there is nothing to drop.
-        o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=drop if train and drop.rate else None, **kw)
+        o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=self.dropout(deterministic=not train).draw(), **kw)
         o_BLHK = o_BLHK.reshape(*x_BLD.shape[:2], *shape_HK)
         return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(o_BLHK)

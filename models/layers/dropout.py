@@ -8,6 +8,7 @@ computed again in the backward pass rather than kept.
 from functools import partial
 
 import flax.linen as nn
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,6 +60,23 @@ def _backwards(rate, shape, key, gradient):
 drop.defvjp(_forwards, _backwards)
 
 
+@flax.struct.dataclass
+class Drop:
+    """Dropout with a key that is drawn already: a pure function, linear and its own transpose, which a backward pass may do again."""
+
+    key: jax.Array  # two uint32
+    rate: float = flax.struct.field(pytree_node=False)
+    shared: tuple[int, ...] = flax.struct.field(pytree_node=False)
+
+    def __call__(self, x):
+        if self.rate == 1:
+            return jnp.zeros_like(x)
+        shape = list(x.shape)
+        for axis in self.shared:
+            shape[axis] = 1
+        return drop(x, self.key, self.rate, tuple(shape))
+
+
 class Dropout(nn.Module):
     """Drop with probability `rate`; the axes `shared` have one bit for all of their length.
 
@@ -71,12 +89,11 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, x, deterministic=None):
+        drop = self.draw(deterministic)
+        return x if drop is None else drop(x)
+
+    def draw(self, deterministic=None):
+        """The `Drop` of one call, or None where nothing is dropped."""
         if nn.merge_param("deterministic", self.deterministic, deterministic) or self.rate == 0:
-            return x
-        if self.rate == 1:
-            return jnp.zeros_like(x)
-        key = jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:]
-        shape = list(x.shape)
-        for axis in self.shared:
-            shape[axis] = 1
-        return drop(x, key, self.rate, tuple(shape))
+            return None
+        return Drop(jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:], self.rate, self.shared)

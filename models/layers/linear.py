@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.layers.products import product, shift
+from models.layers.products import product, product_of, shift
 
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
 Init = nn.initializers.Initializer
@@ -34,15 +34,19 @@ class Dense(nn.Module):
     result: jnp.dtype | None = None
 
     @nn.compact
-    def __call__(self, x):
-        read = x.shape[-self.contract :]
+    def __call__(self, *x, act=None, drop=None):
+        """act(*x), dropped, or x itself where there is no act -> the map of it. The way back keeps x alone, and does both again."""
+        read = x[0].shape[-self.contract :]
         made = tuple(self.features) if isinstance(self.features, Sequence) else (self.features,)
 
         def init(key, shape):
             return self.kernel_init(key, (math.prod(read), math.prod(made))).reshape(shape)  # variances are those of the flat matrix
 
         kernel = self.param("kernel", init, (*read, *made))
-        y = product(x, kernel, self.contract, self.result)
+        if act is None:
+            y = product(*x, kernel, self.contract, self.result)
+        else:
+            y = product_of(act, x, drop, kernel, self.contract, self.result)
         if self.use_bias:
             y = shift(y, self.param("bias", nn.initializers.zeros, made).astype(y.dtype))
         return y

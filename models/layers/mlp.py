@@ -13,33 +13,18 @@ import jax.numpy as jnp
 
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
-
-
-def recomputed(act):
-    """`act`, of whose computation the backward pass keeps x alone and does the rest again; in float32, returned in the type of x.
-
-    JAX would keep what the derivative reads of it, such as the values of an error function: for a BERT several arrays of [B, L, F] a layer.
-    """
-
-    def wide(x):
-        return act(x.astype(jnp.float32)).astype(x.dtype)
-
-    def backwards(x, gradient):
-        x = jax.lax.optimization_barrier(x)  # or XLA finds that it has the values already, and keeps them
-        return jax.vjp(wide, x)[1](gradient)
-
-    kept = jax.custom_vjp(wide)
-    kept.defvjp(lambda x: (wide(x), x), backwards)
-    return kept
+from models.layers.recomputed import recomputed, widened
 
 
 @recomputed
+@widened
 def gelu(x):
     """x * Phi(x), exactly (Hendrycks and Gimpel 2016)."""
     return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
 
 
 @recomputed
+@widened
 def gelu_tanh(x):
     """The same paper's approximation by tanh."""
     return nn.gelu(x, approximate=True)
@@ -58,9 +43,9 @@ class Mlp(nn.Module):
     @nn.compact
     def __call__(self, x_BLD, train=False):
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
-        h_BLF = self.act(dense(self.width, name="up")(x_BLD))
-        h_BLF = self.dropout(deterministic=not train)(h_BLF)
-        return dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")(h_BLF)
+        h_BLF = dense(self.width, name="up")(x_BLD)
+        drop = self.dropout(deterministic=not train).draw()
+        return dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")(h_BLF, act=self.act, drop=drop)
 
 
 class GatedMlp(nn.Module):
@@ -75,6 +60,6 @@ class GatedMlp(nn.Module):
     @nn.compact
     def __call__(self, x_BLD, train=False):
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
-        h_BLF = self.act(dense(self.width, name="gate")(x_BLD)) * dense(self.width, name="up")(x_BLD)
-        h_BLF = self.dropout(deterministic=not train)(h_BLF)
-        return dense(x_BLD.shape[-1], name="down")(h_BLF)
+        gate_BLF, h_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
+        drop = self.dropout(deterministic=not train).draw()
+        return dense(x_BLD.shape[-1], name="down")(gate_BLF, h_BLF, act=lambda gate, h: self.act(gate) * h, drop=drop)

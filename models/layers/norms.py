@@ -1,4 +1,4 @@
-"""Norms over the last dimension, computed in float32 and returned in the type of the input.
+"""Norms over the last dimension, computed in float32 and returned in the type of the input. The way back keeps what is normed alone.
 
 B batch   L length   D width
 """
@@ -6,6 +6,8 @@ B batch   L length   D width
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
+from models.layers.recomputed import recomputed
 
 
 class LayerNorm(nn.Module):
@@ -17,10 +19,15 @@ class LayerNorm(nn.Module):
     def __call__(self, x_BLD):
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
         bias_D = self.param("bias", nn.initializers.zeros, x_BLD.shape[-1:])
-        x = x_BLD.astype(jnp.float32)
-        x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
-        x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
+
+        @recomputed
+        def norm(x_BLD, scale_D, bias_D):
+            x = x_BLD.astype(jnp.float32)
+            x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
+            x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+            return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
+
+        return norm(x_BLD, scale_D, bias_D)
 
 
 class RMSNorm(nn.Module):
@@ -31,6 +38,11 @@ class RMSNorm(nn.Module):
     @nn.compact
     def __call__(self, x_BLD):
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
-        x = x_BLD.astype(jnp.float32)
-        x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return (x * scale_D.astype(jnp.float32)).astype(x_BLD.dtype)
+
+        @recomputed
+        def norm(x_BLD, scale_D):
+            x = x_BLD.astype(jnp.float32)
+            x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+            return (x * scale_D.astype(jnp.float32)).astype(x_BLD.dtype)
+
+        return norm(x_BLD, scale_D)

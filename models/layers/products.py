@@ -9,6 +9,8 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from models.layers.recomputed import apart
+
 
 def _plain(x, kernel, contract, result):
     return jax.lax.dot_general(x, kernel, (_ends(x, contract), ((), ())), preferred_element_type=result)
@@ -82,6 +84,35 @@ def _backwards(contract, result, read, gradient):
 
 
 product.defvjp(_forwards, _backwards)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 4, 5))
+def product_of(act, read, drop, kernel, contract=1, result=None):
+    """product(drop(act(*read)), kernel), of which the way back keeps what is read, a tuple of [..., I], and does `act` and `drop` again.
+
+    drop: a `models.layers.dropout.Drop`, or None.
+    """
+    return product(_bent(act, drop, *read), kernel, contract, result)
+
+
+def _bent(act, drop, *read):
+    x = act(*read)
+    return x if drop is None else drop(x)
+
+
+def _forwards_of(act, read, drop, kernel, contract, result):
+    return product_of(act, read, drop, kernel, contract, result), (read, drop, kernel)
+
+
+def _backwards_of(act, contract, result, kept, gradient):
+    read, drop, kernel = kept
+    read, gradient = apart((read, gradient))
+    x, pull = jax.vjp(partial(_bent, act, drop), *read)
+    of_x, of_kernel = _backwards(contract, result, (x, kernel), gradient)
+    return pull(of_x), None, of_kernel
+
+
+product_of.defvjp(_forwards_of, _backwards_of)
 
 
 @jax.custom_vjp

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from models.layers.attention import attend
+from models.layers.dropout import Drop
 from models.layers.masks import Mask, causal_mask, padding_mask
 from pretrain import flops
 from pretrain.config import Mesh
@@ -18,6 +19,7 @@ B, L, H, K = 4, 256, 2, 8
 LENGTHS = np.array([[L], [200], [1], [130]])
 VALID = jnp.asarray(np.arange(L) < LENGTHS)
 SEGMENTS = jnp.asarray(np.where(VALID, 1 + (np.arange(L) >= LENGTHS // 3), 0).astype(np.int32))
+DROP = Drop(jnp.zeros(2, jnp.uint32), 0.1, ())
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +113,7 @@ def ask(why_not, mask=None, bias=None, drop=None, sizes=(2, 2, 2), **kw):
 
 def test_what_stands_against_splash_is_said():
     assert ask(why_not_splash) is ask(why_not_splash, causal_mask(window=7)) is None
-    assert ask(why_not_splash, drop=lambda x: x) == "cannot drop weights"
+    assert ask(why_not_splash, drop=DROP) == "cannot drop weights"
     assert "cannot add a bias" in ask(why_not_splash, bias=vectors(1, 4, 256, 256))
     assert "pair by pair" in ask(why_not_splash, causal_mask().dense(256, 256))
     assert "into which 114 on 1 devices do not divide" in ask(why_not_splash, L=114)
@@ -124,7 +126,7 @@ def test_what_stands_against_cudnn_is_said():
     segments = jnp.zeros((8, 255), jnp.int32)
     packed, odd = Mask(segments=(segments, segments)), dict(L=255, M=255)
     assert ask(why_not_cudnn) is ask(why_not_cudnn, padding_mask(VALID), vectors(1, 4, 256, 256)) is ask(why_not_cudnn, causal_mask(), **odd) is None
-    assert "by a seed" in ask(why_not_cudnn, drop=lambda x: x)
+    assert "by a seed" in ask(why_not_cudnn, drop=DROP)
     assert "not in float32" in ask(why_not_cudnn, dtype=jnp.float32)
     assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, packed, **odd)
     assert "no gradient for a bias beside" in ask(why_not_cudnn, packed, vectors(1, 4, 255, 255), **odd)
@@ -151,7 +153,7 @@ def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
     heard = []
     chosen = make_attend(mesh, lambda *said: heard.append(said))
     q = vectors(2, 128, 2, 8, dtype=jnp.bfloat16)
-    np.testing.assert_array_equal(chosen(q, q, q, drop=lambda x: x), attend(q, q, q))
+    np.testing.assert_array_equal(chosen(q, q, q, drop=DROP), attend(q, q, q, drop=DROP))
     ((kernel, reason),) = heard
     assert kernel == "XLA" and reason.startswith({"tpu": "Splash cannot drop", "gpu": "cuDNN drops"}[platform])
     chosen(q, *[x.swapaxes(1, 2) for x in (q, q)], kept=True)
