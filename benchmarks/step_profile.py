@@ -26,9 +26,9 @@ from benchmarks.step import CASES, batch_of
 # kind: what the name of an operation has, asked in this order.
 KINDS = {
     "optimizer, clipping": re.compile(r"^jit\(step\)/(?!.*jvp)"),
-    "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+/(dot_general|transpose)$"),
+    "attention: scores and sums": re.compile(r"b\w+,b\w+->b\w+\)?/(dot_general|transpose)$"),
     "words: product": re.compile(r"words\.attend.*dot_general$"),
-    "words: cross entropy": re.compile(r"logits|jvp\(\)/|words\.attend"),
+    "words: cross entropy": re.compile(r"logits|^jit\(step\)/(transpose\()?jvp\(\)|words\.attend"),
     "layers: products, forwards": re.compile(r"^(?!.*transpose\(jvp).*dot_general$"),
     "layers: products, backwards": re.compile(r"transpose\(jvp.*(dot_general|cond/branch_0_fun/transpose)$"),
     "attention: softmax, dropout, order of heads": re.compile(r"attention/|cross/"),

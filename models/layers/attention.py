@@ -38,7 +38,7 @@ def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=Non
     if mask is not None:
         scores_BHLM = jnp.where(mask, scores_BHLM, jnp.finfo(jnp.float32).min)
     if kept:
-        weights_XLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype).reshape(B * H, L, -1)
+        weights_XLM = _dropped(jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype), drop).reshape(B * H, L, -1)
         return jnp.einsum("xlm,xmk->xlk", weights_XLM, v_XMK).reshape(B, H, L, K).swapaxes(1, 2)
     return read(scores_BHLM, v_BMHK, drop)
 
@@ -67,11 +67,11 @@ def _forwards(scores_BHLM, v_BMHK, drop):
 
 def _backwards(kept, gradient):
     weights_BHLM, v_BMHK, drop = kept
-    weights_BHLM, gradient = apart((weights_BHLM, gradient))
-    read_BHLM = _dropped(weights_BHLM.astype(v_BMHK.dtype), drop)
-    (of_read_BHLM,) = jax.linear_transpose(lambda read: _mean(read, v_BMHK), read_BHLM)(gradient)
-    (of_v_BMHK,) = jax.linear_transpose(lambda v: _mean(read_BHLM, v), v_BMHK)(gradient)
-    of_weights_BHLM = _dropped(of_read_BHLM, drop).astype(jnp.float32)
+    weights_BHLM, drop, gradient = apart((weights_BHLM, drop, gradient))
+    dropped_BHLM = _dropped(weights_BHLM.astype(v_BMHK.dtype), drop)
+    (of_dropped_BHLM,) = jax.linear_transpose(lambda dropped: _mean(dropped, v_BMHK), dropped_BHLM)(gradient)
+    (of_v_BMHK,) = jax.linear_transpose(lambda v: _mean(dropped_BHLM, v), v_BMHK)(gradient)
+    of_weights_BHLM = _dropped(of_dropped_BHLM, drop).astype(jnp.float32)
     of_scores_BHLM = weights_BHLM * (of_weights_BHLM - (weights_BHLM * of_weights_BHLM).sum(-1, keepdims=True))
     return of_scores_BHLM, of_v_BMHK, None
 

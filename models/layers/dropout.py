@@ -60,8 +60,7 @@ def _backwards(rate, shape, key, gradient):
 drop.defvjp(_forwards, _backwards)
 
 
-@flax.struct.dataclass
-class Drop:
+class Drop(flax.struct.PyTreeNode):
     """Dropout with a key that is drawn already: a pure function, linear and its own transpose, which a backward pass may do again."""
 
     key: jax.Array  # two uint32

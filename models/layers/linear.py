@@ -35,7 +35,8 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, *x, act=None, drop=None):
-        """act(*x), dropped, or x itself where there is no act -> the map of it. The way back keeps x alone, and does both again."""
+        """The map of x, or of what `act` makes of it, dropped: then the way back keeps x alone and does both again. drop: only with act."""
+        assert drop is None or act is not None
         read = x[0].shape[-self.contract :]
         made = tuple(self.features) if isinstance(self.features, Sequence) else (self.features,)
 

@@ -61,5 +61,5 @@ class GatedMlp(nn.Module):
     def __call__(self, x_BLD, train=False):
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         gate_BLF, h_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
-        drop = self.dropout(deterministic=not train).draw()
-        return dense(x_BLD.shape[-1], name="down")(gate_BLF, h_BLF, act=lambda gate, h: self.act(gate) * h, drop=drop)
+        drop, act = self.dropout(deterministic=not train).draw(), self.act
+        return dense(x_BLD.shape[-1], name="down")(gate_BLF, h_BLF, act=lambda gate, h: act(gate) * h, drop=drop)

@@ -20,11 +20,13 @@ class LayerNorm(nn.Module):
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
         bias_D = self.param("bias", nn.initializers.zeros, x_BLD.shape[-1:])
 
+        epsilon = self.epsilon  # not `self`, which would live as long as what is compiled
+
         @recomputed
         def norm(x_BLD, scale_D, bias_D):
             x = x_BLD.astype(jnp.float32)
             x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
-            x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+            x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
             return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
 
         return norm(x_BLD, scale_D, bias_D)
@@ -39,10 +41,12 @@ class RMSNorm(nn.Module):
     def __call__(self, x_BLD):
         scale_D = self.param("scale", nn.initializers.ones, x_BLD.shape[-1:])
 
+        epsilon = self.epsilon
+
         @recomputed
         def norm(x_BLD, scale_D):
             x = x_BLD.astype(jnp.float32)
-            x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+            x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
             return (x * scale_D.astype(jnp.float32)).astype(x_BLD.dtype)
 
         return norm(x_BLD, scale_D)

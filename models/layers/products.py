@@ -92,10 +92,10 @@ def product_of(act, read, drop, kernel, contract=1, result=None):
 
     drop: a `models.layers.dropout.Drop`, or None.
     """
-    return product(_bent(act, drop, *read), kernel, contract, result)
+    return product(_made(act, drop, *read), kernel, contract, result)
 
 
-def _bent(act, drop, *read):
+def _made(act, drop, *read):
     x = act(*read)
     return x if drop is None else drop(x)
 
@@ -106,8 +106,8 @@ def _forwards_of(act, read, drop, kernel, contract, result):
 
 def _backwards_of(act, contract, result, kept, gradient):
     read, drop, kernel = kept
-    read, gradient = apart((read, gradient))
-    x, pull = jax.vjp(partial(_bent, act, drop), *read)
+    read, drop, gradient = apart((read, drop, gradient))
+    x, pull = jax.vjp(partial(_made, act, drop), *read)
     of_x, of_kernel = _backwards(contract, result, (x, kernel), gradient)
     return pull(of_x), None, of_kernel
 

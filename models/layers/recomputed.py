@@ -1,6 +1,7 @@
-"""What is kept from the way forth for the way back, and what is done again: for what costs less to compute than to keep."""
+"""What is kept from the way forth for the way back, and what is done again: for what costs less to compute than to keep.
 
-from functools import wraps
+B batch   L length   F mlp width
+"""
 
 import jax
 import jax.numpy as jnp
@@ -26,9 +27,9 @@ def recomputed(function):
 
     kept = jax.custom_vjp(function)
     kept.defvjp(lambda *arguments: (function(*arguments), arguments), backwards)
-    return wraps(function)(kept)
+    return kept
 
 
 def widened(act):
     """`act` in float32, returned in the type of x."""
-    return wraps(act)(lambda x: act(x.astype(jnp.float32)).astype(x.dtype))
+    return lambda x: act(x.astype(jnp.float32)).astype(x.dtype)

@@ -80,7 +80,7 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
 
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
 def test_a_norms_gradients_are_differences(module):
-    """Of float32 in the sixth digit; where the input is narrow, those of the input are too, and those of the parameters are not."""
+    """Where the input is narrow, so is its gradient; those of the parameters are not."""
     norm, x = module(), normal(B, L, D) * 3
     params = {name: normal(D, seed=6) for name in norm.init(jax.random.key(0), x)["params"]}
     weight = normal(*x.shape, seed=7)
@@ -127,8 +127,8 @@ def test_a_norm_keeps_what_it_reads(module):
     assert kept(module().apply, params, x) == 0
 
 
-def test_a_key_is_drawn_once_a_call():
-    """A module that is called twice drops other weights; one call drops the same ones on both ways, or the gradient would not fall with them."""
+def test_the_same_weights_are_dropped_on_both_ways():
+    """Or the gradient would not be the difference; another key drops others."""
     x, attention = normal(B, 16, 8), Attention(2, dropout=partial(Dropout, 0.5))
     params = attention.init(jax.random.key(0), x)
     value = lambda x, key: attention.apply(params, x, train=True, rngs={"dropout": key}).sum()  # noqa: E731
