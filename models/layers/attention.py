@@ -47,7 +47,8 @@ def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=Non
 def read(scores_BHLM, v_BMHK, drop):
     """The mean of v by the softmax of float32 scores, dropped -> [B, L, H, K].
 
-    Of a pair's numbers the way back keeps the softmax's weight alone, and drops it again; JAX keeps what came before and behind it, too.
+    Of a pair's numbers the way back keeps the softmax's weight alone, in the type of v, and drops it again; JAX keeps what came before and behind
+    it, too.
     """
     return _forwards(scores_BHLM, v_BMHK, drop)[0]
 
@@ -61,17 +62,17 @@ def _dropped(weights_BHLM, drop):
 
 
 def _forwards(scores_BHLM, v_BMHK, drop):
-    weights_BHLM = jax.nn.softmax(scores_BHLM)
-    return _mean(_dropped(weights_BHLM.astype(v_BMHK.dtype), drop), v_BMHK), (weights_BHLM, v_BMHK, drop)
+    weights_BHLM = jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype)
+    return _mean(_dropped(weights_BHLM, drop), v_BMHK), (weights_BHLM, v_BMHK, drop)
 
 
 def _backwards(kept, gradient):
     weights_BHLM, v_BMHK, drop = kept
     weights_BHLM, drop, gradient = apart((weights_BHLM, drop, gradient))
-    dropped_BHLM = _dropped(weights_BHLM.astype(v_BMHK.dtype), drop)
+    dropped_BHLM = _dropped(weights_BHLM, drop)
     (of_dropped_BHLM,) = jax.linear_transpose(lambda dropped: _mean(dropped, v_BMHK), dropped_BHLM)(gradient)
     (of_v_BMHK,) = jax.linear_transpose(lambda v: _mean(dropped_BHLM, v), v_BMHK)(gradient)
-    of_weights_BHLM = _dropped(of_dropped_BHLM, drop).astype(jnp.float32)
+    weights_BHLM, of_weights_BHLM = weights_BHLM.astype(jnp.float32), _dropped(of_dropped_BHLM, drop).astype(jnp.float32)
     of_scores_BHLM = weights_BHLM * (of_weights_BHLM - (weights_BHLM * of_weights_BHLM).sum(-1, keepdims=True))
     return of_scores_BHLM, of_v_BMHK, None
 
