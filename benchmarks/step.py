@@ -143,9 +143,10 @@ def page(args, load, rows, versions):
     """Append a section of the rows that there are."""
     wanted = len(args.cases) * len(args.types)
     note = (
-        f"`{command()}`: {args.length} tokens a row; milliseconds a step, the median of {args.rounds} rounds of {args.steps} steps and in brackets the least "
-        "and the most; ratios likewise, of each round's. Cells with strokes are in the order of the programs. The peak is the process's, Cloze's with the "
-        "weights that it writes for the others; that of the steps begins anew behind the first one, and the last ratios are of it."
+        f"`{command()}`: {args.length} tokens a row; milliseconds a step, the median of the rounds (there were {args.rounds}, of {args.steps} steps) and "
+        "in brackets the least and the most; ratios likewise, of each round's. Cells with strokes are in the order of the programs. The peak is the "
+        "process's, Cloze's with the weights that it writes for the others; that of the steps begins anew behind the first one, and the last ratios are "
+        "of it."
         f"{f' It ended behind {len(rows)} of {wanted} rows.' if len(rows) < wanted else ''}"
     )
     lines = [f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|", *(f"| {' | '.join(cells.values())} |" for cells in rows)]
