@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from prepare import COMMAND, ROOT, children, copies, processor_name  # benchmarks/prepare.py
+from prepare import COMMAND, ROOT, at_least, children, command, copies, processor_name  # benchmarks/prepare.py
 
 REQUESTS = {"bert_mini": ["--vocab-size", "8192"], "t5_mini": ["--vocab-size", "8192", "--layout", "t5"]}
 DIRECT = ["--runner", "DirectRunner"]
@@ -42,14 +42,14 @@ def run(corpus: pathlib.Path, output: pathlib.Path, options: list[str]) -> tuple
     """Seconds by the clock and of CPU time, peak kilobytes of the main process and of its largest child."""
     script = output.parent / "run.py"
     script.write_text(COMMAND)
-    command = [sys.executable, script, corpus, "--output", output, *options]
+    words = [sys.executable, script, corpus, "--output", output, *options]
     began, used = time.perf_counter(), children()
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
     seconds, cpu = time.perf_counter() - began, children() - used
     report = json.loads(done.stdout.splitlines()[-1])
     if report["status"]:
-        raise SystemExit(f"{' '.join(map(str, command))}: status {report['status']}\n{done.stderr}")
+        raise SystemExit(f"{' '.join(map(str, words))}: status {report['status']}\n{done.stderr}")
     return seconds, cpu, report["peaks"]
 
 
@@ -69,7 +69,7 @@ def compare(one: pathlib.Path, other: pathlib.Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--copies", type=int, default=1, help="of each book")
+    parser.add_argument("--copies", type=at_least(1), default=1, help="of each book")
     args = parser.parse_args()
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     rows = []
@@ -88,7 +88,7 @@ def main() -> None:
                 print(rows[-1], flush=True)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("apache-beam", "tensorflow-datasets"))
     title = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}, {versions}"
-    note = f"`python benchmarks/beam.py --copies {args.copies}`: {megabytes:.0f} MB of books."
+    note = f"`{command()}`: {megabytes:.0f} MB of books."
     head = ["| request of | done by | seconds | of CPU time | peak MiB, main + largest child | the same as the first |", "|---" * 6 + "|"]
     with (ROOT / "benchmarks" / "results" / "beam.md").open("a") as file:
         file.write("\n".join([f"## {datetime.date.today()}, {title}", "", note, "", *head, *rows, "", ""]))

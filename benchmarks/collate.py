@@ -4,9 +4,11 @@
 
 Cloze is the tf.data pipeline that `train` reads: it finds rows in a token store, cuts them, masks them and checks them, with so many
 threads. The peers, below, work in one thread of Python and get the same text as lists of ids that lie ready in memory; what a data loader does
-to bring them there is not counted. Both make rows of the same length, and tokens are rows times length (the encoder's, padding
-included). The two take turns, each in a process of its own; CPU time is that of all threads of the process. A dated section is appended
-to benchmarks/results/collate.md.
+to bring them there is not counted. Masked words have two: the collator as run_mlm.py has it, with a fast tokenizer, which pads example by example
+what that script's `map` leaves in a data set (lists input_ids, token_type_ids, attention_mask, special_tokens_mask), and the same collator
+with a stand-in for the tokenizer, which only stacks rows of ready ids. Both make rows of the same length, and tokens are rows times length (the
+encoder's, padding included). The two take turns, each in a process of its own; CPU time is that of all threads of the process. A dated section
+is appended to benchmarks/results/collate.md.
 """
 
 import argparse
@@ -19,14 +21,16 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import ROOT, Worker, append, interleaved, peers_python, title
+from benchmarks.harness import ROOT, Worker, append, at_least, command, duration, interleaved, peers_python, spread, title, told_plainly
 from data.objectives import MaskedLm, SentencePair, SpanCorruption
 
 TOKENS = 8_000_000  # of the store
+MASKED = MaskedLm(128, 20, rows="windows")
 CASES = {  # objective, vocabulary of its store and rows of a batch; what the peer is
-    "masked_lm": (MaskedLm(128, 20, rows="windows"), "bert", 256, "`DataCollatorForLanguageModeling`, whose rows are framed already"),
+    "masked_lm": (MASKED, "bert", 256, "`DataCollatorForLanguageModeling` with a `BertTokenizerFast`, whose rows are framed already"),
+    "masked_lm, ready ids": (MASKED, "bert", 256, "the same with a stand-in for the tokenizer, which stacks rows of one length"),
     "span_corruption": (SpanCorruption(512), "t5", 128, "a collator after that of the T5 script for Flax that was in transformers: a mask an example"),
-    "sentence_pair": (SentencePair(128, 20), "bert", 256, "pairs after BERT's published walk over documents, then that collator"),
+    "sentence_pair": (SentencePair(128, 20), "bert", 256, "pairs after BERT's published walk over documents, then that collator and stand-in"),
 }
 
 
@@ -61,6 +65,8 @@ def peer_case(name, folder, sizes):
     """What the peer must know of a case."""
     objective, vocabulary, rows, _ = CASES[name]
     shape = {"store": f"{folder}/{vocabulary}", "rows": rows, "length": objective.dims()["L"], "size": sizes[vocabulary]}
+    if vocabulary == "bert":
+        shape |= {"vocabulary": f"{folder}/vocab.txt"}
     if isinstance(objective, SpanCorruption):
         shape |= {"raw": objective.raw_length, "noise": objective.noise, "spans": objective.spans}
     return shape
@@ -83,28 +89,30 @@ def measure(names, args, folder):
 
 
 def row(name, speeds):
-    """A line of the table: medians, in brackets the least and the most; ratios round by round."""
+    """A line of the table."""
     objective, _, rows, _ = CASES[name]
-    cells = [f"{np.median(column):.1f} ({column.min():.1f} to {column.max():.1f})" for speed in speeds.values() for column in speed.T]
-    cells += [f"{ratio:.1f}" for ratio in np.median(speeds["Cloze"] / speeds["peer"], axis=0)]
+    ratios = speeds["Cloze"] / speeds["peer"]
+    cells = [spread(column, ".1f") for speed in (*speeds.values(), ratios) for column in speed.T]
     return f"| {name} | {rows} x {objective.dims()['L']} | {' | '.join(cells)} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--case", choices=CASES, help="one case; without, all of them")
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="of Cloze")
+    parser.add_argument("--seconds", type=duration, default=2.0)
+    parser.add_argument("--rounds", type=at_least(1), default=5)
+    parser.add_argument("--threads", type=at_least(1), default=1, help="of Cloze")
     args = parser.parse_args()
+    with told_plainly(parser):
+        peers_python()
     load, names = os.getloadavg()[0], [args.case] if args.case else list(CASES)
     with tempfile.TemporaryDirectory() as folder:
         versions, found = measure(names, args, folder)
     head = ["objective", "batch", "Cloze, M tokens/s", "a CPU second", "peer, M tokens/s", "a CPU second", "ratio by the clock", "by CPU seconds"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(row(name, speeds) for name, speeds in found.items())]
     note = (
-        f"`python -m benchmarks.collate --rounds {args.rounds} --seconds {args.seconds:g}`: medians, in brackets the least and the most; ratios round by "
-        f"round. Cloze with data.threads={args.threads}, the peers in one thread of Python:"
+        f"`{command()}`: medians of {args.rounds} rounds of {args.seconds:g} s, in brackets the least and the most; ratios round by round. Cloze with "
+        f"data.threads={args.threads}, the peers in one thread of Python:"
     )
     peers = [f"- {name}: {CASES[name][-1]}." for name in names]
     append("collate.md", [title(load, *versions), "", note, "", *peers, "", *lines])

@@ -17,7 +17,7 @@ from benchmarks.harness import answer  # noqa: E402
 from benchmarks.ready_ids import Ready  # noqa: E402
 
 DOCUMENTS = 3000  # that sentence pairs are made of
-CLS, SEP, PAD = 2, 3, 0
+CLS, SEP, MASK, PAD = 2, 3, 4, 0  # in the vocabulary of benchmarks/input.py
 
 
 def endless(examples, rng):
@@ -27,17 +27,31 @@ def endless(examples, rng):
             yield examples[i]
 
 
+def framed(case, tokens):
+    """Rows of one length, as lists."""
+    rows = tokens[: 16_000 * (case["length"] - 2)].reshape(-1, case["length"] - 2).tolist()
+    return [[CLS, *row, SEP] for row in rows], [1, *[0] * (case["length"] - 2), 1]
+
+
 def masked(case, tokens, folder):
-    """(examples without end, collator): rows of one length, as lists."""
-    length = case["length"]
-    rows = tokens[: 16_000 * (length - 2)].reshape(-1, length - 2).tolist()
-    special = [1, *[0] * (length - 2), 1]
-    examples = [{"input_ids": [CLS, *row, SEP], "special_tokens_mask": special} for row in rows]
-    return endless(examples, np.random.default_rng(0)), masker(case)
+    """(examples without end, collator), as run_mlm.py has them: the columns that its `map` makes, and a fast tokenizer."""
+    rows, special = framed(case, tokens)
+    one = {"token_type_ids": [0] * case["length"], "attention_mask": [1] * case["length"], "special_tokens_mask": special}
+    tokenizer = transformers.BertTokenizerFast(vocab=case["vocabulary"])
+    if (len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id) != (case["size"], PAD, MASK):
+        raise RuntimeError(f"{case['vocabulary']}: not the vocabulary of the store: {len(tokenizer)} words, of {case['size']}")
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
+    return endless([{"input_ids": row} | one for row in rows], np.random.default_rng(0)), collator
 
 
-def masker(case):
-    return transformers.DataCollatorForLanguageModeling(Ready(mask=4, pad=PAD, size=case["size"]), mlm_probability=0.15)
+def ready(case, tokens, folder):
+    """The same for ids that lie ready, which a stand-in for a tokenizer stacks."""
+    rows, special = framed(case, tokens)
+    return endless([{"input_ids": row, "special_tokens_mask": special} for row in rows], np.random.default_rng(0)), stacker(case)
+
+
+def stacker(case):
+    return transformers.DataCollatorForLanguageModeling(Ready(mask=MASK, pad=PAD, size=case["size"]), mlm_probability=0.15)
 
 
 def spans(case, tokens, folder):
@@ -53,7 +67,7 @@ def pairs(case, tokens, folder):
     sentences, documents = (np.fromfile(folder / f"{name}.bin", np.int64) for name in ("sentences", "documents"))
     edges = np.searchsorted(sentences, documents[: DOCUMENTS + 1])
     split = [[tokens[a:b].tolist() for a, b in zip(sentences[i:j], sentences[i + 1 : j + 1])] for i, j in zip(edges, edges[1:])]
-    return examples_of_pairs(split, case["length"], random.Random(0)), masker(case)
+    return examples_of_pairs(split, case["length"], random.Random(0)), stacker(case)
 
 
 def examples_of_pairs(documents, length, rng):
@@ -70,7 +84,7 @@ def examples_of_pairs(documents, length, rng):
                 }
 
 
-MAKERS = {"masked_lm": masked, "span_corruption": spans, "sentence_pair": pairs}
+MAKERS = {"masked_lm": masked, "masked_lm, ready ids": ready, "span_corruption": spans, "sentence_pair": pairs}
 
 
 def serve():

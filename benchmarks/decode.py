@@ -2,20 +2,18 @@
 
     python benchmarks/decode.py [--rounds 5] [--written 64] [--prompt 64]
 
-GPT-2 small (124 M parameters) and T5-small (61 M), random weights, float32, two threads, greedy, no end. A token's time is that of a call
+GPT-2 small (124 M parameters) and T5-small (61 M), random weights, float32, a thread a core, greedy, no end. A token's time is that of a call
 that writes `--written` tokens, less that of one that writes a single one (so reading the prompt is left out), over their difference.
 The first table has GPT-2 with a batch of one behind 64 to 512 tokens; `without the cache` is a call of the model on as many tokens, read
 again for each new one. The second table compares with `generate` of `transformers` (needs the extra `peers`) on the same weights; the
-two take turns, and the share of words that both wrote is in the table. Medians of the rounds, and in brackets the best: a machine that
-others use makes rounds longer, not shorter. A dated section is appended to benchmarks/results/decode.md.
+two take turns, and the share of words that both wrote is in the table. Medians of the rounds, and in brackets the least and the most: a
+machine that others use makes rounds longer, not shorter. A dated section is appended to benchmarks/results/decode.md.
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import sys
 import tempfile
 import time
@@ -28,12 +26,11 @@ import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from benchmarks.input import processor_name  # noqa: E402
+from benchmarks.harness import append, at_least, command, spread, title  # noqa: E402
 from models import Gpt2Config, T5Config, build  # noqa: E402
 from models.decoding import extend, generate, unrolled  # noqa: E402
 from pretrain.convert import FAMILIES, name_of  # noqa: E402
 
-THREADS = 2
 T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, heads=8, head_width=64, mlp=2048)
 MODELS = {"GPT-2 small": Gpt2Config(), "T5-small": T5_SMALL}
 
@@ -61,7 +58,7 @@ def peer(config, params):
     import transformers
     from safetensors.numpy import save_file
 
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     family, kind = FAMILIES[name_of(config)], transformers.GPT2LMHeadModel
     if not isinstance(config, Gpt2Config):
         kind = transformers.T5ForConditionalGeneration
@@ -105,10 +102,6 @@ def rounds_of(number, *measures):
     return np.array([[measure() for measure in measures] for _ in range(number)])
 
 
-def spelt(values):
-    return f"{np.median(values):.1f} ({values.min():.1f})"
-
-
 def by_length(args):
     """Rows of the first table."""
     model, params = make(MODELS["GPT-2 small"])
@@ -126,7 +119,7 @@ def by_length(args):
         again = jnp.asarray(prompt)
         measures = [lambda write=write: per_token(write, 33) for write in writers]
         found = rounds_of(args.rounds, *measures, lambda: 1000 * seconds(lambda: jax.block_until_ready(last(params, again))))
-        yield f"| {behind} | " + " | ".join(spelt(column) for column in found.T) + " |"
+        yield f"| {behind} | " + " | ".join(spread(column, ".1f") for column in found.T) + " |"
 
 
 def against(args):
@@ -140,36 +133,30 @@ def against(args):
             same = np.mean(pair[0](args.written) == pair[1](args.written))
             found = rounds_of(args.rounds, *(lambda write=write: per_token(write, args.written) for write in pair))
             ours, their = found.T
-            ratio = f"{np.median(their / ours):.2f} ({their.min() / ours.min():.2f})"
-            yield f"| {name} | {B} | {spelt(ours)} | {spelt(their)} | {ratio} | {same:.1%} |"
+            cells = [name, str(B), spread(ours, ".1f"), spread(their, ".1f"), spread(their / ours, ".2f"), f"{same:.1%}"]
+            yield f"| {' | '.join(cells)} |"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--written", type=int, default=64)
-    parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--rounds", type=at_least(1), default=5)
+    parser.add_argument("--written", type=at_least(2), default=64)
+    parser.add_argument("--prompt", type=at_least(1), default=64)
     args = parser.parse_args()
     import torch
     import transformers
 
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
     columns = ["tokens before", "with the cache, ms", "the same, layers scanned, ms", "without the cache, ms"]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *by_length(args), ""]
     columns = ["model", "batch", "ours, ms", "transformers, ms", "theirs / ours", "same words"]
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *against(args)]
-    title = (
-        f"## {datetime.date.today()}, {processor_name()}, {cores} cores, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end, "
-        f"JAX {jax.__version__}, PyTorch {torch.__version__}, transformers {transformers.__version__}"
-    )
+    versions = f"JAX {jax.__version__}", f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"
     note = (
-        f"`python benchmarks/decode.py --rounds {args.rounds} --written {args.written} --prompt {args.prompt}` on {platform.system()}: "
-        "milliseconds a step, in which each row of the batch gets a token; the median of the rounds, and in brackets the best."
+        f"`{command()}`: milliseconds a step, in which each row of the batch gets a token, {args.written} of them behind {args.prompt} in the second table; "
+        f"the median of {args.rounds} rounds, and in brackets the least and the most; ratios likewise, of each round's."
     )
-    print("\n".join([title, "", note, "", *lines]))
-    results = ROOT / "benchmarks" / "results" / "decode.md"
-    with results.open("a") as file:
-        file.write("\n".join([title, "", note, "", *lines, "", ""]))
+    append("decode.md", [title(load, *versions), "", note, "", *lines])
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.downstream import write_result
 from benchmarks.downstream_page import spelt
-from benchmarks.harness import ROOT, append, title
+from benchmarks.harness import ROOT, append, at_least, command, title
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, Part, learn
 from data import tag_schemes, tagged
 from models import build
@@ -164,7 +164,7 @@ length, Adam at {RATE:g}, {args.epochs} epochs, no dropout. Entity F1 in hundred
 tagger and of the order; the encoder with random weights is one. The epoch is the best on dev, whose figures are therefore optimistic; test
 chose nothing."""
     return [
-        f"`python -m benchmarks.feature_layers --corpora ../shared/corpora --from {args.encoder} --seeds {args.seeds} --epochs {args.epochs}`",
+        f"`{command()}`",
         text,
         "",
         *table(found, model.depth),
@@ -176,8 +176,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
     parser.add_argument("--from", dest="encoder", type=pathlib.Path, default=pathlib.Path("runs/bert_mini"), help="the workdir of the pretrained encoder")
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=EPOCHS)
+    parser.add_argument("--seeds", type=at_least(1), default=3)
+    parser.add_argument("--epochs", type=at_least(1), default=EPOCHS)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/feature_layers"), help="where features and scores are kept")
     parser.add_argument("--again", action="store_true", help="measure again what was measured already")
     args = parser.parse_args()

@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, RESULTS, ROOT, append, title
+from benchmarks.harness import KEEP_PAGES, RESULTS, ROOT, append, at_least, command, title
 
 TINY = {"depth": 2, "width": 128, "batch": 16, "length": 128, "devices": 1, "scan": True}
 SWEEPS = {  # what takes other values, and which
@@ -159,9 +159,9 @@ def draw(split, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--points", type=int, default=6, help="of each curve, from its left")
-    parser.add_argument("--steps", type=int, default=9, help="of each process, besides the first")
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--points", type=at_least(1), default=6, help="of each curve, from its left")
+    parser.add_argument("--steps", type=at_least(1), default=9, help="of each process, besides the first")
+    parser.add_argument("--rounds", type=at_least(1), default=1)
     parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.point:
@@ -171,7 +171,7 @@ def main():
     found, version = taken(points(args.points), args.rounds, args.steps)
     split = curves(found)
     draw(split, RESULTS / "growth.png")
-    note = f"`python -m benchmarks.growth --rounds {args.rounds} --steps {args.steps}`: medians of a process's steps, and of the rounds."
+    note = f"`{command()}`: medians of a process's {args.steps} steps, and of {args.rounds} round{'s' * (args.rounds > 1)}."
     append("growth.md", [title(load, f"JAX {version}"), "", note, "", *table(split), "", "![growth](growth.png)", ""])
 
 

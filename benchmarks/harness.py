@@ -4,16 +4,21 @@ A worker is a program that reads a JSON line from its standard input, does what 
 prints otherwise goes to standard error. `interleaved` lets workers take turns, so that a machine that slows down slows both.
 """
 
+import argparse
+import contextlib
 import ctypes
 import datetime
 import json
 import os
 import pathlib
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+
+import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -105,7 +110,11 @@ def forget():
 
 
 def peers_python():
-    """The Python of the peers' environment, made where there is none: a minute or two, and about a GiB."""
+    """The Python of the peers' environment: that of CLOZE_PEERS_PYTHON, or one made here, in a minute or two, of about a GiB."""
+    if own := os.environ.get("CLOZE_PEERS_PYTHON"):
+        if not (python := shutil.which(own)):
+            raise FileNotFoundError(f"CLOZE_PEERS_PYTHON is {own}, which is no program: name a Python that has torch, transformers and accelerate")
+        return pathlib.Path(python).absolute()  # workers begin elsewhere; a link is kept, which makes the environment
     folder = CACHE / "peers"
     mark = folder / "installed.json"
     python = folder / "bin" / "python"
@@ -139,6 +148,67 @@ def processor_name():
     flags = facts.get("flags", "").split()
     wide = next((f" with {name}" for name in WIDE if name in flags), "")
     return facts.get("model name", platform.processor()) + wide
+
+
+# ---- what programs are told ---------------------------------------------------
+
+
+def at_least(least):
+    """A parser's type: an int that is no smaller."""
+
+    def integer(text):
+        if (number := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"{number} is less than {least}")
+        return number
+
+    return integer
+
+
+def duration(text):
+    """A parser's type: seconds, more than none."""
+    if not (seconds := float(text)) > 0:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return seconds
+
+
+def some_of(known, least=1):
+    """A parser's type: names with commas between them, all of them known, each once."""
+
+    def names(text):
+        found = list(dict.fromkeys(name for name in text.split(",") if name))
+        if unknown := [name for name in found if name not in known]:
+            raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+        if len(found) < least:
+            raise argparse.ArgumentTypeError(f"none is named; there are {', '.join(known)}")
+        return found
+
+    return names
+
+
+@contextlib.contextmanager
+def told_plainly(parser):
+    """What is wrong with a store or a configuration is told in a line, as `python -m pretrain` does."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if os.environ.get("CLOZE_TRACEBACK"):
+            raise
+        parser.error(str(error))
+
+
+# ---- what they tell -----------------------------------------------------------
+
+
+def command():
+    """How this program was called, as a shell takes it, from the root of the repository."""
+    spec = sys.modules["__main__"].__spec__
+    name = ["-m", spec.name] if spec else [str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))]
+    return shlex.join(["python", *name, *sys.argv[1:]])
+
+
+def spread(values, form=",.0f"):
+    """A cell of measurements: the median, and in brackets the least and the most."""
+    return f"{np.median(values):{form}} ({np.min(values):{form}} to {np.max(values):{form}})"
 
 
 def title(load, *versions):

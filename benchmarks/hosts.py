@@ -21,11 +21,9 @@ A dated section is appended to benchmarks/results/hosts.md.
 """
 
 import argparse
-import datetime
 import json
 import os
 import pathlib
-import platform
 import re
 import shutil
 import subprocess
@@ -154,28 +152,26 @@ def input_wait(store, steps, folder):
 def main():
     if sys.argv[1:2] == ["--worker"]:
         return worker(sys.argv[2], sys.argv[3:])
+    from benchmarks.harness import append, at_least, command, title, told_plainly
+    from benchmarks.input import synthetic
+    from data.store import Store
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=("memory", "input"))
     parser.add_argument("--store", required=True)
-    parser.add_argument("--tokens", type=int, default=100_000_000)
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--tokens", type=at_least(100_000), default=100_000_000)
+    parser.add_argument("--steps", type=at_least(1), default=10)
     args = parser.parse_args()
-    from benchmarks.input import processor_name, synthetic
-    from data.store import Store
-
-    store, load = Store.open(pathlib.Path(args.store).resolve()), os.getloadavg()[0]
+    load = os.getloadavg()[0]
+    with told_plainly(parser):
+        store = Store.open(pathlib.Path(args.store).resolve())
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         if args.part == "memory":
             lines = list(table([store, synthetic(folder, args.tokens)["bert"]], args.steps, folder))
         else:
             lines = [input_wait(store, args.steps, folder)]
-    title = f"## {datetime.date.today()}, {processor_name()}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the start, Python {platform.python_version()}"
-    note = f"`python benchmarks/hosts.py {args.part} --store {pathlib.Path(args.store).name} --tokens {args.tokens} --steps {args.steps}`"
-    path = ROOT / "benchmarks" / "results" / "hosts.md"
-    with path.open("a") as file:
-        file.write("\n".join([title, "", note, "", *lines, "", ""]))
-    print("\n".join([title, "", *lines]))
+    append("hosts.md", [title(load), "", f"`{command()}`: {args.steps} steps", "", *lines])
     return 0
 
 

@@ -15,10 +15,8 @@ benchmarks/results/input.md.
 """
 
 import argparse
-import datetime
 import os
 import pathlib
-import platform
 import resource
 import subprocess
 import sys
@@ -33,6 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
+from benchmarks.harness import append, at_least, command, duration, title, told_plainly  # noqa: E402
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
 from data.pairs import PairRows  # noqa: E402
@@ -156,32 +155,26 @@ def opening(number):
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
 
 
-def processor_name():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":")[1].strip()
-    return platform.processor()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tokens", type=int, default=40_000_000)
-    parser.add_argument("--documents", type=int, default=10_000_000)
+    parser.add_argument("--seconds", type=duration, default=3.0)
+    parser.add_argument("--rounds", type=at_least(1), default=3)
+    parser.add_argument("--tokens", type=at_least(100_000), default=40_000_000)
+    parser.add_argument("--documents", type=at_least(0), default=10_000_000)
     parser.add_argument("--store")
     parser.add_argument("--opening", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.opening:  # in a process of its own, for its memory
         print(*opening(args.documents), sep="\n")
         return
-    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    if args.store:
+        with told_plainly(parser):
+            store = Store.open(args.store)
+        stores = {"t5" if store.vocabulary.mask is None else "bert": store}
     tf = import_tensorflow()
     with tempfile.TemporaryDirectory() as folder:
-        if args.store:
-            store = Store.open(args.store)
-            stores = {"t5" if store.vocabulary.mask is None else "bert": store}
-        else:
+        if not args.store:
             stores = synthetic(pathlib.Path(folder), args.tokens)
         columns = ["objective", "batch", "M tokens/s", "M text tokens/s", "M tokens/CPU s", "seek, ms"]
         lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
@@ -191,17 +184,9 @@ def main():
         command = [sys.executable, __file__, "--opening", "--documents", str(args.documents)]
         table = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *table[1:], "", table[0] + "."]
-    title = (
-        f"## {datetime.date.today()}, {processor_name()}, {cores} cores, load {load:.1f} at the start, "
-        f"Python {platform.python_version()}, NumPy {np.__version__}, TensorFlow {tf.__version__}"
-    )
-    print("\n".join([title, "", *lines]))
-    results = ROOT / "benchmarks" / "results" / "input.md"
-    results.parent.mkdir(exist_ok=True)
     corpus = "a prepared store" if args.store else f"synthetic, {args.tokens / 1e6:.0f} M tokens"
-    note = f"`python benchmarks/input.py`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
-    with results.open("a") as file:
-        file.write("\n".join([title, "", note, "", *lines, "", ""]))
+    note = f"`{command()}`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
+    append("input.md", [title(load, f"NumPy {np.__version__}", f"TensorFlow {tf.__version__}"), "", note, "", *lines])
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, append, interleaved, title
+from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, append, at_least, command, interleaved, spread, title
 
 CORPORA = ROOT.parent / "shared" / "corpora"
 MODEL = {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}  # BERT-mini
@@ -103,18 +103,14 @@ def measure(args, folder):
         return documents, ready, interleaved(workers, args.rounds, steps=args.steps)
 
 
-def spelt(values):
-    return f"{np.median(values):,.0f} ({values.min():,.0f} to {values.max():,.0f})"
-
-
 def table(ready, found, steps):
     rate = {way: np.array([reply["tokens"] / reply["seconds"] for reply in replies]) for way, replies in found.items()}
     lines = ["| rows | rows an epoch | real | ms a step | real tokens/s | to padded rows |", "|---|---|---|---|---|---|"]
     for way, replies in found.items():
         ms = np.array([1000 * reply["seconds"] / steps for reply in replies])
         ratio = rate[way] / rate["documents"]
-        cells = [way, f"{ready[way]['epoch']:,}", f"{ready[way]['real']:.1%}", spelt(ms), spelt(rate[way])]
-        lines.append(f"| {' | '.join(cells)} | {np.median(ratio):.2f} ({ratio.min():.2f} to {ratio.max():.2f}) |")
+        cells = [way, f"{ready[way]['epoch']:,}", f"{ready[way]['real']:.1%}", spread(ms), spread(rate[way])]
+        lines.append(f"| {' | '.join(cells)} | {spread(ratio, '.2f')} |")
     return lines
 
 
@@ -122,11 +118,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--corpus", type=pathlib.Path, default=CORPORA / "cls_movie_reviews_polarity2" / "reviews.jsonl")
     parser.add_argument("--vocabulary", type=pathlib.Path, default=CORPORA / "vocab_bert_uncased" / "vocab.txt")
-    parser.add_argument("--length", type=int, default=128)
-    parser.add_argument("--rows", type=int, default=32, help="rows of a batch")
+    parser.add_argument("--length", type=at_least(8), default=128)
+    parser.add_argument("--rows", type=at_least(1), default=32, help="rows of a batch")
     parser.add_argument("--model", type=json.loads, default={}, help="fields of BertConfig, as JSON, that are not BERT-mini's")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--steps", type=int, default=8, help="steps of a program before the other has its turn")
+    parser.add_argument("--rounds", type=at_least(1), default=7)
+    parser.add_argument("--steps", type=at_least(1), default=8, help="steps of a program before the other has its turn")
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -138,9 +134,8 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         documents, ready, found = measure(args, pathlib.Path(folder))
     note = (
-        f"`python -m benchmarks.packing --length {args.length} --rows {args.rows} --rounds {args.rounds} --steps {args.steps}`"
-        f"{f' with {json.dumps(args.model)}' if args.model else ''}: {documents:,} documents, the lines of {args.corpus.parent.name}/{args.corpus.name}; "
-        "medians of the rounds, and in brackets the least and the most; ratios round by round."
+        f"`{command()}`: {documents:,} documents, the lines of {args.corpus.parent.name}/{args.corpus.name}; {args.rows} rows of {args.length}; medians of "
+        f"{args.rounds} rounds of {args.steps} steps, and in brackets the least and the most; ratios round by round."
     )
     append("packing.md", [title(load, *ready["packed"]["versions"]), "", note, "", *table(ready, found, args.steps)])
 

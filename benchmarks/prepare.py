@@ -25,6 +25,10 @@ import time
 import sentencepiece
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.harness import at_least, command  # noqa: E402
+
 CORPORA = ROOT.parent / "shared" / "corpora"
 BOOKS = CORPORA / "books" / "train"
 MODEL = CORPORA / "vocab_t5" / "t5_spiece.model"
@@ -66,10 +70,10 @@ def ours(corpus: pathlib.Path, scratch: pathlib.Path, *options: str) -> tuple[fl
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         script = pathlib.Path(folder) / "run.py"
         script.write_text(COMMAND)
-        command = [sys.executable, script, corpus, "--output", f"{folder}/store", *options]
+        words = [sys.executable, script, corpus, "--output", f"{folder}/store", *options]
         began, used = time.perf_counter(), children()
         done = subprocess.run(
-            command, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+            words, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
         )
         seconds, cpu = time.perf_counter() - began, children() - used
         report = json.loads(done.stdout.splitlines()[-1])
@@ -117,8 +121,8 @@ def row(label: str, seen: dict, cores: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--copies", type=int, default=8)
+    parser.add_argument("--rounds", type=at_least(1), default=3)
+    parser.add_argument("--copies", type=at_least(2), default=8)
     args = parser.parse_args()
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
     seen, rows = [], []
@@ -137,7 +141,7 @@ def main() -> None:
     machine = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}"
     columns = ["books", "bare, M tokens/s", "prepare, M tokens/s", "ratio", "ratio by CPU time"]
     columns += ["peak MiB, given vocabulary", "peak MiB, training one"]
-    note = f"`python benchmarks/prepare.py --rounds {args.rounds} --copies {args.copies}`; best of the rounds."
+    note = f"`{command()}`; the best of {args.rounds} rounds; {args.copies} copies in the last row."
     table = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows]
     with (ROOT / "benchmarks" / "results" / "prepare.md").open("a") as file:
         file.write("\n".join([f"## {datetime.date.today()}, {machine}", "", note, "", *table, "", steady, "", ""]))

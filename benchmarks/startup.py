@@ -18,7 +18,9 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, ROOT, append, title
+from benchmarks.harness import KEEP_PAGES, ROOT, append, at_least, command, spread, title, told_plainly
+from data.store import Store
+from pretrain.config import load
 
 
 def start(config, store, cache, workdir):
@@ -41,18 +43,16 @@ def start(config, store, cache, workdir):
     return first, whole
 
 
-def spelt(values):
-    return f"{np.median(values):.1f} ({min(values):.1f} to {max(values):.1f})"
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--store", type=pathlib.Path, default="runs/builtin")
     parser.add_argument("--config", default="bert_tiny")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=at_least(1), default=5)
     args = parser.parse_args()
-    load = os.getloadavg()[0]
-    store = args.store.resolve()
+    load_before, store = os.getloadavg()[0], args.store.resolve()
+    with told_plainly(parser):
+        load(args.config, [f"data.store={store}"])
+        Store.open(store)
     found = {"cold": [], "warm": []}
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -61,10 +61,10 @@ def main():
             found["cold"].append(start(args.config, store, folder / f"cold{i}", folder / f"a{i}"))
             found["warm"].append(start(args.config, store, folder / "warm", folder / f"b{i}"))
     lines = ["| cache | to the first step, s | to the end, s |", "|---|---|---|"]
-    lines += [f"| {name} | {spelt([x for x, _ in times])} | {spelt([y for _, y in times])} |" for name, times in found.items()]
+    lines += [f"| {name} | {spread([x for x, _ in times], '.1f')} | {spread([y for _, y in times], '.1f')} |" for name, times in found.items()]
     ratio = np.median([warm[0] / cold[0] for cold, warm in zip(*found.values(), strict=True)])
-    note = f"`python -m benchmarks.startup --config {args.config} --rounds {args.rounds}`: medians, and the least and the most."
-    append("startup.md", [title(load), "", note, "", *lines, "", f"Warm is {ratio:.2f} of cold (the median of the rounds)."])
+    note = f"`{command()}`: {args.config}; medians of {args.rounds} rounds, and in brackets the least and the most."
+    append("startup.md", [title(load_before), "", note, "", *lines, "", f"Warm is {ratio:.2f} of cold (the median of the rounds)."])
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def serve():
             state, metrics = program.update(state, batch)
             jax.block_until_ready((state, metrics))
             times.append(time.perf_counter() - began)
-        return {"seconds": float(np.median(times)), "memory": held(device), "loss": float(metrics["loss"])}
+        most = held(device)
+        return {"seconds": float(np.median(times)), "memory": most, "loss": float(metrics["loss"]), "rate": rate(device, case["compute"]) / 1e9}
 
     ready = {"loss": loss, "compile": compiled, "versions": [f"JAX {jax.__version__}"], "flops": flops.of_step(run)}
     ready |= {"hardware": [] if device.platform == "cpu" else [device.device_kind], "memory": held(device)}
@@ -95,7 +96,7 @@ def rate(device, compute):
     from pretrain import flops
 
     if device.platform == "cpu":
-        return flops.measured("float32")
+        return flops.measured("float32", seconds=0.1)
     if not (found := flops.peak(device, compute)):
         raise RuntimeError(f"pretrain/chips.py has no rate of {device.device_kind}: give it a row")
     return found

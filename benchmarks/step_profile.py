@@ -20,8 +20,8 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, Worker, answer, append, title
-from benchmarks.step import CASES, batch_of
+from benchmarks.harness import KEEP_PAGES, Worker, answer, append, at_least, command, some_of, title
+from benchmarks.step import CASES, TOLERANCE, batch_of
 
 # kind: what the name of an operation has, asked in this order.
 KINDS = {
@@ -124,13 +124,11 @@ def line(name, compute, ready, found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--cases", type=lambda text: text.split(","), default=list(CASES))
-    parser.add_argument("--types", type=lambda text: text.split(","), default=["float32", "bfloat16"])
+    parser.add_argument("--cases", type=some_of(CASES), default=list(CASES))
+    parser.add_argument("--types", type=some_of(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
-    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--steps", type=at_least(1), default=4)
     args = parser.parse_args()
-    if unknown := set(args.cases) - set(CASES):
-        parser.error(f"no such case: {', '.join(unknown)}; there are {', '.join(CASES)}")
     load, lines = os.getloadavg()[0], []
     environment = KEEP_PAGES | {"XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true", "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
     for name in args.cases:
@@ -142,7 +140,7 @@ def main():
                 lines.append(line(name, compute, ready, worker.ask(steps=args.steps)))
             print(lines[-1], file=sys.stderr, flush=True)
     columns = ["model", "type", "ms", "floor", *KINDS, COPIES, OTHER]
-    note = f"`python -m benchmarks.step_profile --length {args.length} --steps {args.steps}`"
+    note = f"`{command()}`: {args.length} tokens a row, {args.steps} steps without a trace and as many with one."
     append("step_profile.md", [title(load, *ready["versions"]), "", note, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *lines])
 
 

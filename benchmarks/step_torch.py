@@ -1,6 +1,6 @@
-"""The side of PyTorch in benchmarks/step.py; runs in the peers' environment: step_torch.py CASE trainer|tuned|compiled.
+"""The side of PyTorch in benchmarks/step.py; runs in the peers' environment: step_torch.py CASE trainer|trainer_compiled|tuned|compiled.
 
-The Trainer has its own loop: a callback makes it wait before each step for word to go on, and times it.
+The Trainer has its own loop: a callback makes it wait before each turn for word to go on, and times its steps.
 """
 
 import json
@@ -17,20 +17,27 @@ import transformers  # noqa: E402
 
 from benchmarks.harness import answer, forget, memory  # noqa: E402
 
+WAYS = ("trainer", "trainer_compiled", "tuned", "compiled")
 KINDS = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}
 
 
-def features(family, batch):
-    """The batch as the models of `transformers` want it, with -100 at what is not told."""
+def features(family, batch, device):
+    """The batch as the models of `transformers` want it, with -100 at what is not told.
+
+    On a GPU no mask of a batch that is all valid: the result is the same, and fused attention takes none.
+    """
+    names = {"t5": {"input_ids": "inputs", "attention_mask": "inputs_valid", "labels": "targets"}, "bert": {"attention_mask": "valid"}}
+    given = {name: torch.tensor(batch[key].astype(np.int64)) for name, key in names.get(family, {}).items()}
+    if device == "cuda" and "attention_mask" in given and given["attention_mask"].all():
+        del given["attention_mask"]
     if family == "t5":
-        names = {"input_ids": "inputs", "attention_mask": "inputs_valid", "labels": "targets"}
-        return {name: torch.tensor(batch[key].astype(np.int64)) for name, key in names.items()}
+        return given
     ids = batch["tokens"].astype(np.int64)
     if family == "gpt2":
         return {"input_ids": torch.tensor(ids), "labels": torch.tensor(ids)}
     labels = np.full_like(ids, -100)
     np.put_along_axis(labels, batch["positions"].astype(np.int64), batch["targets"].astype(np.int64), axis=1)
-    return {"input_ids": torch.tensor(ids), "attention_mask": torch.ones_like(torch.tensor(ids)), "labels": torch.tensor(labels)}
+    return given | {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
 
 
 def wait(device):
@@ -53,26 +60,37 @@ def begin_anew(device):
     return most
 
 
+def own_loss(model):
+    """inputs -> loss, as the model has it."""
+    return lambda inputs: model(**inputs).loss
+
+
 def objective(family, model, batch, device):
-    """inputs -> loss; for BERT only the masked positions are scored."""
+    """inputs -> loss by hand; for BERT only the masked positions are scored."""
     if family != "bert":
-        return lambda inputs: model(**inputs).loss
+        return own_loss(model)
     chosen = torch.tensor((np.arange(len(batch["tokens"]))[:, None] * batch["tokens"].shape[1] + batch["positions"]).ravel().astype(np.int64)).to(device)
     targets = torch.tensor(batch["targets"].ravel().astype(np.int64)).to(device)
 
     def loss(inputs):
-        states = model.bert(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])[0]
+        states = model.bert(input_ids=inputs["input_ids"], attention_mask=inputs.get("attention_mask"))[0]
         scores = model.cls(states.reshape(-1, states.shape[-1])[chosen])
         return torch.nn.functional.cross_entropy(scores.float(), targets)
 
     return loss
 
 
-def by_hand(case, model, batch, inputs, low, compiled, device):
+def first_loss(model, loss_of, inputs, low, device):
+    """The loss without dropout, in the type of the step."""
+    model.eval()
+    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=low):
+        loss = loss_of(inputs).item()
+    model.train()
+    return loss
+
+
+def by_hand(model, loss_of, inputs, low, device):
     """A function (steps) -> answer, and the seconds that its first step took."""
-    loss_of = objective(case["family"], model, batch, device)
-    if compiled:
-        loss_of = torch.compile(loss_of)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, weight_decay=0.01, fused=True)
 
     def one():
@@ -99,36 +117,54 @@ def by_hand(case, model, batch, inputs, low, compiled, device):
     return step, time.perf_counter() - began
 
 
-def by_trainer(case, model, inputs, low, device):
-    """The same, out of `transformers.Trainer` in a thread of its own."""
+def by_trainer(case, model, inputs, low, compiled, device):
+    """The same, out of `transformers.Trainer` in a thread of its own.
+
+    A step lasts from the end of the one before to its own, so that the data loader and the collator are in it; the first of a turn begins with
+    its batch at hand.
+    """
     import queue
     import threading
 
     go, done = queue.Queue(), queue.Queue()
 
     class Turns(transformers.TrainerCallback):
+        left = 0
+
         def on_step_begin(self, *_, **__):
-            go.get()
-            self.began = time.perf_counter()
+            if not self.left:
+                self.left, self.began = go.get(), time.perf_counter()
 
         def on_step_end(self, *_, **__):
             wait(device)
-            done.put(time.perf_counter() - self.began)
+            ended = time.perf_counter()
+            done.put(ended - self.began)
+            self.left, self.began = self.left - 1, ended
 
     rows = [{name: value[i] for name, value in inputs.items()} for i in range(case["rows"])] * 1000
     how = transformers.TrainingArguments(
         output_dir=case["folder"] + "/trainer", per_device_train_batch_size=case["rows"], max_steps=1_000_000, bf16=low, use_cpu=device == "cpu",
         learning_rate=1e-8, weight_decay=0.01, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True, seed=0,
+        torch_compile=compiled,
     )  # fmt: skip
     trainer = transformers.Trainer(model=model, args=how, train_dataset=rows, callbacks=[Turns()])
-    threading.Thread(target=trainer.train, daemon=True).start()
+
+    def train():
+        try:
+            trainer.train()
+        except Exception as error:  # raised where the step is waited for
+            done.put(error)
+
+    threading.Thread(target=train, daemon=True).start()
+
+    def next_time():
+        if isinstance(told := done.get(), Exception):
+            raise told
+        return told
 
     def step(steps):
-        times = []
-        for _ in range(steps):
-            go.put(None)
-            times.append(done.get())
-        return {"seconds": float(np.median(times)), "memory": held(device)}
+        go.put(steps)
+        return {"seconds": float(np.median([next_time() for _ in range(steps)])), "memory": held(device)}
 
     first = step(1)["seconds"]
     return step, first
@@ -136,22 +172,23 @@ def by_trainer(case, model, inputs, low, device):
 
 def serve():
     case, way = json.loads(sys.argv[1]), sys.argv[2]
+    if way not in WAYS:
+        raise SystemExit(f"no such way: {way}; there are {', '.join(WAYS)}")
     device = {"cpu": "cpu", "gpu": "cuda"}[case["device"]]
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(0)
     with np.load(pathlib.Path(case["folder"]) / "batch.npz") as file:
         batch = dict(file)
     model = getattr(transformers, KINDS[case["family"]]).from_pretrained(case["folder"]).to(device)
-    inputs, low = {name: value.to(device) for name, value in features(case["family"], batch).items()}, case["compute"] == "bfloat16"
-    model.eval()
-    with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=low):
-        loss = model(**inputs).loss.item()
-    model.train()
-    if way == "trainer":
+    inputs, low = {name: value.to(device) for name, value in features(case["family"], batch, device).items()}, case["compute"] == "bfloat16"
+    trainer, compiled = way.startswith("trainer"), way.endswith("compiled")
+    loss_of = own_loss(model) if trainer else objective(case["family"], model, batch, device)
+    loss = first_loss(model, loss_of, inputs, low, device)
+    if trainer:
         rows = {name: value.cpu() for name, value in inputs.items()}  # which the Trainer moves
-        step, first = by_trainer(case, model, rows, low, device)
+        step, first = by_trainer(case, model, rows, low, compiled, device)
     else:
-        step, first = by_hand(case, model, batch, inputs, low, way == "compiled", device)
+        step, first = by_hand(model, torch.compile(loss_of) if compiled else loss_of, inputs, low, device)
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
     return {"ready": {"loss": loss, "compile": first, "versions": versions, "hardware": [], "memory": begin_anew(device)}, "step": step}
 

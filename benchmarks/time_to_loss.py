@@ -24,7 +24,7 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, ROOT, append, peers_python, title
+from benchmarks.harness import KEEP_PAGES, ROOT, append, at_least, command, duration, peers_python, some_of, title, told_plainly
 from data.pipeline import Stream
 from data.store import Store
 from pretrain.config import load
@@ -144,21 +144,24 @@ def begin(way, folder, words, every):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--store", type=pathlib.Path, default="runs/books")
-    parser.add_argument("--limit", type=float, default=600)
-    parser.add_argument("--every", type=int, default=100)
-    parser.add_argument("--slice", type=float, default=15)
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS), help=f"of {','.join(WAYS)}")
+    parser.add_argument("--limit", type=duration, default=600)
+    parser.add_argument("--every", type=at_least(1), default=100)
+    parser.add_argument("--slice", type=duration, default=15)
+    parser.add_argument("--ways", type=some_of(WAYS), default=list(WAYS), help=f"of {','.join(WAYS)}")
     parser.add_argument("words", nargs="*", metavar="key=value", help="changes of the configuration, for both")
     args = parser.parse_args()
-    if unknown := set(args.ways) - set(WAYS):
-        parser.error(f"no such way: {', '.join(sorted(unknown))}; there are {', '.join(WAYS)}")
     load_before = os.getloadavg()[0]
     words = [f"data.store={args.store}", f"evaluate.every={args.every}", "train.until=0", "checkpoint.every=100000", *args.words]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        material(folder, args.store, words)
-        turns = {way: begin(way, folder, words, args.every) for way in args.ways}
+        with told_plainly(parser):
+            material(folder, args.store, words)
+            if not all(WAYS[way][0] for way in args.ways):
+                peers_python()
+        turns = {}
         try:
+            for way in args.ways:
+                turns[way] = begin(way, folder, words, args.every)
             running = dict(turns)
             while running:
                 for name, turn in list(running.items()):
@@ -170,10 +173,9 @@ def main():
                 turn.end()
     told = {name: turn.told for name, turn in turns.items()}
     last = ", ".join(f"{name} {now:.0f} s, step {step}, {loss:.3f}" for name, rows in told.items() for now, step, loss in rows[-1:])
-    asked = f"--store {args.store} --limit {args.limit:g} --every {args.every} {' '.join(args.words)}".strip()
     note = (
-        f"`python -m benchmarks.time_to_loss {asked}`: seconds of each program's own clock from its start to the first held-out loss at or below the "
-        f"first column, and the step. The last of each: {last}."
+        f"`{command()}`: seconds of each program's own clock, {args.limit:g} at most, from its start to the first held-out loss at or below the first "
+        f"column, and the step; scored each {args.every} steps. The last of each: {last}."
     )
     head = columns(told)
     append("time_to_loss.md", [title(load_before), "", note, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *table(told, LOSSES)])

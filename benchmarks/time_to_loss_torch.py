@@ -35,16 +35,19 @@ def main():
     own = {"cls", "sep", "mask", "arguments", "rate", "length_of_rows", "transformers_version", "architectures", "model_type"}
     model = transformers.BertForMaskedLM(transformers.BertConfig(**{key: value for key, value in settings.items() if key not in own}))
 
+    low = "bf16" in more
+
     @torch.no_grad()
+    @torch.autocast("cpu", torch.bfloat16, enabled=low)
     def score():
-        """The mean over all held-out targets."""
+        """The mean over all held-out targets, in the type of the step."""
         model.eval()
         total = weight = 0.0
         for at in range(0, len(held["tokens"]), 64):
             batch = {key: torch.tensor(value[at : at + 64]) for key, value in held.items()}
             states = model.bert(input_ids=batch["tokens"].long(), attention_mask=batch["valid"].long())[0]
             chosen = torch.take_along_dim(states, batch["positions"].long()[..., None], 1)
-            nats = torch.nn.functional.cross_entropy(model.cls(chosen).flatten(0, 1), batch["targets"].long().flatten(), reduction="none")
+            nats = torch.nn.functional.cross_entropy(model.cls(chosen).flatten(0, 1).float(), batch["targets"].long().flatten(), reduction="none")
             total += float((nats * batch["weights"].flatten()).sum())
             weight += float(batch["weights"].sum())
         model.train()
@@ -58,9 +61,10 @@ def main():
 
     arguments = transformers.TrainingArguments(
         output_dir=str(told.with_suffix("")), use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
-        lr_scheduler_type="linear", remove_unused_columns=False, seed=0, bf16="bf16" in more, **settings["arguments"],
+        lr_scheduler_type="linear", remove_unused_columns=False, seed=0, bf16=low, **settings["arguments"],
     )  # fmt: skip
-    collator = transformers.DataCollatorForLanguageModeling(Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"]), mlm_probability=settings["rate"])
+    tokenizer = Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"])
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=settings["rate"])
     rows = Rows(np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings)
     transformers.Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[Score()]).train()
 

@@ -25,6 +25,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import sacrebleu  # noqa: E402
 
+from benchmarks.harness import at_least, command  # noqa: E402
 from models.decoding import Beam, Greedy  # noqa: E402
 from pretrain import metrics  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
@@ -79,8 +80,8 @@ def main():
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("overrides", nargs="*", metavar="path=value")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/translate"))
-    parser.add_argument("--averaged", type=int, default=5)
-    parser.add_argument("--beams", type=int, default=4)
+    parser.add_argument("--averaged", type=at_least(1), default=5)
+    parser.add_argument("--beams", type=at_least(1), default=4)
     parser.add_argument("--languages", nargs=2, default=("en", "de"), metavar=("FROM", "TO"))
     parser.add_argument("--note", default="", help="what else ran meanwhile")
     args = parser.parse_intermixed_args()
@@ -102,13 +103,12 @@ def main():
 
     rows = metrics.read(run / "metrics.jsonl")
     tokens, minutes = sum(row["tokens"] for row in rows) / 1e6, sum(row["seconds"] for row in rows) / 60
-    command = " ".join(["python benchmarks/translate.py CORPUS", *args.overrides])
     size = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
     cpu = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
     text = f"""
 ## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
 
-`{command}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters, {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of
+`{command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters, {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of
 both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). {TEST}, {len(sources):,} sentences; sacrebleu
 `{signature}`. {args.note}
 

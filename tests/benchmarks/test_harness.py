@@ -1,0 +1,97 @@
+"""What the benchmarks share: arguments are checked, what is wrong is told in a line, and a section says how it was made."""
+
+import argparse
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.harness import ROOT, at_least, command, duration, peers_python, some_of, spread, told_plainly
+
+
+def parser():
+    made = argparse.ArgumentParser()
+    made.add_argument("--rounds", type=at_least(1))
+    made.add_argument("--seconds", type=duration)
+    made.add_argument("--ways", type=some_of({"one": 1, "other": 2}))
+    made.add_argument("--peers", type=some_of(("one", "other"), least=0))
+    return made
+
+
+def test_arguments_are_read():
+    args = parser().parse_args(["--rounds", "3", "--seconds", "0.5", "--ways", "other,one,other", "--peers", ""])
+    assert vars(args) == {"rounds": 3, "seconds": 0.5, "ways": ["other", "one"], "peers": []}
+
+
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("--rounds 0", "--rounds: 0 is less than 1"),
+        ("--rounds few", "--rounds: invalid integer value: 'few'"),
+        ("--seconds 0", "--seconds: 0 is not above 0"),
+        ("--seconds nan", "--seconds: nan is not above 0"),
+        ("--ways one,oter", "--ways: there is no oter; there are one, other"),
+        ("--ways ,", "--ways: none is named; there are one, other"),
+    ],
+)
+def test_a_wrong_argument_is_told(words, told, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        parser().parse_args(words.split())
+    assert told in capsys.readouterr().err
+
+
+def test_what_is_wrong_with_a_store_is_told_in_a_line(monkeypatch, capsys):
+    monkeypatch.delenv("CLOZE_TRACEBACK", raising=False)
+    with pytest.raises(SystemExit, match="2"), told_plainly(parser()):
+        raise FileNotFoundError("no store here")
+    assert capsys.readouterr().err.endswith("error: no store here\n")
+    with pytest.raises(KeyError), told_plainly(parser()):
+        raise KeyError("a fault of the program's own")
+    monkeypatch.setenv("CLOZE_TRACEBACK", "1")
+    with pytest.raises(FileNotFoundError), told_plainly(parser()):
+        raise FileNotFoundError("no store here")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["startup --store {none}", "startup --store {none} --config bert_tniy", "time_to_loss --store {none}", "time_to_loss --store {none} data.batch_sise=3",
+     "input --store {none}", "hosts input --store {none}", "packing --corpus {none}", "decode --written 1", "step --ways tunde", "step --types float16",
+     "step --cases bert_large", "step --rounds 0", "growth --steps 0", "collate --rounds 0", "time_to_loss --slice 0"],
+)  # fmt: skip
+def test_a_program_that_is_told_wrong_says_so_and_writes_nothing(words, tmp_path):
+    name, *rest = words.format(none=tmp_path / "none").split()
+    before = {path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")}
+    environment = {key: value for key, value in os.environ.items() if key != "CLOZE_TRACEBACK"}
+    done = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *rest], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr and f"{name}.py: error: " in done.stderr.splitlines()[-1]
+    assert before == {path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")}
+
+
+SHOWS = "import sys; sys.path.insert(0, {root!r}); from benchmarks.harness import command; print(command())"
+
+
+def test_a_command_is_spelt_as_it_was_given(tmp_path, monkeypatch):
+    words = ["--cases", "bert mini", "model.depth=2"]
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks" / "decode.py"), *words])
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    assert command() == "python benchmarks/decode.py --cases 'bert mini' model.depth=2"
+    (tmp_path / "shows.py").write_text(SHOWS.format(root=str(ROOT)))
+    done = subprocess.run([sys.executable, "-m", "shows", *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "python -m shows --cases 'bert mini' model.depth=2\n"
+
+
+def test_a_cell_tells_the_median_the_least_and_the_most():
+    assert spread(np.array([1010.0, 899.0, 952.0])) == "952 (899 to 1,010)"
+    assert spread([1.25, 1.5], ".2f") == "1.38 (1.25 to 1.50)"
+
+
+def test_the_peers_python_may_be_named(monkeypatch):
+    monkeypatch.setenv("CLOZE_PEERS_PYTHON", sys.executable)
+    assert peers_python() == pathlib.Path(sys.executable)
+    monkeypatch.setenv("CLOZE_PEERS_PYTHON", "no/such/python")
+    with pytest.raises(FileNotFoundError, match="CLOZE_PEERS_PYTHON is no/such/python"):
+        peers_python()
