@@ -35,6 +35,7 @@ import numpy as np  # noqa: E402
 
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
+from data.packed_rows import PackedRows  # noqa: E402
 from data.pairs import PairRows  # noqa: E402
 from data.pipeline import Stream, import_tensorflow  # noqa: E402
 from data.rows import DocumentRows, WindowRows  # noqa: E402
@@ -44,6 +45,8 @@ from data.tokenizers import read_vocabulary, train_vocabulary  # noqa: E402
 CASES = (  # name, objective, rows of a batch
     ("masked words, rows within documents", MaskedLm(128, 20, rows="documents"), 32),
     ("masked words, rows within documents", MaskedLm(128, 20, rows="documents"), 256),
+    ("masked words, packed rows", MaskedLm(128, 20, rows="packed"), 256),
+    ("masked words, packed rows", MaskedLm(512, 77, rows="packed"), 64),
     ("masked words, joined stream", MaskedLm(128, 20, rows="windows"), 256),
     ("masked words, joined stream", MaskedLm(512, 77, rows="windows"), 256),
     ("whole words", MaskedLm(128, 20, whole_words=True, rows="documents"), 256),
@@ -145,6 +148,7 @@ def opening(number):
     split = SimpleNamespace(tokens=None, document_starts=starts_D, sentence_starts=starts_S, sources=(source,))
     for name, table in (
         ("rows within documents, 128", lambda: DocumentRows(split, 126)),
+        ("packed rows, 128", lambda: PackedRows(split, 128)),
         ("joined stream, 128", lambda: WindowRows(split, 126, separated=True)),
         ("windows of 568", lambda: WindowRows(split, 568)),
         ("sentence pairs, 128", lambda: PairRows(split, 125)),
