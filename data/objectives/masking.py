@@ -14,6 +14,7 @@ from data import hashing
 BERTS = (0.8, 0.1)  # shares of the chosen words that become [MASK], and another word; the rest stay as they are
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
 MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4  # kinds of ids, in one table: a look-up costs more than a test of a bit
+EDGES = 4  # so many comparisons of all ids, and a few more, cost less than a look-up
 
 
 class Masker:
@@ -31,6 +32,7 @@ class Masker:
         ends_word = special & (np.arange(len(special)) != vocabulary.unk)
         starts_word = np.asarray(vocabulary.starts_word) | ends_word
         self.kinds = (MASKABLE * ~special + STARTS_WORD * starts_word + ENDS_WORD * ends_word).astype(np.uint8)
+        self.first_special, self.edges = bool(special[0]), (np.flatnonzero(np.diff(special)) + 1).tolist()  # ids where special turns to ordinary, or back
 
     def __call__(self, tokens_BL, valid_BL, key_B):
         """Mask int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batches.py.
@@ -39,8 +41,11 @@ class Masker:
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
         """
         B, L = tokens_BL.shape
-        kinds_BL = np.take(self.kinds, tokens_BL)
-        candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & valid_BL
+        if self.whole_words or len(self.edges) > EDGES:
+            kinds_BL = np.take(self.kinds, tokens_BL)
+            candidate_BL = (kinds_BL & MASKABLE).view(np.bool_) & valid_BL
+        else:
+            candidate_BL = self.maskable(tokens_BL) & valid_BL
         number_B = self.number(count(candidate_BL))
         order_B, hide_B = hashing.key(key_B, np.array([[hashing.ORDER], [hashing.HIDE]]))
         order_BL = hashing.shuffled(order_B, L)
@@ -59,6 +64,13 @@ class Masker:
             "targets": filled(used_BP, targets_M),
             "weights": used_BP.astype(np.float32),
         }
+
+    def maskable(self, tokens_BL):
+        """bool [B, L]: the ids that are not special, by comparisons."""
+        maskable_BL = np.full(tokens_BL.shape, not self.first_special)
+        for edge in self.edges:
+            maskable_BL ^= tokens_BL >= edge
+        return maskable_BL
 
     def number(self, candidates_B):
         """How many tokens of each row to mask."""
@@ -122,7 +134,7 @@ class Masker:
         """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
         low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
         as_mask_M, as_either_M = (low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
-        hidden_M = np.where(as_mask_M, np.int32(self.mask), targets_M)
+        hidden_M = targets_M ^ ((targets_M ^ np.int32(self.mask)) & -as_mask_M.astype(np.int32))  # np.where's branches cost more
         random = np.flatnonzero(as_mask_M != as_either_M)  # few
         hidden_M[random] = self.ordinary[hashing.below(bits_M[random], len(self.ordinary))]
         return hidden_M
