@@ -14,7 +14,7 @@ from data import hashing
 BERTS = (0.8, 0.1)  # shares of the chosen words that become [MASK], and another word; the rest stay as they are
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
 MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4  # kinds of ids, in one table: a look-up costs more than a test of a bit
-EDGES = 4  # so many comparisons of all ids, and a few more, cost less than a look-up
+EDGES = 4  # so many comparisons of all ids cost less than a look-up
 
 
 class Masker:
