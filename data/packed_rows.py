@@ -110,7 +110,7 @@ def laid_out(table, read, row_B, vocabulary):
     tokens_BL = read(index_BL).astype(np.int32)
     np.put(tokens_BL, begin_P, vocabulary.cls)
     np.put(tokens_BL, last_P, vocabulary.sep)
-    first_B = np.flatnonzero(at_P == 0)  # pieces
+    first_B = np.flatnonzero(at_P == 0)  # the place of each row's first piece
     number_P = np.arange(1, len(row_P) + 1) - first_B[row_P]
     pieces_BL, valid_BL = np.repeat(number_P.astype(np.int32), width_P).reshape(shape), np.ones(shape, bool)
     used_B = last_P[np.append(first_B[1:], len(row_P)) - 1] + 1 - np.arange(B) * L
