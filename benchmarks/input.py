@@ -17,11 +17,11 @@ benchmarks/results/input.md.
 import argparse
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from types import SimpleNamespace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -31,9 +31,10 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from benchmarks.harness import append, at_least, command, duration, title, told_plainly  # noqa: E402
+from benchmarks.harness import append, at_least, command, duration, memory, title, told_plainly  # noqa: E402
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
+from data.packed_rows import PackedRows  # noqa: E402
 from data.pairs import PairRows  # noqa: E402
 from data.pipeline import Stream, import_tensorflow  # noqa: E402
 from data.rows import DocumentRows, WindowRows  # noqa: E402
@@ -43,6 +44,8 @@ from data.tokenizers import read_vocabulary, train_vocabulary  # noqa: E402
 CASES = (  # name, objective, rows of a batch
     ("masked words, rows within documents", MaskedLm(128, 20, rows="documents"), 32),
     ("masked words, rows within documents", MaskedLm(128, 20, rows="documents"), 256),
+    ("masked words, packed rows", MaskedLm(128, 20, rows="packed"), 256),
+    ("masked words, packed rows", MaskedLm(512, 77, rows="packed"), 64),
     ("masked words, joined stream", MaskedLm(128, 20, rows="windows"), 256),
     ("masked words, joined stream", MaskedLm(512, 77, rows="windows"), 256),
     ("whole words", MaskedLm(128, 20, whole_words=True, rows="documents"), 256),
@@ -89,6 +92,8 @@ def text_tokens(batch):
     if "inputs" in batch:
         objective = SpanCorruption(batch["inputs"].shape[1])
         return batch["inputs"].shape[0] * objective.raw_length
+    if "pieces" in batch:
+        return int(batch["valid"].sum()) - 2 * int(batch["pieces"].max(axis=1).sum())
     extra = 3 if "segments" in batch else 2
     return int(batch["valid"].sum()) - extra * len(batch["valid"])
 
@@ -138,12 +143,13 @@ def throughput(stores, rounds, seconds):
 
 
 def opening(number):
-    """Rows of the second table: seconds that the row tables of `number` documents take; prints the peak memory."""
+    """Rows of the second table: seconds that the row tables of `number` documents take; prints the peak memory, and what packed rows take."""
     starts_D, starts_S = documents(number, 4)
     source = SimpleNamespace(name="all", documents=(0, number), rate=1.0)
     split = SimpleNamespace(tokens=None, document_starts=starts_D, sentence_starts=starts_S, sources=(source,))
     for name, table in (
         ("rows within documents, 128", lambda: DocumentRows(split, 126)),
+        ("packed rows, 128", lambda: PackedRows(split, 128)),
         ("joined stream, 128", lambda: WindowRows(split, 126, separated=True)),
         ("windows of 568", lambda: WindowRows(split, 568)),
         ("sentence pairs, 128", lambda: PairRows(split, 125)),
@@ -152,7 +158,11 @@ def opening(number):
         rows = table().count
         seconds = time.perf_counter() - began
         yield f"| {name} | {number:,} | {len(starts_S) - 1:,} | {starts_D[-1] / 1e9:.2f} | {rows:,} | {seconds:.2f} |"
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.1f} GiB")
+    peak = memory() / 1024  # of this process: ru_maxrss would be that of the one which started it, where that was larger
+    tracemalloc.start()
+    packed = PackedRows(split, 128)
+    kept, most = (size / 2**30 for size in tracemalloc.get_traced_memory())
+    print(f"peak memory {peak:.1f} GiB; {packed.count:,} packed rows take {most:.2f} GiB while they are opened and {kept:.2f} GiB from then on")
 
 
 def main():

@@ -21,12 +21,12 @@ class PackedRows:
     """Rows of at most `length` tokens; each piece of each document is in one of them, once an epoch."""
 
     def __init__(self, split, length):
-        self.pieces, self.length = DocumentRows(split, length - FRAME), length
-        size_Q = sizes(self.pieces)
-        self.order_Q = np.empty(len(size_Q), np.int64 if len(size_Q) >= 2**32 else np.uint32)
-        rows_G, slots_G, first_S, offsets = [], [], [], [0]
-        for low, high in zip(self.pieces.offsets.tolist(), self.pieces.offsets[1:].tolist()):
-            self.order_Q[low:high] = low + np.argsort(size_Q[low:high], kind="stable")  # by size: a recipe takes runs of pieces
+        pieces, self.length = DocumentRows(split, length - FRAME), length
+        size_Q, start_Q = sizes(pieces), starts(pieces)
+        self.start_Q = np.empty(len(size_Q), np.int64 if pieces.starts_D[-1] >= 2**32 else np.uint32)  # by size: a recipe takes runs of pieces
+        rows_G, slots_G, first_S, size_S, offsets = [], [], [], [], [0]
+        for low, high in zip(pieces.offsets.tolist(), pieces.offsets[1:].tolist()):
+            self.start_Q[low:high] = start_Q[low:high][np.argsort(size_Q[low:high], kind="stable")]
             count_N = np.bincount(size_Q[low:high], minlength=length + 1)
             free_N = low + np.cumsum(count_N) - count_N  # the first piece of each size that has no row yet
             made = recipes(count_N.tolist(), length)
@@ -36,10 +36,12 @@ class PackedRows:
                 for size in parts:
                     first_S.append(free_N[size])
                     free_N[size] += rows
+                size_S.extend(parts)
             offsets.append(offsets[-1] + sum(rows for rows, _ in made))
         self.offsets, self.count = np.array(offsets, np.int64), offsets[-1]
         self.first_row_G, self.first_slot_G = (np.concatenate([[0], np.cumsum(x, dtype=np.int64)]) for x in (rows_G, slots_G))
-        self.first_S = np.array(first_S, np.int64)  # of each slot, the place in order_Q of its piece in the recipe's first row
+        self.first_S = np.array(first_S, np.int64)  # of each slot, the place in start_Q of its piece in the recipe's first row
+        self.size_S = np.array(size_S, np.int64)
 
     def spans(self, row_B):
         """Of each piece of the rows: (its row's place in row_B, its first token, its number of tokens, where its [CLS] stands): int64 [P].
@@ -51,11 +53,17 @@ class PackedRows:
         row_P = np.repeat(np.arange(len(row_B)), slots_B)
         before_B = np.cumsum(slots_B) - slots_B
         slot_P = np.arange(len(row_P)) + (self.first_slot_G[recipe_B] - before_B)[row_P]
-        piece_P = self.order_Q[self.first_S[slot_P] + (row_B - self.first_row_G[recipe_B])[row_P]].astype(np.int64)
-        start_P, length_P = self.pieces.spans(piece_P)
-        end_P = np.cumsum(length_P + FRAME)
-        at_P = end_P - (length_P + FRAME)
-        return row_P, start_P, length_P, at_P - at_P[before_B][row_P]
+        start_P = self.start_Q[self.first_S[slot_P] + (row_B - self.first_row_G[recipe_B])[row_P]].astype(np.int64)
+        size_P = self.size_S[slot_P]
+        at_P = np.cumsum(size_P) - size_P
+        return row_P, start_P, size_P - FRAME, at_P - at_P[before_B][row_P]
+
+
+def starts(pieces):
+    """The first token of each row of DocumentRows: int64 [Q]. A search for each would take most of the time of a batch of short pieces."""
+    start_Q = np.repeat(pieces.starts_D[:-1] - pieces.first_row_D[:-1] * pieces.width, np.diff(pieces.first_row_D))
+    start_Q += np.arange(0, len(start_Q) * pieces.width, pieces.width)
+    return start_Q
 
 
 def sizes(pieces):
@@ -94,16 +102,20 @@ def recipes(count_N, width):
 def laid_out(table, read, row_B, vocabulary):
     """{"tokens", "valid", "pieces"} [B, L] of rows: "pieces" counts them from 1 in each row, and is 0 on padding."""
     row_P, start_P, length_P, at_P = table.spans(row_B)
-    column_L = np.arange(table.length)
-    begins_BL = np.zeros((len(row_B), table.length), np.int32)
-    begins_BL[row_P, at_P] = 1
-    pieces_BL = np.cumsum(begins_BL, axis=1, dtype=np.int32)
-    before_B = np.searchsorted(row_P, np.arange(len(row_B)))  # pieces of the rows before
-    from_P = start_P - at_P - 1  # from a column to a token
-    tokens_BL = read(column_L + from_P[pieces_BL + (before_B - 1)[:, None]]).astype(np.int32)
-    last_P = at_P + length_P + 1
-    used_B = np.append(last_P[before_B[1:] - 1], last_P[-1:]) + 1
-    valid_BL = column_L < used_B[:, None]
-    tokens_BL[~valid_BL], pieces_BL[~valid_BL] = vocabulary.pad, 0
-    tokens_BL[row_P, at_P], tokens_BL[row_P, last_P] = vocabulary.cls, vocabulary.sep
+    shape = B, L = len(row_B), table.length
+    begin_P = row_P * L + at_P  # places in the flattened rows
+    last_P, width_P = begin_P + length_P + 1, np.append(begin_P[1:], B * L) - begin_P  # a row's padding goes with its last piece
+    index_BL = np.repeat(start_P - at_P - 1, width_P).reshape(shape)
+    index_BL += np.arange(L)
+    tokens_BL = read(index_BL).astype(np.int32)
+    np.put(tokens_BL, begin_P, vocabulary.cls)
+    np.put(tokens_BL, last_P, vocabulary.sep)
+    first_B = np.flatnonzero(at_P == 0)  # the place of each row's first piece
+    number_P = np.arange(1, len(row_P) + 1) - first_B[row_P]
+    pieces_BL, valid_BL = np.repeat(number_P.astype(np.int32), width_P).reshape(shape), np.ones(shape, bool)
+    used_B = last_P[np.append(first_B[1:], len(row_P)) - 1] + 1 - np.arange(B) * L
+    row_R = np.flatnonzero(used_B < L)  # few, as a rule
+    padding_RL = np.arange(L) >= used_B[row_R, None]
+    for array_BL, value in ((tokens_BL, vocabulary.pad), (valid_BL, False), (pieces_BL, 0)):
+        array_BL[row_R] = np.where(padding_RL, value, array_BL[row_R])
     return {"tokens": tokens_BL, "valid": valid_BL, "pieces": pieces_BL}

@@ -11,6 +11,8 @@ B rows   N tokens of a row, without special tokens   D documents   S sources
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+LONG = 2**17  # a table of fewer numbers stays in a processor's cache
+
 
 class Reader:
     """Reads ids [B, N] from a split's memory-mapped tokens, and refuses ids that its vocabulary does not have.
@@ -60,7 +62,7 @@ class DocumentRows:
 
     def spans(self, row_B):
         """(first token, number of tokens) of each row: int64 [B]."""
-        document_B = np.searchsorted(self.first_row_D, row_B, side="right") - 1
+        document_B = found(self.first_row_D, row_B) - 1
         start_B = self.starts_D[document_B] + (row_B - self.first_row_D[document_B]) * self.width
         return start_B, np.minimum(self.starts_D[document_B + 1] - start_B, self.width)
 
@@ -111,13 +113,23 @@ class WindowRows:
         return separators(self.ends_D, self.width, start_B)
 
 
+def found(edges_D, place_B):
+    """np.searchsorted(edges_D, place_B, side="right"); in a long table in the order of the places, which fetches less of it from memory."""
+    if len(edges_D) < LONG:
+        return np.searchsorted(edges_D, place_B, side="right")
+    order_B = np.argsort(place_B)
+    found_B = np.empty(len(place_B), np.int64)
+    found_B[order_B] = np.searchsorted(edges_D, place_B[order_B], side="right")
+    return found_B
+
+
 def separators(ends_D, width, start_B):
     """(where rows that begin at the positions given hold a separator [B, N], the first token of each [B]).
 
     ends_D: the position behind each separator. The stream's positions count the separators, tokens do not.
     """
-    before_B = np.searchsorted(ends_D, start_B, side="right")  # separators before the row
-    after_B = np.searchsorted(ends_D, start_B + width, side="right")
+    before_B = found(ends_D, start_B)  # separators before the row
+    after_B = found(ends_D, start_B + width)
     number_B = after_B - before_B
     row = np.repeat(np.arange(len(start_B)), number_B)
     which = np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B) + before_B[row]

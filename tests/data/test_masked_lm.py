@@ -1,6 +1,7 @@
 """Masked rows against a slow reference, written from the paper and its authors' description in plain loops."""
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +68,17 @@ def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, pr
         assert masked[i].tolist() == expected
         assert not batch["positions"][i, ~used].any() and not batch["targets"][i, ~used].any()
         assert not batch["weights"][i, ~used].any()
+
+
+@pytest.mark.parametrize("special_ids", [(1, 2), range(4), (0, 3, 39), range(0, 40, 5)], ids=str)
+def test_special_ids_stay_wherever_they_stand_in_the_vocabulary(special_ids):
+    special = np.isin(np.arange(40), special_ids)
+    vocabulary = SimpleNamespace(special=special, starts_word=~special, size=40, mask=3, unk=1)
+    rows, keys = np.random.default_rng(0).integers(0, 40, (30, 32)).astype(np.int32), hashing.key(4, np.arange(30))
+    masked = rows.copy()
+    Masker(MaskedLm(length=32, predictions=20, rate=0.5), vocabulary)(masked, np.ones(rows.shape, bool), keys)
+    for i in range(30):
+        assert masked[i].tolist() == slow_mask(rows[i].tolist(), np.ones(32), vocabulary, 0.5, 20, False, keys[i])[0]
 
 
 def test_fitting_is_the_walk():

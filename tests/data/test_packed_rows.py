@@ -81,6 +81,15 @@ def test_every_piece_is_in_one_row(width):
         assert whole.tolist() == np.concatenate(parts).tolist()
 
 
+def test_pieces_of_a_store_of_more_than_four_billion_tokens():
+    near, far = split_of(LENGTHS), split_of(LENGTHS)
+    far.document_starts = far.document_starts + 2**32
+    rows = np.arange(PackedRows(near, 12).count)
+    (*near_rows, _), (*far_rows, _) = PackedRows(near, 12).spans(rows), PackedRows(far, 12).spans(rows)
+    near_rows[1] += 2**32
+    assert [x.tolist() for x in far_rows] == [x.tolist() for x in near_rows]
+
+
 def pieces_of(batch, vocabulary):
     """[[a piece, as a tuple of ids, of each row] of each row], after the masks are taken out again."""
     tokens = batch["tokens"].copy()

@@ -1,10 +1,12 @@
 """Row tables against slow walks over the documents: nothing dropped, nothing across a boundary where none may be."""
 
+from bisect import bisect_right
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from data import rows
 from data.rows import DocumentRows, Reader, WindowRows
 
 
@@ -81,6 +83,13 @@ def test_a_split_shorter_than_a_row_is_refused():
     with pytest.raises(ValueError, match="12 tokens are all there is, fewer than the 13 of one row"):
         WindowRows(split_of([7, 5]), 13)
     assert WindowRows(split_of([7, 5]), 13, separated=True).count == 1
+
+
+@pytest.mark.parametrize("size", [9, rows.LONG])
+def test_places_are_found_in_tables_short_and_long(size):
+    rng = np.random.default_rng(0)
+    edges, places = np.cumsum(rng.integers(0, 3, size)), rng.integers(-2, 2 * size + 2, 500)
+    assert rows.found(edges, places).tolist() == [bisect_right(edges, place) for place in places.tolist()]
 
 
 def test_reader_refuses_an_id_that_the_vocabulary_does_not_have():
