@@ -21,9 +21,20 @@ import sys
 import tempfile
 import time
 
-from prepare import COMMAND, ROOT, at_least, children, command, copies, processor_name  # benchmarks/prepare.py
+from prepare import (
+    COMMAND,
+    ROOT,
+    at_least,
+    children,
+    command,
+    copies,
+    processor_name,
+)  # benchmarks/prepare.py
 
-REQUESTS = {"bert_mini": ["--vocab-size", "8192"], "t5_mini": ["--vocab-size", "8192", "--layout", "t5"]}
+REQUESTS = {
+    "bert_mini": ["--vocab-size", "8192"],
+    "t5_mini": ["--vocab-size", "8192", "--layout", "t5"],
+}
 DIRECT = ["--runner", "DirectRunner"]
 
 
@@ -38,7 +49,9 @@ def ways(cores: int) -> dict[str, list[str]]:
     }
 
 
-def run(corpus: pathlib.Path, output: pathlib.Path, options: list[str]) -> tuple[float, float, list[int]]:
+def run(
+    corpus: pathlib.Path, output: pathlib.Path, options: list[str]
+) -> tuple[float, float, list[int]]:
     """Seconds by the clock and of CPU time, peak kilobytes of the main process and of its largest child."""
     script = output.parent / "run.py"
     script.write_text(COMMAND)
@@ -61,14 +74,18 @@ def compare(one: pathlib.Path, other: pathlib.Path) -> str:
     """How many files and bytes are the same; ends the program where any differs."""
     if files(one) != files(other):
         raise SystemExit(f"{one} and {other} have different files")
-    differ = [str(file) for file in files(one) if not filecmp.cmp(one / file, other / file, shallow=False)]
+    differ = [
+        str(file) for file in files(one) if not filecmp.cmp(one / file, other / file, shallow=False)
+    ]
     if differ:
         raise SystemExit(f"{one} and {other} differ in {', '.join(differ)}")
     return f"all {len(files(one))} files, {sum((one / file).stat().st_size for file in files(one)):,} bytes"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--copies", type=at_least(1), default=1, help="of each book")
     args = parser.parse_args()
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
@@ -84,14 +101,24 @@ def main() -> None:
                 first = first or store
                 same = "" if store is first else compare(first, store)
                 own, child = (peak / 1024 for peak in peaks)
-                rows.append(f"| {name} | {label} | {seconds:.0f} | {cpu:.0f} | {own:.0f} + {child:.0f} | {same} |")
+                rows.append(
+                    f"| {name} | {label} | {seconds:.0f} | {cpu:.0f} | {own:.0f} + {child:.0f} | {same} |"
+                )
                 print(rows[-1], flush=True)
-    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in ("apache-beam", "tensorflow-datasets"))
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}"
+        for name in ("apache-beam", "tensorflow-datasets")
+    )
     title = f"{processor_name()}, {cores} cores, load {load:.1f} at the start, Python {platform.python_version()}, {versions}"
     note = f"`{command()}`: {megabytes:.0f} MB of books."
-    head = ["| request of | done by | seconds | of CPU time | peak MiB, main + largest child | the same as the first |", "|---" * 6 + "|"]
+    head = [
+        "| request of | done by | seconds | of CPU time | peak MiB, main + largest child | the same as the first |",
+        "|---" * 6 + "|",
+    ]
     with (ROOT / "benchmarks" / "results" / "beam.md").open("a") as file:
-        file.write("\n".join([f"## {datetime.date.today()}, {title}", "", note, "", *head, *rows, "", ""]))
+        file.write(
+            "\n".join([f"## {datetime.date.today()}, {title}", "", note, "", *head, *rows, "", ""])
+        )
 
 
 if __name__ == "__main__":

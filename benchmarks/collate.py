@@ -21,16 +21,48 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import ROOT, Worker, append, at_least, command, duration, interleaved, peers_python, spread, title, told_plainly
+from benchmarks.harness import (
+    ROOT,
+    Worker,
+    append,
+    at_least,
+    command,
+    duration,
+    interleaved,
+    peers_python,
+    spread,
+    title,
+    told_plainly,
+)
 from data.objectives import MaskedLm, SentencePair, SpanCorruption
 
 TOKENS = 8_000_000  # of the store
 MASKED = MaskedLm(128, 20, rows="windows")
 CASES = {  # objective, vocabulary of its store and rows of a batch; what the peer is
-    "masked_lm": (MASKED, "bert", 256, "`DataCollatorForLanguageModeling` with a `BertTokenizerFast`, whose rows are framed already"),
-    "masked_lm, ready ids": (MASKED, "bert", 256, "the same with a stand-in for the tokenizer, which stacks rows of one length"),
-    "span_corruption": (SpanCorruption(512), "t5", 128, "a collator after that of the T5 script for Flax that was in transformers: a mask an example"),
-    "sentence_pair": (SentencePair(128, 20), "bert", 256, "pairs after BERT's published walk over documents, then that collator and stand-in"),
+    "masked_lm": (
+        MASKED,
+        "bert",
+        256,
+        "`DataCollatorForLanguageModeling` with a `BertTokenizerFast`, whose rows are framed already",
+    ),
+    "masked_lm, ready ids": (
+        MASKED,
+        "bert",
+        256,
+        "the same with a stand-in for the tokenizer, which stacks rows of one length",
+    ),
+    "span_corruption": (
+        SpanCorruption(512),
+        "t5",
+        128,
+        "a collator after that of the T5 script for Flax that was in transformers: a mask an example",
+    ),
+    "sentence_pair": (
+        SentencePair(128, 20),
+        "bert",
+        256,
+        "pairs after BERT's published walk over documents, then that collator and stand-in",
+    ),
 }
 
 
@@ -55,16 +87,27 @@ def serve():
         while time.perf_counter() - began < seconds:
             next(iterators[name])
             count += rows * objective.dims()["L"]
-        return {"wall": count / (time.perf_counter() - began), "cpu": count / (time.process_time() - used)}
+        return {
+            "wall": count / (time.perf_counter() - began),
+            "cpu": count / (time.process_time() - used),
+        }
 
     sizes = {name: store.vocabulary.size for name, store in stores.items()}
-    return {"ready": {"versions": [f"TensorFlow {import_tensorflow().__version__}"], "sizes": sizes}, "step": step}
+    return {
+        "ready": {"versions": [f"TensorFlow {import_tensorflow().__version__}"], "sizes": sizes},
+        "step": step,
+    }
 
 
 def peer_case(name, folder, sizes):
     """What the peer must know of a case."""
     objective, vocabulary, rows, _ = CASES[name]
-    shape = {"store": f"{folder}/{vocabulary}", "rows": rows, "length": objective.dims()["L"], "size": sizes[vocabulary]}
+    shape = {
+        "store": f"{folder}/{vocabulary}",
+        "rows": rows,
+        "length": objective.dims()["L"],
+        "size": sizes[vocabulary],
+    }
     if vocabulary == "bert":
         shape |= {"vocabulary": f"{folder}/vocab.txt"}
     if isinstance(objective, SpanCorruption):
@@ -75,16 +118,30 @@ def peer_case(name, folder, sizes):
 def measure(names, args, folder):
     """(versions, {case: {program: [speeds by the clock and a CPU second of each round]}})."""
     asked = json.dumps({"cases": names, "folder": folder, "threads": args.threads})
-    ours = [sys.executable, "-c", "from benchmarks.harness import answer; from benchmarks.collate import serve; answer(serve)", asked]
+    ours = [
+        sys.executable,
+        "-c",
+        "from benchmarks.harness import answer; from benchmarks.collate import serve; answer(serve)",
+        asked,
+    ]
     with Worker(ours) as cloze:
         ready = cloze.hear()  # the store is there
         cases = {name: peer_case(name, folder, ready["sizes"]) for name in names}
-        with Worker([peers_python(), ROOT / "benchmarks" / "collate_torch.py", json.dumps(cases)]) as peer:
-            versions, workers, found = ready["versions"] + peer.hear()["versions"], {"Cloze": cloze, "peer": peer}, {}
+        with Worker(
+            [peers_python(), ROOT / "benchmarks" / "collate_torch.py", json.dumps(cases)]
+        ) as peer:
+            versions, workers, found = (
+                ready["versions"] + peer.hear()["versions"],
+                {"Cloze": cloze, "peer": peer},
+                {},
+            )
             for name in names:
                 interleaved(workers, 1, name=name, seconds=0.2)
                 replies = interleaved(workers, args.rounds, name=name, seconds=args.seconds)
-                found[name] = {who: np.array([[reply["wall"], reply["cpu"]] for reply in told]) / 1e6 for who, told in replies.items()}
+                found[name] = {
+                    who: np.array([[reply["wall"], reply["cpu"]] for reply in told]) / 1e6
+                    for who, told in replies.items()
+                }
     return versions, found
 
 
@@ -108,8 +165,21 @@ def main():
     load, names = os.getloadavg()[0], [args.case] if args.case else list(CASES)
     with tempfile.TemporaryDirectory() as folder:
         versions, found = measure(names, args, folder)
-    head = ["objective", "batch", "Cloze, M tokens/s", "a CPU second", "peer, M tokens/s", "a CPU second", "ratio by the clock", "by CPU seconds"]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|", *(row(name, speeds) for name, speeds in found.items())]
+    head = [
+        "objective",
+        "batch",
+        "Cloze, M tokens/s",
+        "a CPU second",
+        "peer, M tokens/s",
+        "a CPU second",
+        "ratio by the clock",
+        "by CPU seconds",
+    ]
+    lines = [
+        f"| {' | '.join(head)} |",
+        "|---" * len(head) + "|",
+        *(row(name, speeds) for name, speeds in found.items()),
+    ]
     note = (
         f"`{command()}`: medians of {args.rounds} rounds of {args.seconds:g} s, in brackets the least and the most; ratios round by round. Cloze with "
         f"data.threads={args.threads}, the peers in one thread of Python:"

@@ -15,7 +15,14 @@ class SpanCollator:
     """
 
     def __init__(self, noise, spans, size, eos, pad, rng):
-        self.noise, self.spans, self.size, self.eos, self.pad, self.rng = noise, spans, size, eos, pad, rng
+        self.noise, self.spans, self.size, self.eos, self.pad, self.rng = (
+            noise,
+            spans,
+            size,
+            eos,
+            pad,
+            rng,
+        )
 
     def __call__(self, examples):
         ids_BR = np.array([example["input_ids"] for example in examples])
@@ -23,11 +30,17 @@ class SpanCollator:
         labels = self.filtered(ids_BR, self.sentinels(~noise_BR))
         begins = np.full((len(labels), 1), self.pad)
         decoder = np.concatenate([begins, labels[:, :-1]], axis=1)
-        return {"input_ids": self.filtered(ids_BR, self.sentinels(noise_BR)), "labels": labels, "decoder_input_ids": decoder}
+        return {
+            "input_ids": self.filtered(ids_BR, self.sentinels(noise_BR)),
+            "labels": labels,
+            "decoder_input_ids": decoder,
+        }
 
     def noise_mask(self, length):
         """bool [R]: stretches that stay and stretches that go, in turn; all lengths, 1 at least, that make the right sums are alike likely."""
-        stretches = np.stack([self.partition(length - self.noise), self.partition(self.noise)], axis=1).reshape(-1)
+        stretches = np.stack(
+            [self.partition(length - self.noise), self.partition(self.noise)], axis=1
+        ).reshape(-1)
         first_of_stretch = np.zeros(length, np.int8)
         first_of_stretch[np.cumsum(stretches)[:-1]] = 1
         return np.cumsum(first_of_stretch) % 2 == 1
@@ -42,7 +55,9 @@ class SpanCollator:
         """What takes the place of masked tokens: a span's sentinel for its first, -1 for the others; 0 where there is no mask."""
         before_BR = np.concatenate([np.zeros((len(mask_BR), 1), bool), mask_BR[:, :-1]], axis=1)
         first_BR = mask_BR & ~before_BR
-        return np.where(first_BR, self.size - np.cumsum(first_BR, axis=1), -mask_BR.astype(np.int64))
+        return np.where(
+            first_BR, self.size - np.cumsum(first_BR, axis=1), -mask_BR.astype(np.int64)
+        )
 
     def filtered(self, ids_BR, sentinels_BR):
         """The ids with their sentinels in, without what the spans hide, and with the end of the text."""

@@ -36,10 +36,20 @@ def framed(case, tokens):
 def masked(case, tokens, folder):
     """(examples without end, collator), as run_mlm.py has them: the columns that its `map` makes, and a fast tokenizer."""
     rows, special = framed(case, tokens)
-    one = {"token_type_ids": [0] * case["length"], "attention_mask": [1] * case["length"], "special_tokens_mask": special}
+    one = {
+        "token_type_ids": [0] * case["length"],
+        "attention_mask": [1] * case["length"],
+        "special_tokens_mask": special,
+    }
     tokenizer = transformers.BertTokenizerFast(vocab=case["vocabulary"])
-    if (len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id) != (case["size"], PAD, MASK):
-        raise RuntimeError(f"{case['vocabulary']}: not the vocabulary of the store: {len(tokenizer)} words, of {case['size']}")
+    if (len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id) != (
+        case["size"],
+        PAD,
+        MASK,
+    ):
+        raise RuntimeError(
+            f"{case['vocabulary']}: not the vocabulary of the store: {len(tokenizer)} words, of {case['size']}"
+        )
     collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
     return endless([{"input_ids": row} | one for row in rows], np.random.default_rng(0)), collator
 
@@ -47,11 +57,16 @@ def masked(case, tokens, folder):
 def ready(case, tokens, folder):
     """The same for ids that lie ready, which a stand-in for a tokenizer stacks."""
     rows, special = framed(case, tokens)
-    return endless([{"input_ids": row, "special_tokens_mask": special} for row in rows], np.random.default_rng(0)), stacker(case)
+    return endless(
+        [{"input_ids": row, "special_tokens_mask": special} for row in rows],
+        np.random.default_rng(0),
+    ), stacker(case)
 
 
 def stacker(case):
-    return transformers.DataCollatorForLanguageModeling(Ready(mask=MASK, pad=PAD, size=case["size"]), mlm_probability=0.15)
+    return transformers.DataCollatorForLanguageModeling(
+        Ready(mask=MASK, pad=PAD, size=case["size"]), mlm_probability=0.15
+    )
 
 
 def spans(case, tokens, folder):
@@ -64,9 +79,14 @@ def spans(case, tokens, folder):
 
 def pairs(case, tokens, folder):
     """The same for pairs, which are made anew whenever a document comes up."""
-    sentences, documents = (np.fromfile(folder / f"{name}.bin", np.int64) for name in ("sentences", "documents"))
+    sentences, documents = (
+        np.fromfile(folder / f"{name}.bin", np.int64) for name in ("sentences", "documents")
+    )
     edges = np.searchsorted(sentences, documents[: DOCUMENTS + 1])
-    split = [[tokens[a:b].tolist() for a, b in zip(sentences[i:j], sentences[i + 1 : j + 1])] for i, j in zip(edges, edges[1:])]
+    split = [
+        [tokens[a:b].tolist() for a, b in zip(sentences[i:j], sentences[i + 1 : j + 1])]
+        for i, j in zip(edges, edges[1:])
+    ]
     return examples_of_pairs(split, case["length"], random.Random(0)), stacker(case)
 
 
@@ -77,14 +97,28 @@ def examples_of_pairs(documents, length, rng):
                 padding = length - 3 - len(first) - len(second)
                 yield {
                     "input_ids": [CLS, *first, SEP, *second, SEP, *[PAD] * padding],
-                    "token_type_ids": [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * padding,
+                    "token_type_ids": [0] * (len(first) + 2)
+                    + [1] * (len(second) + 1)
+                    + [0] * padding,
                     "attention_mask": [1] * (length - padding) + [0] * padding,
-                    "special_tokens_mask": [1, *[0] * len(first), 1, *[0] * len(second), 1, *[1] * padding],
+                    "special_tokens_mask": [
+                        1,
+                        *[0] * len(first),
+                        1,
+                        *[0] * len(second),
+                        1,
+                        *[1] * padding,
+                    ],
                     "next_sentence_label": int(elsewhere),
                 }
 
 
-MAKERS = {"masked_lm": masked, "masked_lm, ready ids": ready, "span_corruption": spans, "sentence_pair": pairs}
+MAKERS = {
+    "masked_lm": masked,
+    "masked_lm, ready ids": ready,
+    "span_corruption": spans,
+    "sentence_pair": pairs,
+}
 
 
 def serve():
@@ -100,9 +134,17 @@ def serve():
             batch = collate([next(examples) for _ in range(rows)])
             count += rows * cases[name]["length"]
         assert tuple(batch["input_ids"].shape) == (rows, cases[name]["length"])
-        return {"wall": count / (time.perf_counter() - began), "cpu": count / (time.process_time() - used)}
+        return {
+            "wall": count / (time.perf_counter() - began),
+            "cpu": count / (time.process_time() - used),
+        }
 
-    return {"ready": {"versions": [f"transformers {transformers.__version__}", f"PyTorch {torch.__version__}"]}, "step": step}
+    return {
+        "ready": {
+            "versions": [f"transformers {transformers.__version__}", f"PyTorch {torch.__version__}"]
+        },
+        "step": step,
+    }
 
 
 if __name__ == "__main__":

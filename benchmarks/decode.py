@@ -41,15 +41,21 @@ def make(config):
     read = (ids,) if isinstance(config, Gpt2Config) else (ids, ids > 0, ids)
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
-    return model, jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape, np.float32) * 0.05), shapes)
+    return model, jax.tree.map(
+        lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape, np.float32) * 0.05), shapes
+    )
 
 
 def writer(model, params, tokens_BM):
     """A function length -> ids [B, length]."""
     B, M = tokens_BM.shape
     if isinstance(model.config, Gpt2Config):
-        return lambda length: np.asarray(extend(model, params, tokens_BM, np.full(B, M), length=length))
-    return lambda length: np.asarray(generate(model, params, tokens_BM, np.ones((B, M), bool), length=length, end=None))
+        return lambda length: np.asarray(
+            extend(model, params, tokens_BM, np.full(B, M), length=length)
+        )
+    return lambda length: np.asarray(
+        generate(model, params, tokens_BM, np.ones((B, M), bool), length=length, end=None)
+    )
 
 
 def peer(config, params):
@@ -66,7 +72,9 @@ def peer(config, params):
         folder = pathlib.Path(folder)
         vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
         (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
-        save_file(family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"})
+        save_file(
+            family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"}
+        )
         theirs = kind.from_pretrained(folder).eval()
     theirs.generation_config.eos_token_id = None
 
@@ -118,7 +126,11 @@ def by_length(args):
         writers = writer(model, params, prompt), writer(*scanned, prompt)
         again = jnp.asarray(prompt)
         measures = [lambda write=write: per_token(write, 33) for write in writers]
-        found = rounds_of(args.rounds, *measures, lambda: 1000 * seconds(lambda: jax.block_until_ready(last(params, again))))
+        found = rounds_of(
+            args.rounds,
+            *measures,
+            lambda: 1000 * seconds(lambda: jax.block_until_ready(last(params, again))),
+        )
         yield f"| {behind} | " + " | ".join(spread(column, ".1f") for column in found.T) + " |"
 
 
@@ -128,12 +140,25 @@ def against(args):
         model, params = make(config)
         theirs, (model, params) = peer(config, params), unrolled(model, params)
         for B in (1, 8):
-            prompt = np.random.default_rng(2).integers(2, config.vocab, (B, args.prompt)).astype(np.int32)
+            prompt = (
+                np.random.default_rng(2)
+                .integers(2, config.vocab, (B, args.prompt))
+                .astype(np.int32)
+            )
             pair = writer(model, params, prompt), theirs(prompt)
             same = np.mean(pair[0](args.written) == pair[1](args.written))
-            found = rounds_of(args.rounds, *(lambda write=write: per_token(write, args.written) for write in pair))
+            found = rounds_of(
+                args.rounds, *(lambda write=write: per_token(write, args.written) for write in pair)
+            )
             ours, their = found.T
-            cells = [name, str(B), spread(ours, ".1f"), spread(their, ".1f"), spread(their / ours, ".2f"), f"{same:.1%}"]
+            cells = [
+                name,
+                str(B),
+                spread(ours, ".1f"),
+                spread(their, ".1f"),
+                spread(their / ours, ".2f"),
+                f"{same:.1%}",
+            ]
             yield f"| {' | '.join(cells)} |"
 
 
@@ -147,11 +172,20 @@ def main():
     import transformers
 
     load = os.getloadavg()[0]
-    columns = ["tokens before", "with the cache, ms", "the same, layers scanned, ms", "without the cache, ms"]
+    columns = [
+        "tokens before",
+        "with the cache, ms",
+        "the same, layers scanned, ms",
+        "without the cache, ms",
+    ]
     lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *by_length(args), ""]
     columns = ["model", "batch", "ours, ms", "transformers, ms", "theirs / ours", "same words"]
     lines += [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *against(args)]
-    versions = f"JAX {jax.__version__}", f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"
+    versions = (
+        f"JAX {jax.__version__}",
+        f"PyTorch {torch.__version__}",
+        f"transformers {transformers.__version__}",
+    )
     note = (
         f"`{command()}`: milliseconds a step, in which each row of the batch gets a token, {args.written} of them behind {args.prompt} in the second table; "
         f"the median of {args.rounds} rounds, and in brackets the least and the most; ratios likewise, of each round's."

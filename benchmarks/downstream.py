@@ -29,7 +29,10 @@ from pretrain.checkpoint import read_run
 from pretrain.finetune.metrics import measured
 
 SEEDS, EPOCHS = 3, 3
-RATES = {"head": "3e-4", "all": "3e-4"}  # from the pretrained encoder, from random weights: see the page
+RATES = {
+    "head": "3e-4",
+    "all": "3e-4",
+}  # from the pretrained encoder, from random weights: see the page
 MADE = (
     "python -m pretrain prepare BOOKS --output runs/books --vocab-size 8192",
     "python -m pretrain train bert_mini --workdir runs/bert_mini",
@@ -58,15 +61,32 @@ class Task(NamedTuple):
 LEAN = ("train.compute=bfloat16", "model.encoder.scan=false")
 # In the order in which they are run: the cheaper ones first.
 TASKS = {
-    "CoLA": Task("cola", "glue_cola/train.jsonl", "glue_cola/dev_in.jsonl", 24, "glue_cola/dev_out.jsonl"),
+    "CoLA": Task(
+        "cola", "glue_cola/train.jsonl", "glue_cola/dev_in.jsonl", 24, "glue_cola/dev_out.jsonl"
+    ),
     "RTE": Task("rte", "glue_rte/train.jsonl", "glue_rte/dev.jsonl", 96),
     "SST-2": Task(
-        *("sst2", "cls_sentconv/sst2_train_sents.jsonl", "glue_sst2/dev.jsonl", 48, "cls_sentconv/sst2_test.jsonl"),
+        *(
+            "sst2",
+            "cls_sentconv/sst2_train_sents.jsonl",
+            "glue_sst2/dev.jsonl",
+            48,
+            "cls_sentconv/sst2_test.jsonl",
+        ),
         renamed={"text": "sentence"},
     ),
-    "WNUT-17": Task("tagging", "ner_wnut17/train.conll", "ner_wnut17/dev.conll", 64, "ner_wnut17/test.conll"),
+    "WNUT-17": Task(
+        "tagging", "ner_wnut17/train.conll", "ner_wnut17/dev.conll", 64, "ner_wnut17/test.conll"
+    ),
     "MRPC": Task("mrpc", "glue_mrpc/train.jsonl", "glue_mrpc/test.jsonl", 96, more=LEAN),
-    "STS-B": Task("stsb", "glue_stsb/train.jsonl", "glue_stsb/dev.jsonl", 48, "glue_stsb/test.jsonl", more=LEAN),
+    "STS-B": Task(
+        "stsb",
+        "glue_stsb/train.jsonl",
+        "glue_stsb/dev.jsonl",
+        48,
+        "glue_stsb/test.jsonl",
+        more=LEAN,
+    ),
     "MR": Task("classification", "cls_sentconv/mr.jsonl", None, 48, more=LEAN),
     "QAMR": Task(
         *("squad", "qa_qamr/train_from_dev.jsonl.gz", None, 64),
@@ -87,14 +107,23 @@ def with_columns(source, renamed, target):
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(target, "w", encoding="utf-8") as file:
         for record in found:
-            file.write(json.dumps({renamed.get(name, name): value for name, value in record.items()}, ensure_ascii=False) + "\n")
+            file.write(
+                json.dumps(
+                    {renamed.get(name, name): value for name, value in record.items()},
+                    ensure_ascii=False,
+                )
+                + "\n"
+            )
     return target
 
 
 def files_of(task, corpora, work):
     """{"train", "heldout", "also": path or None} of a task, with the columns that it wants."""
     found = {part: getattr(task, part) for part in ("train", "heldout", "also")}
-    return {part: name and with_columns(corpora / name, task.renamed, work / "corpora" / name) for part, name in found.items()}
+    return {
+        part: name and with_columns(corpora / name, task.renamed, work / "corpora" / name)
+        for part, name in found.items()
+    }
 
 
 def command(name, task, start, files, args):
@@ -103,7 +132,15 @@ def command(name, task, start, files, args):
     words += ["--heldout", files["heldout"]] if files["heldout"] else []
     words += ["--workdir", args.work / f"{name}-{start}", "--epochs", task.epochs, "--seeds", SEEDS]
     words += ["--fresh", start] if start != "head" else []
-    return [str(word) for word in (*words, f"optimizer.learning_rate={RATES[start]}", f"data.objective.length={task.length}", *task.more)]
+    return [
+        str(word)
+        for word in (
+            *words,
+            f"optimizer.learning_rate={RATES[start]}",
+            f"data.objective.length={task.length}",
+            *task.more,
+        )
+    ]
 
 
 # ---- measuring ---------------------------------------------------------------
@@ -114,10 +151,14 @@ def verb(words, log):
     print("python -m pretrain", *words, flush=True)
     with open(log, "w", encoding="utf-8") as file:
         program = [sys.executable, "-m", "pretrain", *words]
-        status = subprocess.run(program, cwd=ROOT, env=os.environ | KEEP_PAGES, stdout=file, stderr=file).returncode
+        status = subprocess.run(
+            program, cwd=ROOT, env=os.environ | KEEP_PAGES, stdout=file, stderr=file
+        ).returncode
     text = pathlib.Path(log).read_text(encoding="utf-8")
     if status:
-        raise RuntimeError(f"python -m pretrain {' '.join(words)} ended with status {status}:\n{text[-2000:]}")
+        raise RuntimeError(
+            f"python -m pretrain {' '.join(words)} ended with status {status}:\n{text[-2000:]}"
+        )
     return text
 
 
@@ -128,7 +169,9 @@ def printed(text):
 
 def constant(names, right, common):
     """{metric: number} of one and the same answer for all."""
-    return measured(names, np.stack([np.full_like(right, common), right, np.ones_like(right)], axis=1))
+    return measured(
+        names, np.stack([np.full_like(right, common), right, np.ones_like(right)], axis=1)
+    )
 
 
 def examples_of(data, names):
@@ -139,10 +182,17 @@ def examples_of(data, names):
 
     store = Store.open(data.store)
     train, heldout = (Stream(store, data, split=split) for split in ("train", "heldout"))
-    found = {"train": train.rows, "heldout": heldout.rows, "cut": getattr(train.table, "cut", 0), "baseline": {}}
+    found = {
+        "train": train.rows,
+        "heldout": heldout.rows,
+        "cut": getattr(train.table, "cut", 0),
+        "baseline": {},
+    }
     if isinstance(data.objective, Classification):
         values, counts = np.unique(train.split.labels, return_counts=True)
-        found["baseline"] = constant(names, np.asarray(heldout.split.labels), values[counts.argmax()])
+        found["baseline"] = constant(
+            names, np.asarray(heldout.split.labels), values[counts.argmax()]
+        )
     return found
 
 
@@ -174,14 +224,31 @@ def measure(name, task, start, args):
     names, also = [metric for metric in run.evaluate.metrics if metric in NAMES], []
     if task.also:
         for path, best in runs:
-            scored = ["evaluate", "--workdir", path, "--step", str(best["step"]), "--labelled", str(files["also"]), "--json"]
+            scored = [
+                "evaluate",
+                "--workdir",
+                path,
+                "--step",
+                str(best["step"]),
+                "--labelled",
+                str(files["also"]),
+                "--json",
+            ]
             found = printed(verb(scored, args.work / "also.log"))
             also.append({metric: found[metric] for metric in names})
     return {
         **{"task": name, "start": start, "metrics": names, "also": also, "also_file": task.also},
         **{"runs": [best | {"epoch": best["step"] / run.evaluate.every} for _, best in runs]},
-        **{"files": [task.train, task.heldout], "length": task.length, "rate": RATES[start], "epochs": task.epochs},
-        **{"examples": examples_of(run.data, names), "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
+        **{
+            "files": [task.train, task.heldout],
+            "length": task.length,
+            "rate": RATES[start],
+            "epochs": task.epochs,
+        },
+        **{
+            "examples": examples_of(run.data, names),
+            "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
+        },
         **{"command": shown(words), "date": str(datetime.date.today())},
     }
 
@@ -190,12 +257,25 @@ def encoder_facts(args):
     """What the encoder is: its size, how long it has learned, and its loss on its own held-out part."""
     path = args.work / "results" / "encoder.json"
     if not path.exists() or args.again:
-        found = printed(verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log"))
+        found = printed(
+            verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log")
+        )
         run, rows = read_run(args.encoder), metrics.read(args.encoder / "metrics.jsonl")
         tokens = sum(row["tokens"] for row in rows if row["step"] <= found["step"])
-        made = {"name": str(args.encoder), "made": args.made, "note": args.note, "step": found["step"], "tokens": tokens}
-        size = {name: getattr(run.model, name) for name in ("depth", "width", "vocab")} | {"length": run.data.objective.length}
-        write_result(path, made | size | {"loss": found["masked_lm"], "accuracy": found["masked_lm_accuracy"]})
+        made = {
+            "name": str(args.encoder),
+            "made": args.made,
+            "note": args.note,
+            "step": found["step"],
+            "tokens": tokens,
+        }
+        size = {name: getattr(run.model, name) for name in ("depth", "width", "vocab")} | {
+            "length": run.data.objective.length
+        }
+        write_result(
+            path,
+            made | size | {"loss": found["masked_lm"], "accuracy": found["masked_lm_accuracy"]},
+        )
     return json.loads(path.read_text())
 
 
@@ -207,7 +287,10 @@ def write_result(path, result):
 
 def write_page(work):
     """benchmarks/downstream.md of what lies in the folder of results."""
-    found = {path.stem: json.loads(path.read_text()) for path in sorted((work / "results").glob("*.json"))}
+    found = {
+        path.stem: json.loads(path.read_text())
+        for path in sorted((work / "results").glob("*.json"))
+    }
     encoder = found.pop("encoder")
     peers = [found.pop(stem) for stem in list(found) if stem.startswith("peer-")]
     part = PAGE.with_suffix(".md.part")
@@ -219,17 +302,32 @@ def arguments(parser):
     """What this program and the one beside transformers' are told alike."""
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
     encoder = pathlib.Path("runs/bert_mini")
-    parser.add_argument("--from", dest="encoder", type=pathlib.Path, default=encoder, help="the workdir of the pretrained encoder")
-    parser.add_argument("--made", default=MADE, nargs="+", metavar="COMMAND", help="what made it, for the page")
+    parser.add_argument(
+        "--from",
+        dest="encoder",
+        type=pathlib.Path,
+        default=encoder,
+        help="the workdir of the pretrained encoder",
+    )
+    parser.add_argument(
+        "--made", default=MADE, nargs="+", metavar="COMMAND", help="what made it, for the page"
+    )
     parser.add_argument("--note", default="", help="what else is to be said of it")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/downstream"))
-    parser.add_argument("--again", action="store_true", help="measure again what was measured already")
+    parser.add_argument(
+        "--again", action="store_true", help="measure again what was measured already"
+    )
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments(parser)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=list(TASKS), help=f"of {','.join(TASKS)}")
+    parser.add_argument(
+        "--only",
+        type=lambda text: text.split(","),
+        default=list(TASKS),
+        help=f"of {','.join(TASKS)}",
+    )
     parser.add_argument("--page", action="store_true", help="write the page and measure nothing")
     args = parser.parse_args()
     if unknown := set(args.only) - set(TASKS):
@@ -240,7 +338,10 @@ def main():
         encoder_facts(args)
         for name in args.only:
             for start in RATES:
-                path, files = args.work / "results" / f"{name}-{start}.json", files_of(TASKS[name], args.corpora, args.work)
+                path, files = (
+                    args.work / "results" / f"{name}-{start}.json",
+                    files_of(TASKS[name], args.corpora, args.work),
+                )
                 if args.again or not is_done(path, command(name, TASKS[name], start, files, args)):
                     write_result(path, measure(name, TASKS[name], start, args))
                     write_page(args.work)

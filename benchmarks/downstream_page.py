@@ -6,7 +6,13 @@ import statistics
 
 PAGE = pathlib.Path(__file__).resolve().parent / "downstream.md"
 # The metrics that are told.
-NAMES = {"matthews": "Matthews", "accuracy": "accuracy", "f1": "F1", "pearson": "Pearson", "spearman": "Spearman"}
+NAMES = {
+    "matthews": "Matthews",
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "pearson": "Pearson",
+    "spearman": "Spearman",
+}
 NAMES |= {"entity_f1": "entity F1", "span_f1": "F1 of answers", "exact_match": "exact match"}
 
 ENCODER = """The encoder: `{name}` at step {step:,}, {depth} layers of {width} with {vocab:,} words, which has read {million:.1f} M
@@ -34,7 +40,17 @@ TIMES = """{versions}. Three programs in turns of a quarter of an epoch: the med
 whole epoch; behind them the CPU seconds of both cores together, which other work on the machine disturbs less. Ratios likewise. Cloze's
 are with its input pipeline and with layers {layers}, PyTorch's with batches that lie ready as tensors. *tuned* is no Trainer but a loop written
 by hand, for which glibc keeps its pages and MKL takes its AVX-512 path."""
-COLUMNS = ("task", "pretrained", "random weights", "gain", "commonest class", "learned from", "measured on", "row", "best epochs")
+COLUMNS = (
+    "task",
+    "pretrained",
+    "random weights",
+    "gain",
+    "commonest class",
+    "learned from",
+    "measured on",
+    "row",
+    "best epochs",
+)
 WAYS = ("cloze", "trainer", "tuned")
 
 
@@ -53,7 +69,15 @@ def gain(ours, theirs):
 
 def on(results):
     """What they were measured on, each once."""
-    return "; ".join(sorted({result["hardware"].removesuffix(" 1 cores") + " one core" * result["hardware"].endswith(" 1 cores") for result in results}))
+    return "; ".join(
+        sorted(
+            {
+                result["hardware"].removesuffix(" 1 cores")
+                + " one core" * result["hardware"].endswith(" 1 cores")
+                for result in results
+            }
+        )
+    )
 
 
 def epochs(runs):
@@ -63,7 +87,10 @@ def epochs(runs):
 def where(head, fresh, part):
     """The last cells of a row: the files with the numbers of their rows, the length of a row of tokens, the best epochs of each."""
     train, heldout = head["files"]
-    near, far = f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})", f"{head['also_file']} (it chose nothing)"
+    near, far = (
+        f"{heldout or 'a tenth of it'} ({head['examples']['heldout']:,})",
+        f"{head['also_file']} (it chose nothing)",
+    )
     learned = f"{train} ({head['examples']['train']:,})"
     best = " / ".join(epochs(result["runs"]) for result in (head, fresh) if result)
     return [learned, near if part == "runs" else far, str(head["length"]), best]
@@ -76,7 +103,10 @@ def rows(results, order):
         for task in order:
             head, fresh = found.get((task, "head")), found.get((task, "all"))
             for metric in head["metrics"] if head and head[part] else ():
-                ours, theirs = ([run[metric] for run in result[part]] if result else [] for result in (head, fresh))
+                ours, theirs = (
+                    [run[metric] for run in result[part]] if result else []
+                    for result in (head, fresh)
+                )
                 base = head["examples"]["baseline"].get(metric) if part == "runs" else None
                 cells = [f"{task}, {NAMES[metric]}", spelt(ours)]
                 cells += [spelt(theirs), gain(ours, theirs)] if theirs else ["not measured", "-"]
@@ -91,15 +121,29 @@ def table(columns, lines):
 def settings(results):
     """What all of them were run with, each way said once."""
     origins = {"head": "from the encoder", "all": "from random weights"}
-    ways = [f"{rate} {origins[start]}" for start, rate in sorted({(one["start"], one["rate"]) for one in results}, reverse=True)]
+    ways = [
+        f"{rate} {origins[start]}"
+        for start, rate in sorted({(one["start"], one["rate"]) for one in results}, reverse=True)
+    ]
     most = " or ".join(map(str, sorted({one["epochs"] for one in results})))
     return f"batches of 32, {most} epochs, AdamW with a peak rate of {' and of '.join(ways)} after a tenth of the steps, linear decay"
 
 
 def cut(results):
     """A line on rows that are too short for some, where there are any."""
-    told = [f"{one['task']} {one['examples']['cut']:,}" for one in results if one["start"] == "head" and one["examples"]["cut"]]
-    return [f"Learned from without their ends, for they are longer than a row: {', '.join(told)} examples.", ""] if told else []
+    told = [
+        f"{one['task']} {one['examples']['cut']:,}"
+        for one in results
+        if one["start"] == "head" and one["examples"]["cut"]
+    ]
+    return (
+        [
+            f"Learned from without their ends, for they are longer than a row: {', '.join(told)} examples.",
+            "",
+        ]
+        if told
+        else []
+    )
 
 
 def score_rows(peers):
@@ -114,14 +158,25 @@ def time_rows(peers):
     """A row for each task whose epochs were timed."""
     for peer in peers:
         whole = peer["epoch"] / peer["steps_of_a_turn"]
-        wall, cpu = ({way: [whole * turn for turn in told[key]] for way, told in peer["times"].items()} for key in ("seconds", "cpu"))
+        wall, cpu = (
+            {way: [whole * turn for turn in told[key]] for way, told in peer["times"].items()}
+            for key in ("seconds", "cpu")
+        )
         cells = [f"{peer['task']}, {peer['epoch']} steps of 32 x {peer['length']}"]
-        cells += [f"{statistics.median(wall[way]):.1f} ({min(wall[way]):.1f}); {statistics.median(cpu[way]):.1f}" for way in WAYS]
+        cells += [
+            f"{statistics.median(wall[way]):.1f} ({min(wall[way]):.1f}); {statistics.median(cpu[way]):.1f}"
+            for way in WAYS
+        ]
         for way in WAYS[1:]:
             ratios = [f(wall[way]) / f(wall["cloze"]) for f in (statistics.median, min)]
-            cells.append(f"{ratios[0]:.2f} ({ratios[1]:.2f}); {statistics.median(cpu[way]) / statistics.median(cpu['cloze']):.2f}")
+            cells.append(
+                f"{ratios[0]:.2f} ({ratios[1]:.2f}); {statistics.median(cpu[way]) / statistics.median(cpu['cloze']):.2f}"
+            )
         losses = [told["loss"] for told in peer["times"].values()]
-        cells += [f"{max(losses) - min(losses):.0e}", " to ".join(f"{load:.1f}" for load in peer["load"])]
+        cells += [
+            f"{max(losses) - min(losses):.0e}",
+            " to ".join(f"{load:.1f}" for load in peer["load"]),
+        ]
         yield f"| {' | '.join(cells)} |"
 
 
@@ -130,23 +185,49 @@ def peer_section(peers):
     dates, hardware = ", ".join(sorted({peer["date"] for peer in peers})), on(peers)
     scored, timed = ([peer for peer in peers if key in peer] for key in ("theirs", "times"))
     commands = "; ".join(f"`{peer['command']}`" for peer in peers)
-    lines = ["## Beside the Trainer of transformers", "", f"{dates}, {hardware}, shared with other work. {commands}", "", PEER, ""]
+    lines = [
+        "## Beside the Trainer of transformers",
+        "",
+        f"{dates}, {hardware}, shared with other work. {commands}",
+        "",
+        PEER,
+        "",
+    ]
     for peer in peers:
         if "apart" in peer:
             lines += [ALIKE.format(**peer), ""]
     if scored:
         lines += [*table(["task", "Cloze", "Trainer", "Cloze - Trainer"], score_rows(scored)), ""]
     if timed:
-        columns = ["an epoch of", "Cloze, s", "Trainer, s", "tuned, s", "Trainer / Cloze", "tuned / Cloze", "step 0: loss apart by", "load"]
+        columns = [
+            "an epoch of",
+            "Cloze, s",
+            "Trainer, s",
+            "tuned, s",
+            "Trainer / Cloze",
+            "tuned / Cloze",
+            "step 0: loss apart by",
+            "load",
+        ]
         layers = " or ".join(sorted({peer["layers"] for peer in timed}))
-        lines += [TIMES.format(versions=", ".join(timed[0]["versions"]), layers=layers), "", *table(columns, time_rows(timed)), ""]
+        lines += [
+            TIMES.format(versions=", ".join(timed[0]["versions"]), layers=layers),
+            "",
+            *table(columns, time_rows(timed)),
+            "",
+        ]
     return lines
 
 
 def told(encoder):
     """A paragraph on the encoder."""
-    ways = {"made": ", then ".join(f"`{command}`" for command in encoder["made"]), "million": encoder["tokens"] / 1e6}
-    text = ENCODER.format(**encoder | ways, perplexity=math.exp(encoder["loss"]), share=100 * encoder["accuracy"])
+    ways = {
+        "made": ", then ".join(f"`{command}`" for command in encoder["made"]),
+        "million": encoder["tokens"] / 1e6,
+    }
+    text = ENCODER.format(
+        **encoder | ways, perplexity=math.exp(encoder["loss"]), share=100 * encoder["accuracy"]
+    )
     return f"{text} {encoder['note']}".strip()
 
 
@@ -172,12 +253,21 @@ def page(encoder, results, peers, order):
         "",
         *table(COLUMNS, lines),
         "",
-        *([f"Not measured: {', '.join(name for name in order if name not in done)}.", ""] if set(order) - done else []),
+        *(
+            [f"Not measured: {', '.join(name for name in order if name not in done)}.", ""]
+            if set(order) - done
+            else []
+        ),
         *cut(results),
         "Commands, pretrained and random:",
         "",
         "```",
-        *(result["command"] for result in sorted(results, key=lambda one: (order.index(one["task"]), one["start"] != "head"))),
+        *(
+            result["command"]
+            for result in sorted(
+                results, key=lambda one: (order.index(one["task"]), one["start"] != "head")
+            )
+        ),
         "```",
         "",
     ]

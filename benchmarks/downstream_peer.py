@@ -22,7 +22,16 @@ import time
 import numpy as np
 
 from benchmarks.downstream import TASKS, arguments, write_page, write_result
-from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, intel_path, interleaved, peers_python, processor_name
+from benchmarks.harness import (
+    KEEP_PAGES,
+    ROOT,
+    Worker,
+    answer,
+    intel_path,
+    interleaved,
+    peers_python,
+    processor_name,
+)
 from data.objectives import Classification
 from pretrain.finetune.metrics import measured
 from pretrain.finetune.tasks import TASKS as KINDS
@@ -56,17 +65,37 @@ def material(workdir, encoder, folder, dropout=None):
     params, _ = initial(run, pretrained, "head")
     folder.mkdir(parents=True, exist_ok=True)
     write_model(folder / "model", run.model, params, pretrained.vocabulary, overwrite=True)
-    stream, heldout = (Stream(store, run.data, split=split, seed=run.train.seed) for split in ("train", "heldout"))
-    np.savez(folder / "train.npz", **stacked([stream.batch(step) for step in range(run.train.steps)]))
+    stream, heldout = (
+        Stream(store, run.data, split=split, seed=run.train.seed) for split in ("train", "heldout")
+    )
+    np.savez(
+        folder / "train.npz", **stacked([stream.batch(step) for step in range(run.train.steps)])
+    )
     held = stacked([heldout.evaluation_batch(index) for index in range(heldout.evaluation_steps)])
     np.savez(folder / "heldout.npz", **held)
     o, epoch = run.optimizer, run.evaluate.every
     settings = {
-        **{"rate": o.learning_rate, "warmup": o.warmup, "betas": [o.beta1, o.beta2], "epsilon": o.epsilon, "weight_decay": o.weight_decay},
-        **{"clip": o.clip, "steps": run.train.steps, "seed": run.train.seed, "dropout": run.model.dropout if dropout is None else dropout},
+        **{
+            "rate": o.learning_rate,
+            "warmup": o.warmup,
+            "betas": [o.beta1, o.beta2],
+            "epsilon": o.epsilon,
+            "weight_decay": o.weight_decay,
+        },
+        **{
+            "clip": o.clip,
+            "steps": run.train.steps,
+            "seed": run.train.seed,
+            "dropout": run.model.dropout if dropout is None else dropout,
+        },
     }
     (folder / "settings.json").write_text(json.dumps(settings))
-    return {"steps": run.train.steps, "epoch": epoch, "right": held["labels"].reshape(-1), "weight": held["row_weights"].reshape(-1)}
+    return {
+        "steps": run.train.steps,
+        "epoch": epoch,
+        "right": held["labels"].reshape(-1),
+        "weight": held["row_weights"].reshape(-1),
+    }
 
 
 # ---- our side, when epochs are timed -----------------------------------------
@@ -98,8 +127,15 @@ def serve():
     source = feed(stream, mesh, 0, run.train.steps)
     first, batch = next(source)
     source = itertools.chain([(first, batch)], source)
-    sums, totals = program.loss.sums(program.model, state.params, batch, train=False, compute=run.train.compute), program.loss.totals(batch)
-    loss = float(program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms}))
+    sums, totals = (
+        program.loss.sums(
+            program.model, state.params, batch, train=False, compute=run.train.compute
+        ),
+        program.loss.totals(batch),
+    )
+    loss = float(
+        program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms})
+    )
 
     def step(steps):
         nonlocal state
@@ -109,7 +145,11 @@ def serve():
             state, metrics = program.update(state, batch)
             losses.append(metrics["loss"])
         losses = [float(each) for each in losses]
-        return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "losses": losses}
+        return {
+            "seconds": time.perf_counter() - began,
+            "cpu": time.process_time() - cpu,
+            "losses": losses,
+        }
 
     return {"ready": {"loss": loss, "versions": [f"JAX {jax.__version__}"]}, "step": step}
 
@@ -119,15 +159,24 @@ def serve():
 
 def timed(workdir, folder, encoder, epoch):
     """{way: {"seconds": of each turn, "cpu", "loss": before the first step}} of one epoch, in turns, and the versions."""
-    with Worker(cloze_words(workdir, encoder), KEEP_PAGES) as cloze, Worker(torch(folder, "trainer")) as trainer, Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as tuned:
+    with (
+        Worker(cloze_words(workdir, encoder), KEEP_PAGES) as cloze,
+        Worker(torch(folder, "trainer")) as trainer,
+        Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as tuned,
+    ):
         workers = {"cloze": cloze, "trainer": trainer, "tuned": tuned}
         ready = {name: worker.hear() for name, worker in workers.items()}
         check_losses({name: told["loss"] for name, told in ready.items()})
         interleaved(workers, 1, steps=3)  # compilation, and the first touch of memory
         found = interleaved(workers, PARTS, steps=-(-epoch // PARTS))
-    times = {name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")} for name, turns in found.items()}
+    times = {
+        name: {key: [turn[key] for turn in turns] for key in ("seconds", "cpu")}
+        for name, turns in found.items()
+    }
     times = {name: told | {"loss": ready[name]["loss"]} for name, told in times.items()}
-    return times, list(dict.fromkeys(version for told in ready.values() for version in told["versions"]))
+    return times, list(
+        dict.fromkeys(version for told in ready.values() for version in told["versions"])
+    )
 
 
 def cloze_words(*words):
@@ -154,7 +203,9 @@ def trained(folder, facts, metrics):
         for done in range(0, facts["steps"], facts["epoch"]):
             worker.ask(steps=min(facts["epoch"], facts["steps"] - done))
             predicted = worker.ask(steps=0)["predicted"]
-            found.append(measured(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1)))
+            found.append(
+                measured(metrics, np.stack([predicted, facts["right"], facts["weight"]], axis=1))
+            )
     return found
 
 
@@ -169,40 +220,70 @@ def scores(name, args):
     for seed, ours in enumerate(result["runs"]):
         folder = args.work / "peer" / f"{name}-{seed}"
         facts = material(args.work / f"{name}-head" / f"seed-{seed}", args.encoder, folder)
-        theirs.append(max(trained(folder, facts, result["metrics"]), key=lambda each: each[result["metrics"][0]]))
+        theirs.append(
+            max(
+                trained(folder, facts, result["metrics"]),
+                key=lambda each: each[result["metrics"][0]],
+            )
+        )
         print(name, seed, theirs[-1], ours, flush=True)
     ours = [{metric: run[metric] for metric in result["metrics"]} for run in result["runs"]]
-    return {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs} | told(name, "scores", args)
+    return {"task": name, "metrics": result["metrics"], "ours": ours, "theirs": theirs} | told(
+        name, "scores", args
+    )
 
 
 def alike(name, args):
     """How far the losses of an epoch's steps are apart where nothing is drawn, as it is kept in a file."""
     workdir, folder = args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
     facts = material(workdir, args.encoder, folder, dropout=0.0)
-    with Worker(cloze_words(workdir, args.encoder, "model.dropout=0.0"), KEEP_PAGES) as cloze, Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as loop:
+    with (
+        Worker(cloze_words(workdir, args.encoder, "model.dropout=0.0"), KEEP_PAGES) as cloze,
+        Worker(torch(folder, "loop"), KEEP_PAGES | intel_path()) as loop,
+    ):
         losses = []
         for worker in (cloze, loop):
             worker.hear()
             losses.append(worker.ask(steps=facts["epoch"])["losses"])
-    return {"task": name, "apart": float(np.abs(np.subtract(*losses)).max()), "steps": facts["epoch"]} | told(name, "alike", args)
+    return {
+        "task": name,
+        "apart": float(np.abs(np.subtract(*losses)).max()),
+        "steps": facts["epoch"],
+    } | told(name, "alike", args)
 
 
 def times(name, args):
     """The seconds of an epoch of one task, as they are kept in a file."""
-    load, workdir, folder = os.getloadavg()[0], args.work / f"{name}-head" / "seed-0", args.work / "peer" / f"{name}-0"
+    load, workdir, folder = (
+        os.getloadavg()[0],
+        args.work / f"{name}-head" / "seed-0",
+        args.work / "peer" / f"{name}-0",
+    )
     facts = material(workdir, args.encoder, folder)
     turns, versions = timed(workdir, folder, args.encoder, facts["epoch"])
     print(name, turns, flush=True)
-    found = {"task": name, "times": turns, "steps_of_a_turn": -(-facts["epoch"] // PARTS), "epoch": facts["epoch"]}
+    found = {
+        "task": name,
+        "times": turns,
+        "steps_of_a_turn": -(-facts["epoch"] // PARTS),
+        "epoch": facts["epoch"],
+    }
     found |= {"versions": versions, "layers": "unrolled"}
-    return found | {"length": result_of(name, args)["length"], "load": [load, os.getloadavg()[0]]} | told(name, "times", args)
+    return (
+        found
+        | {"length": result_of(name, args)["length"], "load": [load, os.getloadavg()[0]]}
+        | told(name, "times", args)
+    )
 
 
 def told(name, what, args):
     """How it was measured, when, and on what."""
     return {
         "command": f"python -m benchmarks.downstream_peer --corpora {args.corpora} --tasks {name} --what {what}",
-        **{"date": str(datetime.date.today()), "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores"},
+        **{
+            "date": str(datetime.date.today()),
+            "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
+        },
     }
 
 
@@ -213,14 +294,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments(parser)
     listed = lambda text: text.split(",")  # noqa: E731
-    parser.add_argument("--tasks", type=listed, default=["CoLA", "RTE"], help="that tell classes; CoLA,RTE unless given")
-    parser.add_argument("--what", type=listed, default=list(WHAT), help="of alike,scores,times; all unless given")
+    parser.add_argument(
+        "--tasks",
+        type=listed,
+        default=["CoLA", "RTE"],
+        help="that tell classes; CoLA,RTE unless given",
+    )
+    parser.add_argument(
+        "--what", type=listed, default=list(WHAT), help="of alike,scores,times; all unless given"
+    )
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
         parser.error(f"--what {', '.join(sorted(unknown))}: of {', '.join(WHAT)}")
-    known = [name for name, task in TASKS.items() if getattr(KINDS[task.kind], "objective", None) is Classification]
+    known = [
+        name
+        for name, task in TASKS.items()
+        if getattr(KINDS[task.kind], "objective", None) is Classification
+    ]
     if unknown := set(args.tasks) - set(known):
-        parser.error(f"no task that tells classes: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        parser.error(
+            f"no task that tells classes: {', '.join(sorted(unknown))}; there are {', '.join(known)}"
+        )
     os.chdir(ROOT)
     for name in args.tasks:
         if not (args.work / "results" / f"{name}-head.json").exists():

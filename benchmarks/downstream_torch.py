@@ -44,16 +44,27 @@ def groups(model, settings):
     kept = lambda name: name.endswith("bias") or "LayerNorm" in name  # noqa: E731
     parameters = list(model.named_parameters())
     return [
-        {"params": [each for name, each in parameters if not kept(name)], "weight_decay": settings["weight_decay"]},
+        {
+            "params": [each for name, each in parameters if not kept(name)],
+            "weight_decay": settings["weight_decay"],
+        },
         {"params": [each for name, each in parameters if kept(name)], "weight_decay": 0.0},
     ]
 
 
 def optimizer_of(model, settings):
     """(AdamW, its schedule)."""
-    adam = torch.optim.AdamW(groups(model, settings), lr=settings["rate"], betas=settings["betas"], eps=settings["epsilon"], fused=True)
+    adam = torch.optim.AdamW(
+        groups(model, settings),
+        lr=settings["rate"],
+        betas=settings["betas"],
+        eps=settings["epsilon"],
+        fused=True,
+    )
     steps = settings["steps"]
-    return adam, torch.optim.lr_scheduler.LambdaLR(adam, lambda step: rate(step, steps, min(settings["warmup"], steps - 1)))
+    return adam, torch.optim.lr_scheduler.LambdaLR(
+        adam, lambda step: rate(step, steps, min(settings["warmup"], steps - 1))
+    )
 
 
 # ---- the two ways to run steps -----------------------------------------------
@@ -77,12 +88,22 @@ def by_trainer(model, inputs, labels, settings, folder):
             return torch.utils.data.SequentialSampler(self.train_dataset)
 
     steps, B = labels.shape
-    rows = [{**{name: value[n, i] for name, value in inputs.items()}, "labels": labels[n, i]} for n in range(steps) for i in range(B)]
+    rows = [
+        {**{name: value[n, i] for name, value in inputs.items()}, "labels": labels[n, i]}
+        for n in range(steps)
+        for i in range(B)
+    ]
     how = transformers.TrainingArguments(
         output_dir=str(folder / "trainer"), use_cpu=True, per_device_train_batch_size=B, max_steps=steps, max_grad_norm=settings["clip"],
         seed=settings["seed"], report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
     )  # fmt: skip
-    trainer = InOrder(model=model, args=how, train_dataset=rows, optimizers=optimizer_of(model, settings), callbacks=[Turns()])
+    trainer = InOrder(
+        model=model,
+        args=how,
+        train_dataset=rows,
+        optimizers=optimizer_of(model, settings),
+        callbacks=[Turns()],
+    )
     trainer.remove_callback(transformers.PrinterCallback)
 
     def run():
@@ -126,7 +147,9 @@ def by_loop(model, inputs, labels, settings, folder):
 
 def loss_of(model, inputs, labels, n):
     """Of the batch with that number."""
-    return torch.nn.functional.cross_entropy(model(**{name: value[n] for name, value in inputs.items()}).logits, labels[n])
+    return torch.nn.functional.cross_entropy(
+        model(**{name: value[n] for name, value in inputs.items()}).logits, labels[n]
+    )
 
 
 def serve():
@@ -134,7 +157,9 @@ def serve():
     settings = json.loads((folder / "settings.json").read_text())
     torch.set_num_threads(len(os.sched_getaffinity(0)))
     torch.manual_seed(settings["seed"])
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder / "model", classifier_dropout=settings["dropout"])
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder / "model", classifier_dropout=settings["dropout"]
+    )
     (inputs, labels), (held, _) = batches(folder / "train.npz"), batches(folder / "heldout.npz")
     model.eval()
     with torch.no_grad():
@@ -144,16 +169,26 @@ def serve():
     def train(steps):
         began, cpu = time.perf_counter(), time.process_time()
         losses = step(steps)
-        return {"seconds": time.perf_counter() - began, "cpu": time.process_time() - cpu, "losses": losses}
+        return {
+            "seconds": time.perf_counter() - began,
+            "cpu": time.process_time() - cpu,
+            "losses": losses,
+        }
 
     def predict():
         model.eval()
         with torch.no_grad():
-            each = [model(**{name: value[i] for name, value in held.items()}).logits.argmax(-1) for i in range(len(held["input_ids"]))]
+            each = [
+                model(**{name: value[i] for name, value in held.items()}).logits.argmax(-1)
+                for i in range(len(held["input_ids"]))
+            ]
         return {"predicted": torch.cat(each).tolist()}
 
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
-    return {"ready": {"loss": first, "versions": versions}, "step": lambda steps: train(steps) if steps else predict()}
+    return {
+        "ready": {"loss": first, "versions": versions},
+        "step": lambda steps: train(steps) if steps else predict(),
+    }
 
 
 if __name__ == "__main__":

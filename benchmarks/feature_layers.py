@@ -36,7 +36,10 @@ from pretrain.state import init_params
 from pretrain.trained import open_trained
 
 FILES = ("train", "dev", "test")  # of ner_wnut17/
-ROWS = {"pretrained": tuple(COMBINATIONS), "random weights": ("embeddings", "last", "concat_last_four")}
+ROWS = {
+    "pretrained": tuple(COMBINATIONS),
+    "random weights": ("embeddings", "last", "concat_last_four"),
+}
 EPOCHS = 8
 
 
@@ -46,7 +49,9 @@ EPOCHS = 8
 def in_parts(sentences, vocabulary, most):
     """[(place, text)] of sentences, each in as few parts as have no more than `most` pieces; a word is not cut, a longer one stands alone."""
     texts = []
-    for sentence, pieces in zip(sentences, tagged.word_ids(vocabulary, [sentence.words for sentence in sentences])):
+    for sentence, pieces in zip(
+        sentences, tagged.word_ids(vocabulary, [sentence.words for sentence in sentences])
+    ):
         part, held = [], 0
         for i, (word, ids) in enumerate(zip(sentence.words, pieces)):
             if part and held + len(ids) > most:
@@ -63,15 +68,32 @@ def states_of(trained, sentences):
 
     Raises ValueError where the words that were read are not those of the sentences.
     """
-    texts = in_parts(sentences, trained.vocabulary, trained.run.data.objective.length - 2)  # [CLS], [SEP]
+    texts = in_parts(
+        sentences, trained.vocabulary, trained.run.data.objective.length - 2
+    )  # [CLS], [SEP]
     mesh = make_mesh(Mesh(data=1), jax.devices()[:1])
     with jax.set_mesh(mesh):
         found = extract(trained, mesh, texts, layers=("all",), pooling="word")
-    words, read = sum(len(sentence.words) for sentence in sentences), int(found.arrays["offsets"][-1])
+    words, read = (
+        sum(len(sentence.words) for sentence in sentences),
+        int(found.arrays["offsets"][-1]),
+    )
     if words != read:
-        raise ValueError(f"{sentences[0].source}: {words} words, of which {read} were read: one has white space in it, or stands behind a row's end")
-    states = {name: np.nan_to_num(array) for name, array in found.arrays.items() if name.startswith("layer_")}
-    return states, {"sentences": len(sentences), "words": words, "parts": len(texts), "cut": found.cut, "empty": found.empty}
+        raise ValueError(
+            f"{sentences[0].source}: {words} words, of which {read} were read: one has white space in it, or stands behind a row's end"
+        )
+    states = {
+        name: np.nan_to_num(array)
+        for name, array in found.arrays.items()
+        if name.startswith("layer_")
+    }
+    return states, {
+        "sentences": len(sentences),
+        "words": words,
+        "parts": len(texts),
+        "cut": found.cut,
+        "empty": found.empty,
+    }
 
 
 def read_by(opened, workdir, sentences):
@@ -82,7 +104,14 @@ def read_by(opened, workdir, sentences):
 def untrained(workdir):
     """The `Trained` of a workdir with parameters that have learned nothing."""
     trained = open_trained(workdir)
-    fresh = jax.jit(partial(init_params, build(trained.run.model), trained.run.data.objective, trained.run.train.seed))()
+    fresh = jax.jit(
+        partial(
+            init_params,
+            build(trained.run.model),
+            trained.run.data.objective,
+            trained.run.train.seed,
+        )
+    )()
     return dataclasses.replace(trained, params=fresh, step=0)
 
 
@@ -112,19 +141,31 @@ STARTS = {"pretrained": open_trained, "random weights": untrained}
 
 def measured(args):
     """({(start, combination): what `learn` gives}, {file: facts of how it was read}, facts of the encoder)."""
-    sentences = {name: tagged.read(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES}
-    names = tag_schemes.names({tag for sentence in sentences["train"] for tag in sentence.tags}, "bio")
+    sentences = {
+        name: tagged.read(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
+    }
+    names = tag_schemes.names(
+        {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
+    )
     found, facts = {}, {}
     for start, opened in STARTS.items():
         stem, states = start.split()[0], {}
         for name, own in sentences.items():
             path = args.work / f"{stem}-{name}.npz"
-            states[name], facts[name] = kept(path, partial(read_by, opened, args.encoder, own), args.again)
+            states[name], facts[name] = kept(
+                path, partial(read_by, opened, args.encoder, own), args.again
+            )
         for combination in ROWS[start]:
-            path = args.work / f"{stem}-{distinct(combination, len(states['train']) - 1)}-{args.seeds}x{args.epochs}.json"
+            path = (
+                args.work
+                / f"{stem}-{distinct(combination, len(states['train']) - 1)}-{args.seeds}x{args.epochs}.json"
+            )
             if args.again or not path.exists():
                 print(f"{start}, {combination}", file=sys.stderr, flush=True)
-                parts = {name: part_of(states[name], combination, own, names) for name, own in sentences.items()}
+                parts = {
+                    name: part_of(states[name], combination, own, names)
+                    for name, own in sentences.items()
+                }
                 write_result(path, learn(parts, names, args.seeds, args.epochs))
             found[start, combination] = json.loads(path.read_text())
     return found, facts
@@ -133,7 +174,9 @@ def measured(args):
 def part_of(states, combination, sentences, names):
     """The `Part` of sentences, of a combination of the states of their words."""
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
-    return Part(combined(states, combination), np.concatenate(tagged.numbered(sentences, names)), starts)
+    return Part(
+        combined(states, combination), np.concatenate(tagged.numbered(sentences, names)), starts
+    )
 
 
 def distinct(combination, depth):
@@ -145,15 +188,24 @@ def table(found, depth):
     """A line for each row that was measured."""
     lines = ["| features | encoder | dev | test | best epochs |", "|---|---|---|---|---|"]
     for (start, combination), seeds in found.items():
-        same = "" if distinct(combination, depth) == combination else f" (here the same as {distinct(combination, depth)})"
+        same = (
+            ""
+            if distinct(combination, depth) == combination
+            else f" (here the same as {distinct(combination, depth)})"
+        )
         scores = [spelt([one[part] for one in seeds]) for part in ("dev", "test")]
-        lines.append(f"| {combination}{same} | {start} | {' | '.join(scores)} | {', '.join(str(one['epoch']) for one in seeds)} |")
+        lines.append(
+            f"| {combination}{same} | {start} | {' | '.join(scores)} | {', '.join(str(one['epoch']) for one in seeds)} |"
+        )
     return lines
 
 
 def page(found, facts, run, args):
     """The lines of a section, behind its heading."""
-    read = "; ".join(f"{name} {one['sentences']:,} of {one['words']:,} words, in {one['parts']:,} parts" for name, one in facts.items())
+    read = "; ".join(
+        f"{name} {one['sentences']:,} of {one['words']:,} words, in {one['parts']:,} parts"
+        for name, one in facts.items()
+    )
     cut, empty = (sum(one[key] for one in facts.values()) for key in ("cut", "empty"))
     length, model = run.data.objective.length, run.model
     text = f"""
@@ -175,17 +227,37 @@ chose nothing."""
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--corpora", type=pathlib.Path, default=pathlib.Path("../shared/corpora"))
-    parser.add_argument("--from", dest="encoder", type=pathlib.Path, default=pathlib.Path("runs/bert_mini"), help="the workdir of the pretrained encoder")
+    parser.add_argument(
+        "--from",
+        dest="encoder",
+        type=pathlib.Path,
+        default=pathlib.Path("runs/bert_mini"),
+        help="the workdir of the pretrained encoder",
+    )
     parser.add_argument("--seeds", type=at_least(1), default=3)
     parser.add_argument("--epochs", type=at_least(1), default=EPOCHS)
-    parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/feature_layers"), help="where features and scores are kept")
-    parser.add_argument("--again", action="store_true", help="measure again what was measured already")
+    parser.add_argument(
+        "--work",
+        type=pathlib.Path,
+        default=pathlib.Path("runs/feature_layers"),
+        help="where features and scores are kept",
+    )
+    parser.add_argument(
+        "--again", action="store_true", help="measure again what was measured already"
+    )
     args = parser.parse_args()
     os.chdir(ROOT)
     load = os.getloadavg()[0]
     args.work.mkdir(parents=True, exist_ok=True)
     found, facts = measured(args)
-    append("feature_layers.md", [title(load, f"JAX {jax.__version__}"), "", *page(found, facts, read_run(args.encoder), args)])
+    append(
+        "feature_layers.md",
+        [
+            title(load, f"JAX {jax.__version__}"),
+            "",
+            *page(found, facts, read_run(args.encoder), args),
+        ],
+    )
 
 
 if __name__ == "__main__":

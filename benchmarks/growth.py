@@ -30,7 +30,13 @@ SWEEPS = {  # what takes other values, and which
     "length": (32, 64, 128, 256, 512),
     "devices": (1, 2, 4, 8),
 }
-UNITS = {"depth": "layers", "width": "width", "batch": "rows of a batch", "length": "tokens of a row", "devices": "fake devices, the same batch"}
+UNITS = {
+    "depth": "layers",
+    "width": "width",
+    "batch": "rows of a batch",
+    "length": "tokens of a row",
+    "devices": "fake devices, the same batch",
+}
 
 
 def configured(point):
@@ -41,10 +47,21 @@ def configured(point):
     from pretrain.config import AdamW, Run, Train
 
     width, length = point["width"], point["length"]
-    sizes = {"width": width, "heads": width // 64, "mlp": 4 * width, "depth": point["depth"], "scan": point["scan"]}
+    sizes = {
+        "width": width,
+        "heads": width // 64,
+        "mlp": 4 * width,
+        "depth": point["depth"],
+        "scan": point["scan"],
+    }
     objective = MaskedLm(length=length, predictions=-(-length * 20 // 128), rows="documents")
     data = Data(objective=objective, store="none", batch_size=point["batch"])
-    return Run(model=BertConfig(vocab=8192, length=length, **sizes), data=data, optimizer=AdamW(), train=Train(steps=1_000_000, compute="float32"))
+    return Run(
+        model=BertConfig(vocab=8192, length=length, **sizes),
+        data=data,
+        optimizer=AdamW(),
+        train=Train(steps=1_000_000, compute="float32"),
+    )
 
 
 def measure(point, steps):
@@ -59,7 +76,10 @@ def measure(point, steps):
     mesh = make_mesh(Mesh(point["devices"]))
     with jax.set_mesh(mesh):
         program = make_program(configured(point), mesh)
-        batch = {key: jax.device_put(jnp.ones(leaf.shape, leaf.dtype), leaf.sharding) for key, leaf in program.batch.items()}
+        batch = {
+            key: jax.device_put(jnp.ones(leaf.shape, leaf.dtype), leaf.sharding)
+            for key, leaf in program.batch.items()
+        }
         state = program.init()
         began = time.perf_counter()
         update = program.update.lower(state, batch).compile()
@@ -75,9 +95,23 @@ def measure(point, steps):
 def fresh(point, steps):
     """`measure` in a process of its own."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={point['devices']}"
-    environment = os.environ | KEEP_PAGES | {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": flags}
-    words = [sys.executable, "-m", "benchmarks.growth", "--steps", str(steps), "--point", json.dumps(point)]
-    done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    environment = (
+        os.environ
+        | KEEP_PAGES
+        | {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": flags}
+    )
+    words = [
+        sys.executable,
+        "-m",
+        "benchmarks.growth",
+        "--steps",
+        str(steps),
+        "--point",
+        json.dumps(point),
+    ]
+    done = subprocess.run(
+        words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -99,8 +133,13 @@ def taken(asked, rounds, steps):
         for name, point in different.items():
             found[name].append(fresh(point, steps))
             print(f"{name}: {found[name][-1]}", file=sys.stderr)
-    medians = {name: np.median([[told["step"], told["compile"]] for told in replies], axis=0) for name, replies in found.items()}
-    return {at: medians[json.dumps(point)] for at, point in asked.items()}, next(iter(found.values()))[0]["version"]
+    medians = {
+        name: np.median([[told["step"], told["compile"]] for told in replies], axis=0)
+        for name, replies in found.items()
+    }
+    return {at: medians[json.dumps(point)] for at, point in asked.items()}, next(
+        iter(found.values())
+    )[0]["version"]
 
 
 def curves(found):
@@ -114,12 +153,21 @@ def curves(found):
 
 def table(split):
     """A line for each point, with the exponent of the growth from the one before: 1 is in proportion, 0 is none."""
-    lines = ["| | | ms a step | grows as its power | seconds to compile | grows as its power |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| | | ms a step | grows as its power | seconds to compile | grows as its power |",
+        "|---|---|---|---|---|---|",
+    ]
     for sweep, (values, *columns) in split.items():
         for i, value in enumerate(values):
             cells = []
-            for seconds, spelt in zip(columns, (f"{1000 * columns[0][i]:,.1f}", f"{columns[1][i]:.1f}"), strict=True):
-                power = f"{np.log(seconds[i] / seconds[i - 1]) / np.log(value / values[i - 1]):.2f}" if i else ""
+            for seconds, spelt in zip(
+                columns, (f"{1000 * columns[0][i]:,.1f}", f"{columns[1][i]:.1f}"), strict=True
+            ):
+                power = (
+                    f"{np.log(seconds[i] / seconds[i - 1]) / np.log(value / values[i - 1]):.2f}"
+                    if i
+                    else ""
+                )
                 cells += [spelt, power]
             lines.append(f"| {sweep} | {value} | {' | '.join(cells)} |")
     return lines
@@ -133,23 +181,46 @@ def draw(split, path):
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, 3, figsize=(11, 6.4), dpi=120, layout="constrained")
-    panels = [(name, 0, 1000, "ms a step") for name in UNITS] + [("depth", 1, 1, "seconds to compile")]
+    panels = [(name, 0, 1000, "ms a step") for name in UNITS] + [
+        ("depth", 1, 1, "seconds to compile")
+    ]
     for ax, (name, column, scale, label) in zip(axes.flat, panels, strict=True):
         for number, sweep in enumerate(sweep for sweep in split if sweep.startswith(name)):
             values, *columns = split[sweep]
             kind = ("scanned", "unrolled")[number]
-            ax.plot(values, scale * columns[column], "o-", color=f"C{number}", markersize=4, label=kind if name == "depth" else "a step")
+            ax.plot(
+                values,
+                scale * columns[column],
+                "o-",
+                color=f"C{number}",
+                markersize=4,
+                label=kind if name == "depth" else "a step",
+            )
         values, first = split[name][0], scale * split[name][1 + column][0]
         if name != "devices":
-            ax.plot(values, first * np.array(values) / values[0], ":", color="gray", linewidth=1, label="in proportion")
+            ax.plot(
+                values,
+                first * np.array(values) / values[0],
+                ":",
+                color="gray",
+                linewidth=1,
+                label="in proportion",
+            )
         ax.set(xlabel=UNITS[name], ylabel=label, xscale="log", yscale="log")
         ax.set_xticks(values, [str(value) for value in values])
         ax.minorticks_off()
         low, high = ax.get_ylim()
-        wide = max(1.0, (10 / (high / low)) ** 0.5)  # ten times at least, so that what is flat looks flat
+        wide = max(
+            1.0, (10 / (high / low)) ** 0.5
+        )  # ten times at least, so that what is flat looks flat
         ax.set_ylim(low / wide, high * wide)
         low, high = ax.get_ylim()
-        ticks = [tick for power in range(-4, 6) for tick in (10.0**power, 2 * 10.0**power, 5 * 10.0**power) if low <= tick <= high]
+        ticks = [
+            tick
+            for power in range(-4, 6)
+            for tick in (10.0**power, 2 * 10.0**power, 5 * 10.0**power)
+            if low <= tick <= high
+        ]
         ax.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.grid(alpha=0.3)
         ax.legend(fontsize=8)
@@ -159,8 +230,12 @@ def draw(split, path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--points", type=at_least(1), default=6, help="of each curve, from its left")
-    parser.add_argument("--steps", type=at_least(1), default=9, help="of each process, besides the first")
+    parser.add_argument(
+        "--points", type=at_least(1), default=6, help="of each curve, from its left"
+    )
+    parser.add_argument(
+        "--steps", type=at_least(1), default=9, help="of each process, besides the first"
+    )
     parser.add_argument("--rounds", type=at_least(1), default=1)
     parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -172,7 +247,19 @@ def main():
     split = curves(found)
     draw(split, RESULTS / "growth.png")
     note = f"`{command()}`: medians of a process's {args.steps} steps, and of {args.rounds} round{'s' * (args.rounds > 1)}."
-    append("growth.md", [title(load, f"JAX {version}"), "", note, "", *table(split), "", "![growth](growth.png)", ""])
+    append(
+        "growth.md",
+        [
+            title(load, f"JAX {version}"),
+            "",
+            note,
+            "",
+            *table(split),
+            "",
+            "![growth](growth.png)",
+            "",
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -31,7 +31,13 @@ KEEP_PAGES = {
 # What a processor multiplies with, the fastest first, as Linux names it.
 WIDE = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 # The peers' own environment; the torch of this number has a build for the CPU alone.
-PEERS = ("torch==2.13.0", "transformers>=5.0,<6", "accelerate>=1.15,<2", "safetensors>=0.7,<1", "numpy")
+PEERS = (
+    "torch==2.13.0",
+    "transformers>=5.0,<6",
+    "accelerate>=1.15,<2",
+    "safetensors>=0.7,<1",
+    "numpy",
+)
 
 
 class Worker:
@@ -40,7 +46,12 @@ class Worker:
     def __init__(self, words, environment=None):
         self.words = [str(word) for word in words]
         self.process = subprocess.Popen(
-            self.words, cwd=ROOT, env=os.environ | (environment or {}), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            self.words,
+            cwd=ROOT,
+            env=os.environ | (environment or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def __enter__(self):
@@ -97,7 +108,11 @@ def interleaved(workers, rounds, **message):
 
 def memory():
     """The most that this process has held so far, or since `forget`, MiB (VmHWM)."""
-    line = next(line for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    line = next(
+        line
+        for line in pathlib.Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
     return int(line.split()[1]) / 1024
 
 
@@ -113,8 +128,12 @@ def peers_python():
     """The Python of the peers' environment: that of CLOZE_PEERS_PYTHON, or one made here, in a minute or two, of about a GiB."""
     if own := os.environ.get("CLOZE_PEERS_PYTHON"):
         if not (python := shutil.which(own)):
-            raise FileNotFoundError(f"CLOZE_PEERS_PYTHON is {own}, which is no program: name a Python that has torch, transformers and accelerate")
-        return pathlib.Path(python).absolute()  # workers begin elsewhere; a link is kept, which makes the environment
+            raise FileNotFoundError(
+                f"CLOZE_PEERS_PYTHON is {own}, which is no program: name a Python that has torch, transformers and accelerate"
+            )
+        return pathlib.Path(
+            python
+        ).absolute()  # workers begin elsewhere; a link is kept, which makes the environment
     folder = CACHE / "peers"
     mark = folder / "installed.json"
     python = folder / "bin" / "python"
@@ -122,7 +141,10 @@ def peers_python():
         print(f"installing the peers into {folder}", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEERS], check=True)
+        subprocess.run(
+            [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEERS],
+            check=True,
+        )
         mark.write_text(json.dumps(PEERS))
     return python
 
@@ -177,7 +199,9 @@ def some_of(known, least=1):
     def names(text):
         found = list(dict.fromkeys(name for name in text.split(",") if name))
         if unknown := [name for name in found if name not in known]:
-            raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")
+            raise argparse.ArgumentTypeError(
+                f"there is no {', '.join(unknown)}; there are {', '.join(known)}"
+            )
         if len(found) < least:
             raise argparse.ArgumentTypeError(f"none is named; there are {', '.join(known)}")
         return found
@@ -202,7 +226,9 @@ def told_plainly(parser):
 def command():
     """How this program was called, as a shell takes it, from the root of the repository."""
     spec = sys.modules["__main__"].__spec__
-    name = ["-m", spec.name] if spec else [str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))]
+    name = (
+        ["-m", spec.name] if spec else [str(pathlib.Path(sys.argv[0]).resolve().relative_to(ROOT))]
+    )
     return shlex.join(["python", *name, *sys.argv[1:]])
 
 

@@ -73,7 +73,12 @@ def worker(report, words):
 
     def counted_feed(*args):
         yield from feed(*args)
-        facts = {"process": jax.process_index(), **count, "pages": len(pages) * 4096, **memory(pathlib.Path(folder[0]).parent)}
+        facts = {
+            "process": jax.process_index(),
+            **count,
+            "pages": len(pages) * 4096,
+            **memory(pathlib.Path(folder[0]).parent),
+        }
         pathlib.Path(f"{report}.{jax.process_index()}").write_text(json.dumps(facts))
 
     Stream.batch, Reader.__call__, train.feed = counted_batch, counted_read, counted_feed
@@ -100,7 +105,9 @@ def processes(count, words, report):
     from pretrain import local
 
     real = local.command
-    local.command = lambda *args: real(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *words]}
+    local.command = lambda *args: (
+        real(*args) | {"args": [sys.executable, __file__, "--worker", str(report), *words]}
+    )
     try:
         if status := local.run_all(count, 4 // count, words):
             raise SystemExit(status)
@@ -117,18 +124,41 @@ def spread(values, form):
 
 def table(stores, steps, folder):
     """The lines of the table: for each number of processes what each of them did."""
-    columns = ["objective", "store, MiB", "processes", "rows a step", "tokens a step", "pages, MiB", "map, MiB", "anonymous, MiB"]
+    columns = [
+        "objective",
+        "store, MiB",
+        "processes",
+        "rows a step",
+        "tokens a step",
+        "pages, MiB",
+        "map, MiB",
+        "anonymous, MiB",
+    ]
     yield from (f"| {' | '.join(columns)} |", "|---" * len(columns) + "|")
     for objective, words in OBJECTIVES.items():
         for store in stores:
             size = sum(file.stat().st_size for file in (store.path / "train").glob("*.bin"))
             for count in (1, 2, 4):
                 workdir = folder / "run"
-                words_all = ["train", *words, *SMALL, f"data.store={store.path}", f"train.steps={steps}", "--workdir", str(workdir)]
+                words_all = [
+                    "train",
+                    *words,
+                    *SMALL,
+                    f"data.store={store.path}",
+                    f"train.steps={steps}",
+                    "--workdir",
+                    str(workdir),
+                ]
                 facts = processes(count, words_all, folder / "facts")
                 cells = [objective, f"{size / 2**20:,.0f}", str(count)]
-                cells += [spread([one[name] / one["batches"] for one in facts], "g") for name in ("rows", "tokens")]
-                cells += [spread([one[name] / 2**20 for one in facts], form) for name, form in (("pages", ".1f"), ("map", ".1f"), ("anonymous", ",.0f"))]
+                cells += [
+                    spread([one[name] / one["batches"] for one in facts], "g")
+                    for name in ("rows", "tokens")
+                ]
+                cells += [
+                    spread([one[name] / 2**20 for one in facts], form)
+                    for name, form in (("pages", ".1f"), ("map", ".1f"), ("anonymous", ",.0f"))
+                ]
                 yield f"| {' | '.join(cells)} |"
                 shutil.rmtree(workdir)
 
@@ -138,11 +168,22 @@ def input_wait(store, steps, folder):
     from pretrain import metrics
 
     workdir = folder / "base"
-    words = ["train", "bert_base", f"data.store={store.path}", "data.batch_size=8", "evaluate.every=0", "train.steps=1000000"]
+    words = [
+        "train",
+        "bert_base",
+        f"data.store={store.path}",
+        "data.batch_size=8",
+        "evaluate.every=0",
+        "train.steps=1000000",
+    ]
     words += [f"train.until={steps + 2}", "checkpoint.every=1000000", "--workdir", str(workdir)]
     subprocess.run([ROOT / "launch.sh", *words], cwd=ROOT, check=True)
-    rows = metrics.read(workdir / "metrics.jsonl")[2:]  # the first compiles, the second waits for it
-    seconds, waited = (np.array([row[name] for row in rows]) for name in ("seconds", "input_seconds"))
+    rows = metrics.read(workdir / "metrics.jsonl")[
+        2:
+    ]  # the first compiles, the second waits for it
+    seconds, waited = (
+        np.array([row[name] for row in rows]) for name in ("seconds", "input_seconds")
+    )
     return (
         f"`bert_base data.batch_size=8`, one process, {len(rows)} steps after the first two: {np.median(seconds):.2f} s a step (median), of which "
         f"{waited.mean() * 1000:.2f} ms waiting for input (mean; longest {waited.max() * 1000:.2f} ms): {waited.sum() / seconds.sum():.3%}."
@@ -156,7 +197,9 @@ def main():
     from benchmarks.input import synthetic
     from data.store import Store
 
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("part", choices=("memory", "input"))
     parser.add_argument("--store", required=True)
     parser.add_argument("--tokens", type=at_least(100_000), default=100_000_000)

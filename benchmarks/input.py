@@ -60,15 +60,27 @@ def documents(number, sentences, seed=0):
     """(offsets of documents, of sentences): geometric numbers of sentences of exponential lengths, 25 on average."""
     rng = np.random.default_rng(seed)
     number_D = rng.geometric(1 / sentences, number)
-    starts_S = np.concatenate([[0], np.cumsum(rng.exponential(25, number_D.sum()).astype(np.int64) + 1)])
+    starts_S = np.concatenate(
+        [[0], np.cumsum(rng.exponential(25, number_D.sum()).astype(np.int64) + 1)]
+    )
     return starts_S[np.concatenate([[0], np.cumsum(number_D)])], starts_S
 
 
 def vocabularies(folder):
     """A WordPiece vocabulary of BERT's size and a small one of T5's layout."""
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"{'##' * (i % 4 == 0)}p{i}" for i in range(30517))]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *(f"{'##' * (i % 4 == 0)}p{i}" for i in range(30517)),
+    ]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    text = [" ".join(f"{a}{b}" for b in ("alpha", "beta", "gamma", "delta")) for a in "stone river cloud light".split()]
+    text = [
+        " ".join(f"{a}{b}" for b in ("alpha", "beta", "gamma", "delta"))
+        for a in "stone river cloud light".split()
+    ]
     return read_vocabulary(folder / "vocab.txt"), train_vocabulary(text * 4, 125, layout="t5")
 
 
@@ -130,7 +142,9 @@ def throughput(stores, rounds, seconds):
         store = stores.get("t5" if objective.name == "span_corruption" else "bert")
         if store:
             data = Data(objective=objective, batch_size=rows)
-            makers.append((name, objective, rows, lambda store=store, data=data: Stream(store, data, seed=1)))
+            makers.append(
+                (name, objective, rows, lambda store=store, data=data: Stream(store, data, seed=1))
+            )
     best, seeks = [np.zeros(3) for _ in makers], [np.inf for _ in makers]
     for _ in range(rounds):
         for i, (*_, make) in enumerate(makers):
@@ -146,7 +160,9 @@ def opening(number):
     """Rows of the second table: seconds that the row tables of `number` documents take; prints the peak memory, and what packed rows take."""
     starts_D, starts_S = documents(number, 4)
     source = SimpleNamespace(name="all", documents=(0, number), rate=1.0)
-    split = SimpleNamespace(tokens=None, document_starts=starts_D, sentence_starts=starts_S, sources=(source,))
+    split = SimpleNamespace(
+        tokens=None, document_starts=starts_D, sentence_starts=starts_S, sources=(source,)
+    )
     for name, table in (
         ("rows within documents, 128", lambda: DocumentRows(split, 126)),
         ("packed rows, 128", lambda: PackedRows(split, 128)),
@@ -158,11 +174,15 @@ def opening(number):
         rows = table().count
         seconds = time.perf_counter() - began
         yield f"| {name} | {number:,} | {len(starts_S) - 1:,} | {starts_D[-1] / 1e9:.2f} | {rows:,} | {seconds:.2f} |"
-    peak = memory() / 1024  # of this process: ru_maxrss would be that of the one which started it, where that was larger
+    peak = (
+        memory() / 1024
+    )  # of this process: ru_maxrss would be that of the one which started it, where that was larger
     tracemalloc.start()
     packed = PackedRows(split, 128)
     kept, most = (size / 2**30 for size in tracemalloc.get_traced_memory())
-    print(f"peak memory {peak:.1f} GiB; {packed.count:,} packed rows take {most:.2f} GiB while they are opened and {kept:.2f} GiB from then on")
+    print(
+        f"peak memory {peak:.1f} GiB; {packed.count:,} packed rows take {most:.2f} GiB while they are opened and {kept:.2f} GiB from then on"
+    )
 
 
 def main():
@@ -186,17 +206,42 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         if not args.store:
             stores = synthetic(pathlib.Path(folder), args.tokens)
-        columns = ["objective", "batch", "M tokens/s", "M text tokens/s", "M tokens/CPU s", "seek, ms"]
+        columns = [
+            "objective",
+            "batch",
+            "M tokens/s",
+            "M text tokens/s",
+            "M tokens/CPU s",
+            "seek, ms",
+        ]
         lines = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
         lines += throughput(stores, args.rounds, args.seconds)
     if args.documents:
         columns = ["row table", "documents", "sentences", "10^9 tokens", "rows", "seconds"]
         command = [sys.executable, __file__, "--opening", "--documents", str(args.documents)]
-        table = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
-        lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *table[1:], "", table[0] + "."]
+        table = subprocess.run(
+            command, check=True, capture_output=True, text=True
+        ).stdout.splitlines()
+        lines += [
+            "",
+            f"| {' | '.join(columns)} |",
+            "|---" * len(columns) + "|",
+            *table[1:],
+            "",
+            table[0] + ".",
+        ]
     corpus = "a prepared store" if args.store else f"synthetic, {args.tokens / 1e6:.0f} M tokens"
     note = f"`{command()}`, {corpus}; {args.rounds} rounds of {args.seconds:g} s, the best of each."
-    append("input.md", [title(load, f"NumPy {np.__version__}", f"TensorFlow {tf.__version__}"), "", note, "", *lines])
+    append(
+        "input.md",
+        [
+            title(load, f"NumPy {np.__version__}", f"TensorFlow {tf.__version__}"),
+            "",
+            note,
+            "",
+            *lines,
+        ],
+    )
 
 
 if __name__ == "__main__":

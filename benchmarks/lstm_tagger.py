@@ -32,14 +32,18 @@ class Lstm(nn.Module):
 
     @nn.compact
     def __call__(self, x_BLD, valid_BL):
-        recurrent_2HG = self.param("recurrent", nn.initializers.lecun_normal(batch_axis=0), (2, self.width, 4 * self.width))
+        recurrent_2HG = self.param(
+            "recurrent", nn.initializers.lecun_normal(batch_axis=0), (2, self.width, 4 * self.width)
+        )
         forward_BLG, backward_BLG = jnp.split(nn.Dense(8 * self.width)(x_BLD), 2, axis=-1)
         x_L2BG = jnp.stack([forward_BLG, jnp.flip(backward_BLG, 1)]).transpose(2, 0, 1, 3)
         valid_L2B1 = jnp.stack([valid_BL, jnp.flip(valid_BL, 1)]).transpose(2, 0, 1)[..., None]
 
         def step(carry, at):
             (hidden_2BH, cell_2BH), (x_2BG, valid_2B1) = carry, at
-            write, forget, new, read = jnp.split(x_2BG + jnp.einsum("xbh,xhg->xbg", hidden_2BH, recurrent_2HG), 4, axis=-1)
+            write, forget, new, read = jnp.split(
+                x_2BG + jnp.einsum("xbh,xhg->xbg", hidden_2BH, recurrent_2HG), 4, axis=-1
+            )
             cell = nn.sigmoid(forget) * cell_2BH + nn.sigmoid(write) * jnp.tanh(new)
             hidden = nn.sigmoid(read) * jnp.tanh(cell)
             carry = jnp.where(valid_2B1, hidden, hidden_2BH), jnp.where(valid_2B1, cell, cell_2BH)
@@ -47,7 +51,9 @@ class Lstm(nn.Module):
 
         zeros_2BH = jnp.zeros((2, len(x_BLD), self.width))
         _, hidden_L2BH = jax.lax.scan(step, (zeros_2BH, zeros_2BH), (x_L2BG, valid_L2B1))
-        return jnp.concatenate([hidden_L2BH[:, 0], jnp.flip(hidden_L2BH[:, 1], 0)], axis=-1).transpose(1, 0, 2)
+        return jnp.concatenate(
+            [hidden_L2BH[:, 0], jnp.flip(hidden_L2BH[:, 1], 0)], axis=-1
+        ).transpose(1, 0, 2)
 
 
 class Tagger(nn.Module):
@@ -72,10 +78,18 @@ class Part(NamedTuple):
 
     def rows(self, which, length):
         """(x [B, L, D], tags [B, L], valid [B, L]) of the sentences of these numbers, and of none, so that there are always BATCH."""
-        x, tags, valid = np.zeros((BATCH, length, self.x.shape[1]), np.float32), np.zeros((BATCH, length), np.int32), np.zeros((BATCH, length), bool)
+        x, tags, valid = (
+            np.zeros((BATCH, length, self.x.shape[1]), np.float32),
+            np.zeros((BATCH, length), np.int32),
+            np.zeros((BATCH, length), bool),
+        )
         for row, n in enumerate(which):
             lo, hi = self.starts[n : n + 2]
-            x[row, : hi - lo], tags[row, : hi - lo], valid[row, : hi - lo] = self.x[lo:hi], self.tags[lo:hi], True
+            x[row, : hi - lo], tags[row, : hi - lo], valid[row, : hi - lo] = (
+                self.x[lo:hi],
+                self.tags[lo:hi],
+                True,
+            )
         return x, tags, valid
 
     def batches(self, rngs):
@@ -84,7 +98,10 @@ class Part(NamedTuple):
         found = []
         for length in np.unique(lengths):
             drawn = [rng.permutation(np.flatnonzero(lengths == length)) for rng in rngs]
-            found += [([own[i : i + BATCH] for own in drawn], length) for i in range(0, len(drawn[0]), BATCH)]
+            found += [
+                ([own[i : i + BATCH] for own in drawn], length)
+                for i in range(0, len(drawn[0]), BATCH)
+            ]
         return [found[i] for i in rngs[0].permutation(len(found))]
 
 
@@ -94,7 +111,9 @@ def update(model, params, moments, x_BLD, tags_BL, valid_BL):
     """(parameters, moments, loss) after a step of Adam on the mean cross-entropy of a batch's words; of N seeds at once, as each argument is."""
 
     def loss(params):
-        nats_BL = optax.softmax_cross_entropy_with_integer_labels(model.apply(params, x_BLD, valid_BL), tags_BL)
+        nats_BL = optax.softmax_cross_entropy_with_integer_labels(
+            model.apply(params, x_BLD, valid_BL), tags_BL
+        )
         return jnp.where(valid_BL, nats_BL, 0.0).sum() / valid_BL.sum()
 
     value, grads = jax.value_and_grad(loss)(params)
@@ -119,31 +138,54 @@ def entity_f1(model, params, part, names):
         for row, n in enumerate(which):
             many = part.starts[n + 1] - part.starts[n]
             numbers[:, n, :many] = told_NBL[:, row, :many]
-    split = SimpleNamespace(sentence_starts=np.arange(len(part.tags) + 1), document_starts=part.starts, tags=part.tags)
-    return [entities.scores(own, SimpleNamespace(labels=names), split)["entity_f1"] for own in numbers]
+    split = SimpleNamespace(
+        sentence_starts=np.arange(len(part.tags) + 1), document_starts=part.starts, tags=part.tags
+    )
+    return [
+        entities.scores(own, SimpleNamespace(labels=names), split)["entity_f1"] for own in numbers
+    ]
 
 
 def learn(parts, names, seeds, epochs):
     """[{"epoch", "dev", "test"}] of each seed: the epoch that is best on dev, and the entity F1 there on both; "devs": dev's after each epoch."""
-    model, rngs, train = Tagger(WIDTH, len(names)), [np.random.default_rng(seed) for seed in range(seeds)], parts["train"]
+    model, rngs, train = (
+        Tagger(WIDTH, len(names)),
+        [np.random.default_rng(seed) for seed in range(seeds)],
+        parts["train"],
+    )
     example = jnp.zeros((1, 1, train.x.shape[1])), jnp.ones((1, 1), bool)
-    params = jax.jit(jax.vmap(lambda key: model.init(key, *example)))(jax.vmap(jax.random.key)(jnp.arange(seeds)))
-    moments, best = jax.vmap(ADAM.init)(params), jax.tree.map(jnp.copy, params)  # `update` gives its arguments away
+    params = jax.jit(jax.vmap(lambda key: model.init(key, *example)))(
+        jax.vmap(jax.random.key)(jnp.arange(seeds))
+    )
+    moments, best = (
+        jax.vmap(ADAM.init)(params),
+        jax.tree.map(jnp.copy, params),
+    )  # `update` gives its arguments away
     found = [{"dev": -1.0, "devs": []} for _ in range(seeds)]
     for epoch in range(1, epochs + 1):
         losses = []
         for which, length in train.batches(rngs):
-            batch = [np.stack(arrays) for arrays in zip(*(train.rows(own, length) for own in which))]
+            batch = [
+                np.stack(arrays) for arrays in zip(*(train.rows(own, length) for own in which))
+            ]
             params, moments, loss_N = update(model, params, moments, *batch)
             losses.append(loss_N)
         dev = entity_f1(model, params, parts["dev"], names)
         better_N = np.array([now > one["dev"] for now, one in zip(dev, found)])
-        best = jax.tree.map(lambda new, old: jnp.where(better_N.reshape(-1, *(1,) * (new.ndim - 1)), new, old), params, best)
+        best = jax.tree.map(
+            lambda new, old: jnp.where(better_N.reshape(-1, *(1,) * (new.ndim - 1)), new, old),
+            params,
+            best,
+        )
         for now, one in zip(dev, found):
             one |= {"epoch": epoch, "dev": now} if now > one["dev"] else {}
             one["devs"].append(now)
         told = " ".join(f"{100 * now:.1f}" for now in dev)
-        print(f"  epoch {epoch}: loss {np.mean(jax.device_get(losses)):.4f}, entity F1 of dev {told}", file=sys.stderr, flush=True)
+        print(
+            f"  epoch {epoch}: loss {np.mean(jax.device_get(losses)):.4f}, entity F1 of dev {told}",
+            file=sys.stderr,
+            flush=True,
+        )
     for then, one in zip(entity_f1(model, best, parts["test"], names), found):
         one["test"] = then
     return found

@@ -27,7 +27,11 @@ CASES = (
     ("gpt2", "v5p:2x2x4", ["model.attention_dropout=0"]),
     ("gpt2", "v5e:4x4", ["model.attention_dropout=0", "model.remat=true"]),
 )
-WAYS = (("all scores at once, XLA's attention", True, True), ("scores in parts, XLA's attention", False, True), ("scores in parts", False, False))
+WAYS = (
+    ("all scores at once, XLA's attention", True, True),
+    ("scores in parts, XLA's attention", False, True),
+    ("scores in parts", False, False),
+)
 
 
 def measured(config, topology, words, whole, plain):
@@ -46,12 +50,20 @@ def measured(config, topology, words, whole, plain):
     run, machine = load(config, words), machines.tpu(topology)
     mesh = make_mesh(run.mesh, machine.devices)
     how = {"scores": math.inf} if whole else {}
-    with mock.patch("pretrain.program.make_attend", lambda mesh, note: attend) if plain else mock.MagicMock():
+    with (
+        mock.patch("pretrain.program.make_attend", lambda mesh, note: attend)
+        if plain
+        else mock.MagicMock()
+    ):
         program = make_program(run, mesh, **how)
     compiled = compile_update(run, mesh, program)
     kernels = "XLA" if plain else "; ".join(program.attention["update"])
     if not compiled.fits:
-        return {"kernels": kernels, "needed": compiled.needed and compiled.needed / 2**30, "fits": False}
+        return {
+            "kernels": kernels,
+            "needed": compiled.needed and compiled.needed / 2**30,
+            "fits": False,
+        }
     module = Module(compiled.text)
     computed = flops.count(program.update.trace(program.state(), program.batch).jaxpr)
     roof = roofline(computed, module.memory_bytes(), collectives(module, mesh), mesh, machine)
@@ -66,7 +78,9 @@ def measured(config, topology, words, whole, plain):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", help="one configuration, printed and not written")
     args = parser.parse_args()
     from pretrain.plan import machine as machines
@@ -81,8 +95,12 @@ def main():
             if not seen["fits"]:
                 cells = [f"does not fit (needs {seen['needed'] or math.nan:.1f})", "", "", ""]
             else:
-                cells = [f"{seen[key]:.2f}" for key in ("temporary", "peak", "moved")] + [f"{seen['bound']:.1f}"]
-            lines.append(f"| `{' '.join([config, *words])}` on {topology} | {name} | {' | '.join(cells)} | {seen['kernels']} |")
+                cells = [f"{seen[key]:.2f}" for key in ("temporary", "peak", "moved")] + [
+                    f"{seen['bound']:.1f}"
+                ]
+            lines.append(
+                f"| `{' '.join([config, *words])}` on {topology} | {name} | {' | '.join(cells)} | {seen['kernels']} |"
+            )
             print(lines[-1], flush=True)
     if args.only:
         return

@@ -20,7 +20,18 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, ROOT, Worker, answer, append, at_least, command, interleaved, spread, title
+from benchmarks.harness import (
+    KEEP_PAGES,
+    ROOT,
+    Worker,
+    answer,
+    append,
+    at_least,
+    command,
+    interleaved,
+    spread,
+    title,
+)
 
 CORPORA = ROOT.parent / "shared" / "corpora"
 MODEL = {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}  # BERT-mini
@@ -38,7 +49,12 @@ def configured(case):
     predictions = -(-case["length"] * 20 // 128)
     objective = MaskedLm(length=case["length"], predictions=predictions, rows=case["way"])
     data = Data(objective=objective, store=case["store"], batch_size=case["rows"])
-    return Run(model=BertConfig(**case["model"]), data=data, optimizer=AdamW(), train=Train(steps=1_000_000, compute="float32"))
+    return Run(
+        model=BertConfig(**case["model"]),
+        data=data,
+        optimizer=AdamW(),
+        train=Train(steps=1_000_000, compute="float32"),
+    )
 
 
 def serve(case):
@@ -57,7 +73,10 @@ def serve(case):
     program = make_program(run, make_mesh(Mesh(1), jax.devices()[:1]))
     state, at = program.init(), 0
     batches = [stream.batch(i) for i in range(BATCHES)]
-    placed = [jax.device_put(batch, {key: leaf.sharding for key, leaf in program.batch.items()}) for batch in batches]
+    placed = [
+        jax.device_put(batch, {key: leaf.sharding for key, leaf in program.batch.items()})
+        for batch in batches
+    ]
     state, metrics = program.update(state, placed[0])
     jax.block_until_ready(metrics)
 
@@ -69,10 +88,21 @@ def serve(case):
             tokens += int(batches[at % BATCHES]["valid"].sum())
             at += 1
         jax.block_until_ready((state, metrics))
-        return {"seconds": time.perf_counter() - began, "tokens": tokens, "loss": float(metrics["loss"])}
+        return {
+            "seconds": time.perf_counter() - began,
+            "tokens": tokens,
+            "loss": float(metrics["loss"]),
+        }
 
-    real = sum(int(stream.evaluation_batch(i)["valid"][: stream.rows - i * case["rows"]].sum()) for i in range(stream.evaluation_steps))
-    ready = {"epoch": stream.rows, "real": real / (stream.rows * case["length"]), "versions": [f"JAX {jax.__version__}"]}
+    real = sum(
+        int(stream.evaluation_batch(i)["valid"][: stream.rows - i * case["rows"]].sum())
+        for i in range(stream.evaluation_steps)
+    )
+    ready = {
+        "epoch": stream.rows,
+        "real": real / (stream.rows * case["length"]),
+        "versions": [f"JAX {jax.__version__}"],
+    }
     return {"ready": ready, "step": step}
 
 
@@ -85,18 +115,37 @@ def prepared(corpus, vocabulary, folder):
         text = "\n".join(json.loads(line)["text"] for line in text.splitlines())
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     (folder / "lines.txt").write_text("\n\n".join(lines) + "\n")
-    prepare(Request(sources=(str(folder / "lines.txt"),), vocabulary=str(vocabulary), document="block", held_out=0.0), folder / "store")
+    prepare(
+        Request(
+            sources=(str(folder / "lines.txt"),),
+            vocabulary=str(vocabulary),
+            document="block",
+            held_out=0.0,
+        ),
+        folder / "store",
+    )
     return folder / "store", len(lines)
 
 
 def measure(args, folder):
     """(number of documents, {way: what its rows hold}, {way: [what each round took]})."""
     store, documents = prepared(args.corpus, args.vocabulary, folder)
-    case = {"store": str(store), "length": args.length, "rows": args.rows, "model": MODEL | args.model}
+    case = {
+        "store": str(store),
+        "length": args.length,
+        "rows": args.rows,
+        "model": MODEL | args.model,
+    }
     with contextlib.ExitStack() as stack:
         workers, ready = {}, {}
         for way in WAYS:
-            words = [sys.executable, "-m", "benchmarks.packing", "--worker", json.dumps(case | {"way": way})]
+            words = [
+                sys.executable,
+                "-m",
+                "benchmarks.packing",
+                "--worker",
+                json.dumps(case | {"way": way}),
+            ]
             workers[way] = stack.enter_context(Worker(words, KEEP_PAGES))
             ready[way] = workers[way].hear()
         interleaved(workers, 1, steps=2)
@@ -104,32 +153,62 @@ def measure(args, folder):
 
 
 def table(ready, found, steps):
-    rate = {way: np.array([reply["tokens"] / reply["seconds"] for reply in replies]) for way, replies in found.items()}
-    lines = ["| rows | rows an epoch | real | ms a step | real tokens/s | to padded rows |", "|---|---|---|---|---|---|"]
+    rate = {
+        way: np.array([reply["tokens"] / reply["seconds"] for reply in replies])
+        for way, replies in found.items()
+    }
+    lines = [
+        "| rows | rows an epoch | real | ms a step | real tokens/s | to padded rows |",
+        "|---|---|---|---|---|---|",
+    ]
     for way, replies in found.items():
         ms = np.array([1000 * reply["seconds"] / steps for reply in replies])
         ratio = rate[way] / rate["documents"]
-        cells = [way, f"{ready[way]['epoch']:,}", f"{ready[way]['real']:.1%}", spread(ms), spread(rate[way])]
+        cells = [
+            way,
+            f"{ready[way]['epoch']:,}",
+            f"{ready[way]['real']:.1%}",
+            spread(ms),
+            spread(rate[way]),
+        ]
         lines.append(f"| {' | '.join(cells)} | {spread(ratio, '.2f')} |")
     return lines
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--corpus", type=pathlib.Path, default=CORPORA / "cls_movie_reviews_polarity2" / "reviews.jsonl")
-    parser.add_argument("--vocabulary", type=pathlib.Path, default=CORPORA / "vocab_bert_uncased" / "vocab.txt")
+    parser.add_argument(
+        "--corpus",
+        type=pathlib.Path,
+        default=CORPORA / "cls_movie_reviews_polarity2" / "reviews.jsonl",
+    )
+    parser.add_argument(
+        "--vocabulary", type=pathlib.Path, default=CORPORA / "vocab_bert_uncased" / "vocab.txt"
+    )
     parser.add_argument("--length", type=at_least(8), default=128)
     parser.add_argument("--rows", type=at_least(1), default=32, help="rows of a batch")
-    parser.add_argument("--model", type=json.loads, default={}, help="fields of BertConfig, as JSON, that are not BERT-mini's")
+    parser.add_argument(
+        "--model",
+        type=json.loads,
+        default={},
+        help="fields of BertConfig, as JSON, that are not BERT-mini's",
+    )
     parser.add_argument("--rounds", type=at_least(1), default=7)
-    parser.add_argument("--steps", type=at_least(1), default=8, help="steps of a program before the other has its turn")
+    parser.add_argument(
+        "--steps",
+        type=at_least(1),
+        default=8,
+        help="steps of a program before the other has its turn",
+    )
     parser.add_argument("--worker", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
         return answer(lambda: serve(args.worker))
     for path in (args.corpus, args.vocabulary):
         if not path.is_file():
-            parser.error(f"{path}: no such file; --corpus names a text to measure on, --vocabulary a released WordPiece vocabulary")
+            parser.error(
+                f"{path}: no such file; --corpus names a text to measure on, --vocabulary a released WordPiece vocabulary"
+            )
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         documents, ready, found = measure(args, pathlib.Path(folder))
@@ -137,7 +216,10 @@ def main():
         f"`{command()}`: {documents:,} documents, the lines of {args.corpus.parent.name}/{args.corpus.name}; {args.rows} rows of {args.length}; medians of "
         f"{args.rounds} rounds of {args.steps} steps, and in brackets the least and the most; ratios round by round."
     )
-    append("packing.md", [title(load, *ready["packed"]["versions"]), "", note, "", *table(ready, found, args.steps)])
+    append(
+        "packing.md",
+        [title(load, *ready["packed"]["versions"]), "", note, "", *table(ready, found, args.steps)],
+    )
 
 
 if __name__ == "__main__":

@@ -69,21 +69,44 @@ PLANS = (
 def row(config, topology, words, facts):
     """A line of the table."""
     sizes, mesh = facts["bytes_per_chip"], " x ".join(str(size) for size in facts["mesh"].values())
-    peak = f"{sizes['peak'] / GIB:.2f} of {sizes['limit'] / GIB:.1f}" if sizes["peak"] else "does not fit"
-    cells = [label(config, words), f"{topology} ({facts['chips']})", mesh, peak, f"{facts['flops_per_step']:.3g}"]
+    peak = (
+        f"{sizes['peak'] / GIB:.2f} of {sizes['limit'] / GIB:.1f}"
+        if sizes["peak"]
+        else "does not fit"
+    )
+    cells = [
+        label(config, words),
+        f"{topology} ({facts['chips']})",
+        mesh,
+        peak,
+        f"{facts['flops_per_step']:.3g}",
+    ]
     if facts["fits"]:
         roof = facts["roofline"]
-        parts = " / ".join(f"{roof[name] * 1e3:.1f}" for name in ("matmul", "memory", "hidden", "exposed"))
-        cells += [f"{facts['step_seconds_bound'] * 1e3:.1f}", parts, f"{facts['mfu_bound']:.0%}", f"{facts['days_bound']:.2g}"]
+        parts = " / ".join(
+            f"{roof[name] * 1e3:.1f}" for name in ("matmul", "memory", "hidden", "exposed")
+        )
+        cells += [
+            f"{facts['step_seconds_bound'] * 1e3:.1f}",
+            parts,
+            f"{facts['mfu_bound']:.0%}",
+            f"{facts['days_bound']:.2g}",
+        ]
     else:
         cells += ["", "", "", ""]
     complaints = len(facts["warnings"]) + len(facts.get("gathered_against_the_rules", ()))
-    cells += ["; ".join(facts["attention"]["update"]), str(complaints), "quickly" if facts["quick"] else "fully"]
+    cells += [
+        "; ".join(facts["attention"]["update"]),
+        str(complaints),
+        "quickly" if facts["quick"] else "fully",
+    ]
     return f"| {' | '.join(cells)} |"
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", help="the plans of one configuration; the other rows stay")
     parser.add_argument("--quick", action="store_true", help="as `plan --quick`; the row says so")
     args = parser.parse_args()
@@ -98,9 +121,19 @@ def main():
     for config, topology, words in PLANS:
         if args.only and args.only != config:
             continue
-        given = ["plan", config, "--topology", topology, *words.split(), *(["--quick"] if args.quick else []), "--json"]
+        given = [
+            "plan",
+            config,
+            "--topology",
+            topology,
+            *words.split(),
+            *(["--quick"] if args.quick else []),
+            "--json",
+        ]
         print("python -m pretrain", shlex.join(given), flush=True)
-        done = subprocess.run([sys.executable, "-m", "pretrain", *given], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "pretrain", *given], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        )
         if done.returncode:
             raise SystemExit(f"that ended with status {done.returncode}; its row is left as it was")
         line = row(config, topology, words, json.loads(done.stdout))
@@ -112,7 +145,13 @@ def main():
 def write(rows):
     """Put the rows between the marks of the page, in the order of PLANS."""
     text = PAGE.read_text()
-    lines = [rows[start] for start in (f"| {label(config, words)} | {topology} (" for config, topology, words in PLANS) if start in rows]
+    lines = [
+        rows[start]
+        for start in (
+            f"| {label(config, words)} | {topology} (" for config, topology, words in PLANS
+        )
+        if start in rows
+    ]
     head = [
         f"`python benchmarks/plans.py`, last on {datetime.date.today()}; libtpu {importlib.metadata.version('libtpu')} on a CPU. What was compiled quickly "
         "(`--quick`) has a worse schedule and worse bounds.",
@@ -122,7 +161,9 @@ def write(rows):
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     inside = "\n".join([BEGIN, "", *head, *lines, "", END])
-    PAGE.write_text(re.sub(rf"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: inside, text, flags=re.S))
+    PAGE.write_text(
+        re.sub(rf"{re.escape(BEGIN)}.*{re.escape(END)}", lambda _: inside, text, flags=re.S)
+    )
 
 
 def label(config, words):

@@ -60,12 +60,17 @@ def bare(processor, corpus: pathlib.Path, cores: int) -> tuple[float, float, int
         documents = [json.loads(line)["text"] for line in file.read_text().splitlines()]
         began = time.perf_counter(), time.process_time()
         ids = processor.encode(documents, num_threads=cores)
-        seconds, cpu = seconds + time.perf_counter() - began[0], cpu + time.process_time() - began[1]
+        seconds, cpu = (
+            seconds + time.perf_counter() - began[0],
+            cpu + time.process_time() - began[1],
+        )
         tokens += sum(map(len, ids))
     return seconds, cpu, tokens
 
 
-def ours(corpus: pathlib.Path, scratch: pathlib.Path, *options: str) -> tuple[float, float, int, list[int]]:
+def ours(
+    corpus: pathlib.Path, scratch: pathlib.Path, *options: str
+) -> tuple[float, float, int, list[int]]:
     """Seconds by the clock and of CPU time, tokens, peak kilobytes of the main process and of the largest worker."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder:
         script = pathlib.Path(folder) / "run.py"
@@ -73,7 +78,11 @@ def ours(corpus: pathlib.Path, scratch: pathlib.Path, *options: str) -> tuple[fl
         words = [sys.executable, script, corpus, "--output", f"{folder}/store", *options]
         began, used = time.perf_counter(), children()
         done = subprocess.run(
-            words, check=True, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+            words,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
         )
         seconds, cpu = time.perf_counter() - began, children() - used
         report = json.loads(done.stdout.splitlines()[-1])
@@ -108,14 +117,18 @@ def measure(corpus: pathlib.Path, scratch: pathlib.Path, rounds: int, cores: int
     given = [max(values) / 1024 for values in zip(*peaks)]
     trained = [value / 1024 for value in ours(corpus, scratch, "--vocab-size", "8192")[3]]
     names = ("bare", "ours", "bare_cpu", "ours_cpu")
-    return {"tokens": tokens, "given": given, "trained": trained} | dict(zip(names, map(min, zip(*times))))
+    return {"tokens": tokens, "given": given, "trained": trained} | dict(
+        zip(names, map(min, zip(*times)))
+    )
 
 
 def row(label: str, seen: dict, cores: int) -> str:
     """A line of the table."""
     rates = [seen["tokens"] / seen[name] / 1e6 for name in ("bare", "ours")]
     ratios = [seen["bare"] / seen["ours"], seen["bare_cpu"] / seen["ours_cpu"]]
-    peaks = [f"{main:.0f} + {cores} x {worker:.0f}" for main, worker in (seen["given"], seen["trained"])]
+    peaks = [
+        f"{main:.0f} + {cores} x {worker:.0f}" for main, worker in (seen["given"], seen["trained"])
+    ]
     return f"| {' | '.join([label, *(f'{value:.2f}' for value in rates + ratios), *peaks])} |"
 
 
@@ -144,7 +157,11 @@ def main() -> None:
     note = f"`{command()}`; the best of {args.rounds} rounds; {args.copies} copies in the last row."
     table = [f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *rows]
     with (ROOT / "benchmarks" / "results" / "prepare.md").open("a") as file:
-        file.write("\n".join([f"## {datetime.date.today()}, {machine}", "", note, "", *table, "", steady, "", ""]))
+        file.write(
+            "\n".join(
+                [f"## {datetime.date.today()}, {machine}", "", note, "", *table, "", steady, "", ""]
+            )
+        )
 
 
 if __name__ == "__main__":

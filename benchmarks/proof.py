@@ -44,16 +44,24 @@ def unigram(run, store, batches):
     size = run.model.vocab
     train = Stream(store, run.data, split="train", seed=run.train.seed)
     seen = count((train.batch(step) for step in range(batches)), size) + 1
-    held = count(Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches(), size)
+    held = count(
+        Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches(), size
+    )
     loss = -(held * np.log(seen / seen.sum())).sum() / held.sum()
     return loss, held[seen.argmax()] / held.sum(), np.exp(loss)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("workdir", type=pathlib.Path)
     parser.add_argument("--batches", type=int, default=500)
-    parser.add_argument("--note", default="", help="what the workdir does not know: other commands that made it, what else ran meanwhile")
+    parser.add_argument(
+        "--note",
+        default="",
+        help="what the workdir does not know: other commands that made it, what else ran meanwhile",
+    )
     args = parser.parse_args()
     run = read_run(args.workdir)
     store = Store.open(run.data.store)
@@ -63,7 +71,14 @@ def main():
     name = run.data.objective.name
     tokens = sum(row["tokens"] for row in rows)
     seconds = sum(row["seconds"] for row in rows)
-    cpu = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (
+            line.split(": ")[1].strip()
+            for line in open("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
     text = f"""
 ## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
 

@@ -76,9 +76,25 @@ def run(tests):
     """(verdict, figures): the tests of one row in a process of their own, and the sums of what they recorded."""
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder) / "report.xml"
-        words = [sys.executable, "-m", "pytest", "-q", "--timeout=1800", f"--junitxml={report}", "-o", "junit_family=xunit1", *tests]
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "--timeout=1800",
+            f"--junitxml={report}",
+            "-o",
+            "junit_family=xunit1",
+            *tests,
+        ]
         began = time.monotonic()
-        done = subprocess.run(words, cwd=ROOT, env=os.environ | {"CLOZE_BOARD": "whole"}, capture_output=True, text=True)
+        done = subprocess.run(
+            words,
+            cwd=ROOT,
+            env=os.environ | {"CLOZE_BOARD": "whole"},
+            capture_output=True,
+            text=True,
+        )
         seconds = time.monotonic() - began
         if not report.exists():
             raise RuntimeError(f"{' '.join(tests)}: {done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -90,14 +106,20 @@ def run(tests):
 
 def judge(cases, seconds):
     """(verdict, figures) of the `testcase` elements of a report."""
-    bad = [case.get("name") for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    bad = [
+        case.get("name")
+        for case in cases
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
     skipped = sum(case.find("skipped") is not None for case in cases)
     passed = len(cases) - len(bad) - skipped
     figures = collections.Counter()
     for case in cases:
         for one in case.iter("property"):
             figures[one.get("name")] += float(one.get("value"))
-    parts = [f"{name}: {value:g}" for name, value in figures.items()] + [f"{passed} of {len(cases)} tests in {seconds:.0f} s"]
+    parts = [f"{name}: {value:g}" for name, value in figures.items()] + [
+        f"{passed} of {len(cases)} tests in {seconds:.0f} s"
+    ]
     parts += [f"{skipped} skipped"] if skipped else []
     if bad:
         return "**failed**", "; ".join(parts + ["failed: " + ", ".join(bad)])
@@ -114,7 +136,9 @@ def line(number, verdict, figures, date):
 def kept():
     """{row: its line} of the board as it is."""
     text = BOARD.read_text() if BOARD.exists() else ""
-    return {int(found[1]): found[0] for found in re.finditer(r"^\| (\d+) \|.*$", text, re.MULTILINE)}
+    return {
+        int(found[1]): found[0] for found in re.finditer(r"^\| (\d+) \|.*$", text, re.MULTILINE)
+    }
 
 
 def write(lines):
@@ -134,8 +158,16 @@ def write(lines):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--row", type=int, action="append", choices=sorted(ROWS), help="only this one; may be given again")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--row",
+        type=int,
+        action="append",
+        choices=sorted(ROWS),
+        help="only this one; may be given again",
+    )
     args = parser.parse_args()
     lines, failed = kept(), False
     for number, (_, _, tests) in ROWS.items():

@@ -29,7 +29,9 @@ def seconds(call, times):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--config", default="bert_mini")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("overrides", nargs="*", metavar="path=value")
@@ -39,7 +41,10 @@ def main():
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
         replicas = Replicas(program.placed, mesh, 1)
-        batch = {key: jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding) for key, leaf in program.batch.items()}
+        batch = {
+            key: jax.device_put(jnp.zeros(leaf.shape, leaf.dtype), leaf.sharding)
+            for key, leaf in program.batch.items()
+        }
         holder = [program.init()]
 
         def step():
@@ -49,8 +54,12 @@ def main():
         step_s, _ = seconds(step, args.steps)
         check_s, _ = seconds(lambda: replicas.check(holder[0], 1), args.steps)
     size = sum(leaf.size for leaf in jax.tree.leaves(program.abstract.params))
-    print(f"{args.config}, {size:,} parameters on {mesh.size} {jax.devices()[0].platform} devices {dict(mesh.shape)}: {len(replicas.shared)} leaves compared")
-    print(f"a step {step_s * 1e3:,.1f} ms, a check {check_s * 1e3:,.1f} ms: {check_s / step_s:.2f} steps, {check_s / step_s / 1000:.4%} of 1,000 steps")
+    print(
+        f"{args.config}, {size:,} parameters on {mesh.size} {jax.devices()[0].platform} devices {dict(mesh.shape)}: {len(replicas.shared)} leaves compared"
+    )
+    print(
+        f"a step {step_s * 1e3:,.1f} ms, a check {check_s * 1e3:,.1f} ms: {check_s / step_s:.2f} steps, {check_s / step_s / 1000:.4%} of 1,000 steps"
+    )
 
 
 if __name__ == "__main__":

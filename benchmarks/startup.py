@@ -18,17 +18,41 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, ROOT, append, at_least, command, spread, title, told_plainly
+from benchmarks.harness import (
+    KEEP_PAGES,
+    ROOT,
+    append,
+    at_least,
+    command,
+    spread,
+    title,
+    told_plainly,
+)
 from data.store import Store
 from pretrain.config import load
 
 
 def start(config, store, cache, workdir):
     """(seconds to the first step's row, seconds to the end of the process)."""
-    words = ["train", config, "--workdir", workdir, f"data.store={store}", "train.until=2", "evaluate.every=0"]
-    environment = os.environ | KEEP_PAGES | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
+    words = [
+        "train",
+        config,
+        "--workdir",
+        workdir,
+        f"data.store={store}",
+        "train.until=2",
+        "evaluate.every=0",
+    ]
+    environment = (
+        os.environ | KEEP_PAGES | {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PLATFORMS": "cpu"}
+    )
     rows, first, began = workdir / "metrics.jsonl", None, time.monotonic()
-    with subprocess.Popen([sys.executable, "-m", "pretrain", *map(str, words)], cwd=ROOT, env=environment, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "pretrain", *map(str, words)],
+        cwd=ROOT,
+        env=environment,
+        stderr=subprocess.PIPE,
+    ) as process:
         os.set_blocking(process.stderr.fileno(), False)
         said = b""
         while process.poll() is None:
@@ -39,7 +63,9 @@ def start(config, store, cache, workdir):
         whole = time.monotonic() - began
         said += process.stderr.read() or b""
     if process.returncode or first is None:
-        raise RuntimeError(f"train ended with status {process.returncode}:\n{said.decode(errors='replace')}")
+        raise RuntimeError(
+            f"train ended with status {process.returncode}:\n{said.decode(errors='replace')}"
+        )
     return first, whole
 
 
@@ -61,10 +87,24 @@ def main():
             found["cold"].append(start(args.config, store, folder / f"cold{i}", folder / f"a{i}"))
             found["warm"].append(start(args.config, store, folder / "warm", folder / f"b{i}"))
     lines = ["| cache | to the first step, s | to the end, s |", "|---|---|---|"]
-    lines += [f"| {name} | {spread([x for x, _ in times], '.1f')} | {spread([y for _, y in times], '.1f')} |" for name, times in found.items()]
+    lines += [
+        f"| {name} | {spread([x for x, _ in times], '.1f')} | {spread([y for _, y in times], '.1f')} |"
+        for name, times in found.items()
+    ]
     ratio = np.median([warm[0] / cold[0] for cold, warm in zip(*found.values(), strict=True)])
     note = f"`{command()}`: {args.config}; medians of {args.rounds} rounds, and in brackets the least and the most."
-    append("startup.md", [title(load_before), "", note, "", *lines, "", f"Warm is {ratio:.2f} of cold (the median of the rounds)."])
+    append(
+        "startup.md",
+        [
+            title(load_before),
+            "",
+            note,
+            "",
+            *lines,
+            "",
+            f"Warm is {ratio:.2f} of cold (the median of the rounds).",
+        ],
+    )
 
 
 if __name__ == "__main__":

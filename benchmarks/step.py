@@ -35,7 +35,19 @@ import tempfile
 import numpy as np
 
 from benchmarks.harness import (
-    KEEP_PAGES, ROOT, Worker, append, at_least, command, intel_path, interleaved, peers_python, some_of, spread, title, told_plainly,
+    KEEP_PAGES,
+    ROOT,
+    Worker,
+    append,
+    at_least,
+    command,
+    intel_path,
+    interleaved,
+    peers_python,
+    some_of,
+    spread,
+    title,
+    told_plainly,
 )  # fmt: skip
 from data.objectives import SpanCorruption
 
@@ -44,7 +56,12 @@ CASES = {
     "bert_mini": ("bert", {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}, 32, 8),
     "bert_small": ("bert", {"width": 512, "depth": 4, "heads": 8, "mlp": 2048}, 16, 4),
     "bert_base": ("bert", {}, 8, 2),
-    "t5_small": ("t5", {"width": 512, "depth": 6, "decoder_depth": 6, "heads": 8, "mlp": 2048, "dropout": 0.0}, 16, 4),
+    "t5_small": (
+        "t5",
+        {"width": 512, "depth": 6, "decoder_depth": 6, "heads": 8, "mlp": 2048, "dropout": 0.0},
+        16,
+        4,
+    ),
     "gpt2": ("gpt2", {}, 4, 1),
 }
 LARGE = {"width": 1024, "depth": 24, "heads": 16, "mlp": 4096}
@@ -58,12 +75,24 @@ GPU_CASES = {
 # device: (its cases, what programs are told)
 DEVICES = {
     "cpu": (CASES, {"JAX_PLATFORMS": "cpu"}),
-    "gpu": (GPU_CASES, {"JAX_PLATFORMS": "cuda", "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "CUDA_VISIBLE_DEVICES": "0"}),  # which all share
+    "gpu": (
+        GPU_CASES,
+        {
+            "JAX_PLATFORMS": "cuda",
+            "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+            "CUDA_VISIBLE_DEVICES": "0",
+        },
+    ),  # which all share
 }
 # Of the losses before the first step, relative. They were 2e-7 and 3e-5 apart (bert_mini, t5_small, gpt2 on a CPU). Random weights tell little of a
 # mask: one that hides half of a row moves bert_mini's loss by 2e-5, a causal one by 7e-5, none at all gpt2's by 1e-4; float32's bound is what tells.
 TOLERANCE = {"float32": 1e-5, "bfloat16": 1e-4}
-WAYS = {"trainer": False, "trainer_compiled": False, "tuned": True, "compiled": True}  # whether it is tuned by hand, its environment too
+WAYS = {
+    "trainer": False,
+    "trainer_compiled": False,
+    "tuned": True,
+    "compiled": True,
+}  # whether it is tuned by hand, its environment too
 
 
 def batch_of(family, length, rows):
@@ -75,11 +104,25 @@ def batch_of(family, length, rows):
     match family:
         case "bert":
             P = -(-length * 15 // 100)
-            positions = np.sort(rng.permuted(np.tile(np.arange(length, dtype=np.int32), (rows, 1)), axis=1)[:, :P], axis=1)
-            return {"tokens": draw(rows, length), "valid": valid, "positions": positions, "targets": draw(rows, P), "weights": ones(rows, P)}
+            positions = np.sort(
+                rng.permuted(np.tile(np.arange(length, dtype=np.int32), (rows, 1)), axis=1)[:, :P],
+                axis=1,
+            )
+            return {
+                "tokens": draw(rows, length),
+                "valid": valid,
+                "positions": positions,
+                "targets": draw(rows, P),
+                "weights": ones(rows, P),
+            }
         case "t5":
             T = SpanCorruption(inputs=length).dims()["T"]
-            return {"inputs": draw(rows, length), "inputs_valid": valid, "targets": draw(rows, T), "weights": ones(rows, T)}
+            return {
+                "inputs": draw(rows, length),
+                "inputs_valid": valid,
+                "targets": draw(rows, T),
+                "weights": ones(rows, T),
+            }
         case "gpt2":
             ids, weights = draw(rows, length + 1), ones(rows, length)
             weights[:, -1] = 0  # transformers shifts a row within itself
@@ -91,12 +134,22 @@ def measure(name, compute, length, args, folder):
     cases, platform = DEVICES[args.device]
     family, words, *rows = cases[name]
     folder.mkdir()
-    case = {"family": family, "model": words | {"scan": False}, "compute": compute, "length": length, "rows": rows[length == 512]}
+    case = {
+        "family": family,
+        "model": words | {"scan": False},
+        "compute": compute,
+        "length": length,
+        "rows": rows[length == 512],
+    }
     case |= {"folder": str(folder), "device": args.device}
     np.savez(folder / "batch.npz", **batch_of(family, length, case["rows"]))
     case = json.dumps(case)
     with contextlib.ExitStack() as stack:
-        workers = {"cloze": stack.enter_context(Worker([sys.executable, "-m", "benchmarks.step_cloze", case], KEEP_PAGES | platform))}
+        workers = {
+            "cloze": stack.enter_context(
+                Worker([sys.executable, "-m", "benchmarks.step_cloze", case], KEEP_PAGES | platform)
+            )
+        }
         ready = {"cloze": workers["cloze"].hear()}
         for way in args.ways:
             own = KEEP_PAGES | intel_path() | platform if WAYS[way] else platform
@@ -106,7 +159,10 @@ def measure(name, compute, length, args, folder):
         check_losses(name, compute, {program: told["loss"] for program, told in ready.items()})
         interleaved(workers, 1, steps=2)
         found = interleaved(workers, args.rounds, steps=args.steps)
-    ms = {way: 1000 * np.array([reply["seconds"] for reply in replies]) for way, replies in found.items()}
+    ms = {
+        way: 1000 * np.array([reply["seconds"] for reply in replies])
+        for way, replies in found.items()
+    }
     steps = {way: replies[-1]["memory"] for way, replies in found.items()}
     peak = {way: max(ready[way]["memory"], steps[way]) for way in steps}
     rate = max(told["rate"] for told in (ready["cloze"], *found["cloze"]))
@@ -118,22 +174,38 @@ def check_losses(name, compute, losses):
     ours = losses["cloze"]
     for program, loss in losses.items():
         if not np.isclose(loss, ours, rtol=TOLERANCE[compute], atol=0):
-            raise RuntimeError(f"{name}, {compute}: the first loss is {ours} here and {loss} by {program}: not the same work")
+            raise RuntimeError(
+                f"{name}, {compute}: the first loss is {ours} here and {loss} by {program}: not the same work"
+            )
 
 
 def times(facts, ways):
     """{column: cell} of how long a step takes."""
     ms, ready = facts["ms"], facts["ready"]["cloze"]
-    cells = {"Cloze, ms": spread(ms["cloze"]), "of matmul": f"{ready['flops'] / ms['cloze'].min() / 1e6 / facts['rate']:.0%}"}
+    cells = {
+        "Cloze, ms": spread(ms["cloze"]),
+        "of matmul": f"{ready['flops'] / ms['cloze'].min() / 1e6 / facts['rate']:.0%}",
+    }
     for way in ways:
-        cells |= {f"{way}, ms": spread(ms[way]), f"{way} / Cloze": spread(ms[way] / ms["cloze"], ".2f")}
-    return cells | {"to the first step, s": " / ".join(f"{facts['ready'][way]['compile']:.0f}" for way in ms)}
+        cells |= {
+            f"{way}, ms": spread(ms[way]),
+            f"{way} / Cloze": spread(ms[way] / ms["cloze"], ".2f"),
+        }
+    return cells | {
+        "to the first step, s": " / ".join(f"{facts['ready'][way]['compile']:.0f}" for way in ms)
+    }
 
 
 def sizes(facts, ways):
     """{column: cell} of what it takes of memory."""
-    cells = {f"{what}, MiB": " / ".join(f"{mib:,.0f}" for mib in facts[key].values()) for key, what in (("peak", "peak"), ("steps", "peak of the steps"))}
-    return cells | {f"memory, Cloze / {way}": f"{facts['steps']['cloze'] / facts['steps'][way]:.2f}" for way in ways}
+    cells = {
+        f"{what}, MiB": " / ".join(f"{mib:,.0f}" for mib in facts[key].values())
+        for key, what in (("peak", "peak"), ("steps", "peak of the steps"))
+    }
+    return cells | {
+        f"memory, Cloze / {way}": f"{facts['steps']['cloze'] / facts['steps'][way]:.2f}"
+        for way in ways
+    }
 
 
 SHOWN = {"times": (times, sizes), "memory": (sizes,)}
@@ -149,7 +221,11 @@ def page(args, load, rows, versions):
         "of it."
         f"{f' It ended behind {len(rows)} of {wanted} rows.' if len(rows) < wanted else ''}"
     )
-    lines = [f"| {' | '.join(rows[0])} |", "|---" * len(rows[0]) + "|", *(f"| {' | '.join(cells.values())} |" for cells in rows)]
+    lines = [
+        f"| {' | '.join(rows[0])} |",
+        "|---" * len(rows[0]) + "|",
+        *(f"| {' | '.join(cells.values())} |" for cells in rows),
+    ]
     append("step.md", [title(load, *dict.fromkeys(versions)), "", note, "", *lines])
 
 
@@ -161,10 +237,22 @@ def asked():
     parser.add_argument("--types", type=some_of(TOLERANCE), default=list(TOLERANCE))
     parser.add_argument("--length", type=int, choices=(128, 512), default=128)
     parser.add_argument("--rounds", type=at_least(1), default=5)
-    parser.add_argument("--steps", type=at_least(1), default=3, help="steps of a program before the next has its turn")
-    parser.add_argument("--show", choices=SHOWN, default="times", help="memory: times mean nothing on a busy machine, and are left out")
+    parser.add_argument(
+        "--steps",
+        type=at_least(1),
+        default=3,
+        help="steps of a program before the next has its turn",
+    )
+    parser.add_argument(
+        "--show",
+        choices=SHOWN,
+        default="times",
+        help="memory: times mean nothing on a busy machine, and are left out",
+    )
     ways = f"of {','.join(WAYS)}; '' is Cloze alone"
-    parser.add_argument("--ways", type=some_of(WAYS, least=0), default=["trainer", "tuned", "compiled"], help=ways)
+    parser.add_argument(
+        "--ways", type=some_of(WAYS, least=0), default=["trainer", "tuned", "compiled"], help=ways
+    )
     args = parser.parse_args()
     cases, _ = DEVICES[args.device]
     try:
@@ -185,12 +273,18 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             for name in args.cases:
                 for compute in args.types:
-                    facts = measure(name, compute, args.length, args, pathlib.Path(folder) / f"{name}_{compute}")
+                    facts = measure(
+                        name, compute, args.length, args, pathlib.Path(folder) / f"{name}_{compute}"
+                    )
                     cells = {"model": name, "type": compute, "length": str(args.length)}
                     for part in SHOWN[args.show]:
                         cells |= part(facts, args.ways)
                     rows.append(cells)
-                    versions += [version for ready in facts["ready"].values() for version in (*ready["hardware"], *ready["versions"])]
+                    versions += [
+                        version
+                        for ready in facts["ready"].values()
+                        for version in (*ready["hardware"], *ready["versions"])
+                    ]
                     print(" | ".join(cells.values()), file=sys.stderr, flush=True)
     finally:
         if rows:

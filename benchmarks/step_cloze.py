@@ -7,7 +7,9 @@ import sys
 import time
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # the time to the first step is that of a first run
+os.environ["JAX_ENABLE_COMPILATION_CACHE"] = (
+    "0"  # the time to the first step is that of a first run
+)
 
 from benchmarks.harness import answer, forget, memory  # noqa: E402
 
@@ -24,13 +26,20 @@ def configured(case, shapes):
     length = case["length"]
     match case["family"]:
         case "bert":
-            objective = MaskedLm(length=length, predictions=shapes["positions"][1], rows="documents")
+            objective = MaskedLm(
+                length=length, predictions=shapes["positions"][1], rows="documents"
+            )
         case "t5":
             objective = SpanCorruption(inputs=length)
         case "gpt2":
             objective = CausalLm(length=length)
     data = Data(objective=objective, store="none", batch_size=case["rows"])
-    return Run(model=model, data=data, optimizer=AdamW(), train=Train(steps=1_000_000, compute=case["compute"]))
+    return Run(
+        model=model,
+        data=data,
+        optimizer=AdamW(),
+        train=Train(steps=1_000_000, compute=case["compute"]),
+    )
 
 
 def serve():
@@ -55,13 +64,25 @@ def serve():
     program = make_program(run, mesh)
     state = program.init()
     family = FAMILIES[name_of(run.model)]
-    vocabulary = type("Vocabulary", (), dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1))
+    vocabulary = type(
+        "Vocabulary", (), dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
+    )
     (folder / "config.json").write_text(json.dumps(family.hf_config(run.model, vocabulary)))
-    save_file(family.to_hf(run.model, jax.device_get(state.params)), folder / "model.safetensors", metadata={"format": "pt"})
-    batch = jax.device_put(batch, jax.tree.map(lambda leaf: leaf.sharding, {key: program.batch[key] for key in batch}))
-    sums = program.loss.sums(program.model, state.params, batch, train=False, compute=case["compute"])
+    save_file(
+        family.to_hf(run.model, jax.device_get(state.params)),
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    batch = jax.device_put(
+        batch, jax.tree.map(lambda leaf: leaf.sharding, {key: program.batch[key] for key in batch})
+    )
+    sums = program.loss.sums(
+        program.model, state.params, batch, train=False, compute=case["compute"]
+    )
     totals = program.loss.totals(batch)
-    loss = float(program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms}))
+    loss = float(
+        program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms})
+    )
 
     began = time.perf_counter()
     state, metrics = program.update(state, batch)
@@ -77,10 +98,23 @@ def serve():
             jax.block_until_ready((state, metrics))
             times.append(time.perf_counter() - began)
         most = held(device)
-        return {"seconds": float(np.median(times)), "memory": most, "loss": float(metrics["loss"]), "rate": rate(device, case["compute"]) / 1e9}
+        return {
+            "seconds": float(np.median(times)),
+            "memory": most,
+            "loss": float(metrics["loss"]),
+            "rate": rate(device, case["compute"]) / 1e9,
+        }
 
-    ready = {"loss": loss, "compile": compiled, "versions": [f"JAX {jax.__version__}"], "flops": flops.of_step(run)}
-    ready |= {"hardware": [] if device.platform == "cpu" else [device.device_kind], "memory": held(device)}
+    ready = {
+        "loss": loss,
+        "compile": compiled,
+        "versions": [f"JAX {jax.__version__}"],
+        "flops": flops.of_step(run),
+    }
+    ready |= {
+        "hardware": [] if device.platform == "cpu" else [device.device_kind],
+        "memory": held(device),
+    }
     if device.platform == "cpu":
         forget()
     return {"ready": ready | {"rate": rate(device, case["compute"]) / 1e9}, "step": step}
@@ -88,7 +122,9 @@ def serve():
 
 def held(device):
     """The most of its memory that a device has held, MiB: of a CPU what this process has, since `forget`; of a GPU since it began."""
-    return memory() if device.platform == "cpu" else device.memory_stats()["peak_bytes_in_use"] / 2**20
+    return (
+        memory() if device.platform == "cpu" else device.memory_stats()["peak_bytes_in_use"] / 2**20
+    )
 
 
 def rate(device, compute):

@@ -30,7 +30,9 @@ KINDS = {
     "words: product": re.compile(r"words\.attend.*dot_general$"),
     "words: cross entropy": re.compile(r"logits|^jit\(step\)/(transpose\()?jvp\(\)|words\.attend"),
     "layers: products, forwards": re.compile(r"^(?!.*transpose\(jvp).*dot_general$"),
-    "layers: products, backwards": re.compile(r"transpose\(jvp.*(dot_general|cond/branch_0_fun/transpose)$"),
+    "layers: products, backwards": re.compile(
+        r"transpose\(jvp.*(dot_general|cond/branch_0_fun/transpose)$"
+    ),
     "attention: softmax, dropout, order of heads": re.compile(r"attention/|cross/"),
     "norms": re.compile(r"norm"),
     "feed-forward: activation, bias": re.compile(r"mlp/"),
@@ -110,7 +112,11 @@ def serve():
                     kinds[kind] += seconds / steps
         return {"seconds": float(np.median(times)), "kinds": kinds}
 
-    ready = {"flops": flops.of_step(run), "rate": flops.measured("float32"), "versions": [f"JAX {jax.__version__}"]}
+    ready = {
+        "flops": flops.of_step(run),
+        "rate": flops.measured("float32"),
+        "versions": [f"JAX {jax.__version__}"],
+    }
     return {"ready": ready, "step": run_steps}
 
 
@@ -118,7 +124,12 @@ def line(name, compute, ready, found):
     """A row of the table: the step, the floor's share of it, and each kind's share of the operations' time."""
     whole = sum(found["kinds"].values())
     shares = [found["kinds"].get(kind, 0) / whole for kind in (*KINDS, COPIES, OTHER)]
-    cells = [name, compute, f"{1000 * found['seconds']:,.0f}", f"{ready['flops'] / ready['rate'] / found['seconds']:.0%}"]
+    cells = [
+        name,
+        compute,
+        f"{1000 * found['seconds']:,.0f}",
+        f"{ready['flops'] / ready['rate'] / found['seconds']:.0%}",
+    ]
     return f"| {' | '.join([*cells, *(f'{share:.1%}' for share in shares)])} |"
 
 
@@ -130,18 +141,42 @@ def main():
     parser.add_argument("--steps", type=at_least(1), default=4)
     args = parser.parse_args()
     load, lines = os.getloadavg()[0], []
-    environment = KEEP_PAGES | {"XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true", "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0"}
+    environment = KEEP_PAGES | {
+        "XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "0",
+    }
     for name in args.cases:
         for compute in args.types:
             family, words, *rows = CASES[name]
-            case = {"family": family, "model": words | {"scan": False}, "compute": compute, "length": args.length, "rows": rows[args.length == 512]}
-            with Worker([sys.executable, "-m", "benchmarks.step_profile", "--serve", json.dumps(case)], environment) as worker:
+            case = {
+                "family": family,
+                "model": words | {"scan": False},
+                "compute": compute,
+                "length": args.length,
+                "rows": rows[args.length == 512],
+            }
+            with Worker(
+                [sys.executable, "-m", "benchmarks.step_profile", "--serve", json.dumps(case)],
+                environment,
+            ) as worker:
                 ready = worker.hear()
                 lines.append(line(name, compute, ready, worker.ask(steps=args.steps)))
             print(lines[-1], file=sys.stderr, flush=True)
     columns = ["model", "type", "ms", "floor", *KINDS, COPIES, OTHER]
     note = f"`{command()}`: {args.length} tokens a row, {args.steps} steps without a trace and as many with one."
-    append("step_profile.md", [title(load, *ready["versions"]), "", note, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *lines])
+    append(
+        "step_profile.md",
+        [
+            title(load, *ready["versions"]),
+            "",
+            note,
+            "",
+            f"| {' | '.join(columns)} |",
+            "|---" * len(columns) + "|",
+            *lines,
+        ],
+    )
 
 
 if __name__ == "__main__":

@@ -26,8 +26,14 @@ def features(family, batch, device):
 
     On a GPU no mask of a batch that is all valid: the result is the same, and fused attention takes none.
     """
-    names = {"t5": {"input_ids": "inputs", "attention_mask": "inputs_valid", "labels": "targets"}, "bert": {"attention_mask": "valid"}}
-    given = {name: torch.tensor(batch[key].astype(np.int64)) for name, key in names.get(family, {}).items()}
+    names = {
+        "t5": {"input_ids": "inputs", "attention_mask": "inputs_valid", "labels": "targets"},
+        "bert": {"attention_mask": "valid"},
+    }
+    given = {
+        name: torch.tensor(batch[key].astype(np.int64))
+        for name, key in names.get(family, {}).items()
+    }
     if device == "cuda" and "attention_mask" in given and given["attention_mask"].all():
         del given["attention_mask"]
     if family == "t5":
@@ -36,7 +42,9 @@ def features(family, batch, device):
     if family == "gpt2":
         return {"input_ids": torch.tensor(ids), "labels": torch.tensor(ids)}
     labels = np.full_like(ids, -100)
-    np.put_along_axis(labels, batch["positions"].astype(np.int64), batch["targets"].astype(np.int64), axis=1)
+    np.put_along_axis(
+        labels, batch["positions"].astype(np.int64), batch["targets"].astype(np.int64), axis=1
+    )
     return given | {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
 
 
@@ -69,11 +77,17 @@ def objective(family, model, batch, device):
     """inputs -> loss by hand; for BERT only the masked positions are scored."""
     if family != "bert":
         return own_loss(model)
-    chosen = torch.tensor((np.arange(len(batch["tokens"]))[:, None] * batch["tokens"].shape[1] + batch["positions"]).ravel().astype(np.int64)).to(device)
+    chosen = torch.tensor(
+        (np.arange(len(batch["tokens"]))[:, None] * batch["tokens"].shape[1] + batch["positions"])
+        .ravel()
+        .astype(np.int64)
+    ).to(device)
     targets = torch.tensor(batch["targets"].ravel().astype(np.int64)).to(device)
 
     def loss(inputs):
-        states = model.bert(input_ids=inputs["input_ids"], attention_mask=inputs.get("attention_mask"))[0]
+        states = model.bert(
+            input_ids=inputs["input_ids"], attention_mask=inputs.get("attention_mask")
+        )[0]
         scores = model.cls(states.reshape(-1, states.shape[-1])[chosen])
         return torch.nn.functional.cross_entropy(scores.float(), targets)
 
@@ -164,7 +178,10 @@ def by_trainer(case, model, inputs, low, compiled, device):
 
     def step(steps):
         go.put(steps)
-        return {"seconds": float(np.median([next_time() for _ in range(steps)])), "memory": held(device)}
+        return {
+            "seconds": float(np.median([next_time() for _ in range(steps)])),
+            "memory": held(device),
+        }
 
     first = step(1)["seconds"]
     return step, first
@@ -180,7 +197,10 @@ def serve():
     with np.load(pathlib.Path(case["folder"]) / "batch.npz") as file:
         batch = dict(file)
     model = getattr(transformers, KINDS[case["family"]]).from_pretrained(case["folder"]).to(device)
-    inputs, low = {name: value.to(device) for name, value in features(case["family"], batch, device).items()}, case["compute"] == "bfloat16"
+    inputs, low = (
+        {name: value.to(device) for name, value in features(case["family"], batch, device).items()},
+        case["compute"] == "bfloat16",
+    )
     trainer, compiled = way.startswith("trainer"), way.endswith("compiled")
     loss_of = own_loss(model) if trainer else objective(case["family"], model, batch, device)
     loss = first_loss(model, loss_of, inputs, low, device)
@@ -188,9 +208,20 @@ def serve():
         rows = {name: value.cpu() for name, value in inputs.items()}  # which the Trainer moves
         step, first = by_trainer(case, model, rows, low, compiled, device)
     else:
-        step, first = by_hand(model, torch.compile(loss_of) if compiled else loss_of, inputs, low, device)
+        step, first = by_hand(
+            model, torch.compile(loss_of) if compiled else loss_of, inputs, low, device
+        )
     versions = [f"PyTorch {torch.__version__}", f"transformers {transformers.__version__}"]
-    return {"ready": {"loss": loss, "compile": first, "versions": versions, "hardware": [], "memory": begin_anew(device)}, "step": step}
+    return {
+        "ready": {
+            "loss": loss,
+            "compile": first,
+            "versions": versions,
+            "hardware": [],
+            "memory": begin_anew(device),
+        },
+        "step": step,
+    }
 
 
 if __name__ == "__main__":

@@ -24,7 +24,18 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, ROOT, append, at_least, command, duration, peers_python, some_of, title, told_plainly
+from benchmarks.harness import (
+    KEEP_PAGES,
+    ROOT,
+    append,
+    at_least,
+    command,
+    duration,
+    peers_python,
+    some_of,
+    title,
+    told_plainly,
+)
 from data.pipeline import Stream
 from data.store import Store
 from pretrain.config import load
@@ -47,9 +58,13 @@ class Turn:
 
     def __init__(self, words, page, key, environment, log):
         self.page, self.key, self.log, self.clock, self.told, self.read = page, key, log, 0.0, [], 0
-        environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"} | environment
+        environment = {
+            name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"
+        } | environment
         with log.open("w") as file:
-            self.process = subprocess.Popen([str(word) for word in words], cwd=ROOT, env=environment, stdout=file, stderr=file)
+            self.process = subprocess.Popen(
+                [str(word) for word in words], cwd=ROOT, env=environment, stdout=file, stderr=file
+            )
         self.process.send_signal(signal.SIGSTOP)
 
     def go(self, seconds):
@@ -63,7 +78,9 @@ class Turn:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGSTOP)
         elif self.process.returncode:
-            raise RuntimeError(f"{self.process.args[:4]} ended with status {self.process.returncode}:\n{self.log.read_text()[-2000:]}")
+            raise RuntimeError(
+                f"{self.process.args[:4]} ended with status {self.process.returncode}:\n{self.log.read_text()[-2000:]}"
+            )
         self.look(self.clock)
         return self.process.poll() is None
 
@@ -89,8 +106,14 @@ def material(folder, store_path, words):
     run = load("bert_mini", words)
     store = Store.open(store_path)
     held = list(Stream(store, run.data, split="heldout", seed=run.train.seed).evaluation_batches())
-    np.savez(folder / "heldout.npz", **{key: np.concatenate([batch[key] for batch in held]) for key in held[0]})
-    np.save(folder / "ids.npy", np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens))
+    np.savez(
+        folder / "heldout.npz",
+        **{key: np.concatenate([batch[key] for batch in held]) for key in held[0]},
+    )
+    np.save(
+        folder / "ids.npy",
+        np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens),
+    )
     settings = FAMILIES[name_of(run.model)].hf_config(run.model, store.vocabulary)
     settings |= {name: getattr(store.vocabulary, name) for name in ("cls", "sep", "mask")}
     o = run.optimizer
@@ -99,7 +122,10 @@ def material(folder, store_path, words):
         "warmup_steps": o.warmup, "adam_beta1": o.beta1, "adam_beta2": o.beta2, "adam_epsilon": o.epsilon, "weight_decay": o.weight_decay,
         "max_grad_norm": o.clip,
     }  # fmt: skip
-    settings["rate"], settings["length_of_rows"] = run.data.objective.rate, run.data.objective.length
+    settings["rate"], settings["length_of_rows"] = (
+        run.data.objective.rate,
+        run.data.objective.length,
+    )
     (folder / "settings.json").write_text(json.dumps(settings))
 
 
@@ -114,7 +140,11 @@ def ratios(told):
 
 
 def columns(told):
-    return ["held-out loss", *(f"{name}, s (step)" for name in told), *(f"{theirs} / {ours}" for theirs, ours in ratios(told))]
+    return [
+        "held-out loss",
+        *(f"{name}, s (step)" for name in told),
+        *(f"{theirs} / {ours}" for theirs, ours in ratios(told)),
+    ]
 
 
 def table(told, losses):
@@ -123,9 +153,14 @@ def table(told, losses):
         found = {name: reached(rows, loss) for name, rows in told.items()}
         if not any(found.values()):
             continue
-        cells = [f"{loss:.2f}", *(f"{at[0]:.0f} ({at[1]})" if at else "not reached" for at in found.values())]
+        cells = [
+            f"{loss:.2f}",
+            *(f"{at[0]:.0f} ({at[1]})" if at else "not reached" for at in found.values()),
+        ]
         pairs = [(found[theirs], found[ours]) for theirs, ours in ratios(told)]
-        cells += [f"{theirs[0] / ours[0]:.2f}" if theirs and ours else "-" for theirs, ours in pairs]
+        cells += [
+            f"{theirs[0] / ours[0]:.2f}" if theirs and ours else "-" for theirs, ours in pairs
+        ]
         yield f"| {' | '.join(cells)} |"
 
 
@@ -134,9 +169,26 @@ def begin(way, folder, words, every):
     own, more = WAYS[way]
     log = folder / f"{way}.log"
     if not own:
-        peer = [peers_python(), ROOT / "benchmarks" / "time_to_loss_torch.py", folder, str(every), folder / f"{way}.jsonl", *more]
+        peer = [
+            peers_python(),
+            ROOT / "benchmarks" / "time_to_loss_torch.py",
+            folder,
+            str(every),
+            folder / f"{way}.jsonl",
+            *more,
+        ]
         return Turn(peer, folder / f"{way}.jsonl", "heldout_loss", {}, log)
-    ours = [sys.executable, "-m", "pretrain", "train", "bert_mini", "--workdir", folder / way, *words, *more]
+    ours = [
+        sys.executable,
+        "-m",
+        "pretrain",
+        "train",
+        "bert_mini",
+        "--workdir",
+        folder / way,
+        *words,
+        *more,
+    ]
     fresh = {"JAX_COMPILATION_CACHE_DIR": str(folder / f"{way}_cache"), "JAX_PLATFORMS": "cpu"}
     return Turn(ours, folder / way / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, log)
 
@@ -147,11 +199,21 @@ def main():
     parser.add_argument("--limit", type=duration, default=600)
     parser.add_argument("--every", type=at_least(1), default=100)
     parser.add_argument("--slice", type=duration, default=15)
-    parser.add_argument("--ways", type=some_of(WAYS), default=list(WAYS), help=f"of {','.join(WAYS)}")
-    parser.add_argument("words", nargs="*", metavar="key=value", help="changes of the configuration, for both")
+    parser.add_argument(
+        "--ways", type=some_of(WAYS), default=list(WAYS), help=f"of {','.join(WAYS)}"
+    )
+    parser.add_argument(
+        "words", nargs="*", metavar="key=value", help="changes of the configuration, for both"
+    )
     args = parser.parse_args()
     load_before = os.getloadavg()[0]
-    words = [f"data.store={args.store}", f"evaluate.every={args.every}", "train.until=0", "checkpoint.every=100000", *args.words]
+    words = [
+        f"data.store={args.store}",
+        f"evaluate.every={args.every}",
+        "train.until=0",
+        "checkpoint.every=100000",
+        *args.words,
+    ]
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         with told_plainly(parser):
@@ -165,20 +227,40 @@ def main():
             running = dict(turns)
             while running:
                 for name, turn in list(running.items()):
-                    if not turn.go(min(args.slice, args.limit - turn.clock)) or turn.clock >= args.limit - 0.1:
+                    if (
+                        not turn.go(min(args.slice, args.limit - turn.clock))
+                        or turn.clock >= args.limit - 0.1
+                    ):
                         del running[name]
-                    print(f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}", file=sys.stderr, flush=True)
+                    print(
+                        f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}", file=sys.stderr, flush=True
+                    )
         finally:
             for turn in turns.values():
                 turn.end()
     told = {name: turn.told for name, turn in turns.items()}
-    last = ", ".join(f"{name} {now:.0f} s, step {step}, {loss:.3f}" for name, rows in told.items() for now, step, loss in rows[-1:])
+    last = ", ".join(
+        f"{name} {now:.0f} s, step {step}, {loss:.3f}"
+        for name, rows in told.items()
+        for now, step, loss in rows[-1:]
+    )
     note = (
         f"`{command()}`: seconds of each program's own clock, {args.limit:g} at most, from its start to the first held-out loss at or below the first "
         f"column, and the step; scored each {args.every} steps. The last of each: {last}."
     )
     head = columns(told)
-    append("time_to_loss.md", [title(load_before), "", note, "", f"| {' | '.join(head)} |", "|---" * len(head) + "|", *table(told, LOSSES)])
+    append(
+        "time_to_loss.md",
+        [
+            title(load_before),
+            "",
+            note,
+            "",
+            f"| {' | '.join(head)} |",
+            "|---" * len(head) + "|",
+            *table(told, LOSSES),
+        ],
+    )
 
 
 if __name__ == "__main__":

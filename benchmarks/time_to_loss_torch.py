@@ -18,22 +18,44 @@ class Rows(torch.utils.data.Dataset):
 
     def __init__(self, ids, length, settings):
         self.ids, self.text, self.ends = ids, length - 2, (settings["cls"], settings["sep"])
-        self.special = np.array([1, *[0] * self.text, 1])  # with which the collator need not ask the tokenizer
+        self.special = np.array(
+            [1, *[0] * self.text, 1]
+        )  # with which the collator need not ask the tokenizer
 
     def __len__(self):
         return len(self.ids) // self.text
 
     def __getitem__(self, i):
         text = self.ids[i * self.text : (i + 1) * self.text].astype(np.int64)
-        return {"input_ids": np.array([self.ends[0], *text, self.ends[1]]), "special_tokens_mask": self.special}
+        return {
+            "input_ids": np.array([self.ends[0], *text, self.ends[1]]),
+            "special_tokens_mask": self.special,
+        }
 
 
 def main():
-    folder, every, told, *more = pathlib.Path(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[3]), *sys.argv[4:]
+    folder, every, told, *more = (
+        pathlib.Path(sys.argv[1]),
+        int(sys.argv[2]),
+        pathlib.Path(sys.argv[3]),
+        *sys.argv[4:],
+    )
     settings = json.loads((folder / "settings.json").read_text())
     held = dict(np.load(folder / "heldout.npz"))
-    own = {"cls", "sep", "mask", "arguments", "rate", "length_of_rows", "transformers_version", "architectures", "model_type"}
-    model = transformers.BertForMaskedLM(transformers.BertConfig(**{key: value for key, value in settings.items() if key not in own}))
+    own = {
+        "cls",
+        "sep",
+        "mask",
+        "arguments",
+        "rate",
+        "length_of_rows",
+        "transformers_version",
+        "architectures",
+        "model_type",
+    }
+    model = transformers.BertForMaskedLM(
+        transformers.BertConfig(**{key: value for key, value in settings.items() if key not in own})
+    )
 
     low = "bf16" in more
 
@@ -45,9 +67,15 @@ def main():
         total = weight = 0.0
         for at in range(0, len(held["tokens"]), 64):
             batch = {key: torch.tensor(value[at : at + 64]) for key, value in held.items()}
-            states = model.bert(input_ids=batch["tokens"].long(), attention_mask=batch["valid"].long())[0]
+            states = model.bert(
+                input_ids=batch["tokens"].long(), attention_mask=batch["valid"].long()
+            )[0]
             chosen = torch.take_along_dim(states, batch["positions"].long()[..., None], 1)
-            nats = torch.nn.functional.cross_entropy(model.cls(chosen).flatten(0, 1).float(), batch["targets"].long().flatten(), reduction="none")
+            nats = torch.nn.functional.cross_entropy(
+                model.cls(chosen).flatten(0, 1).float(),
+                batch["targets"].long().flatten(),
+                reduction="none",
+            )
             total += float((nats * batch["weights"].flatten()).sum())
             weight += float(batch["weights"].sum())
         model.train()
@@ -57,16 +85,22 @@ def main():
         def on_step_end(self, args, state, control, **_):
             if state.global_step % every == 0:
                 with told.open("a") as file:
-                    file.write(json.dumps({"step": state.global_step, "heldout_loss": score()}) + "\n")
+                    file.write(
+                        json.dumps({"step": state.global_step, "heldout_loss": score()}) + "\n"
+                    )
 
     arguments = transformers.TrainingArguments(
         output_dir=str(told.with_suffix("")), use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,
         lr_scheduler_type="linear", remove_unused_columns=False, seed=0, bf16=low, **settings["arguments"],
     )  # fmt: skip
     tokenizer = Ready(settings["mask"], settings["pad_token_id"], settings["vocab_size"])
-    collator = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=settings["rate"])
+    collator = transformers.DataCollatorForLanguageModeling(
+        tokenizer, mlm_probability=settings["rate"]
+    )
     rows = Rows(np.load(folder / "ids.npy", mmap_mode="r"), settings["length_of_rows"], settings)
-    transformers.Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[Score()]).train()
+    transformers.Trainer(
+        model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[Score()]
+    ).train()
 
 
 if __name__ == "__main__":

@@ -57,8 +57,21 @@ def prepare(corpus, work, languages):
         sides = [lines(corpus / f"train.{language}") for language in languages]
         with open(pairs, "w", encoding="utf-8") as file:
             for source, target in zip(*sides, strict=True):
-                file.write(json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n")
-    words = ["--document", "pair", "--layout", "transformer", "--algorithm", "bpe", "--vocab-size", "6000", "--held-out", "0.01"]
+                file.write(
+                    json.dumps({"source": source, "target": target}, ensure_ascii=False) + "\n"
+                )
+    words = [
+        "--document",
+        "pair",
+        "--layout",
+        "transformer",
+        "--algorithm",
+        "bpe",
+        "--vocab-size",
+        "6000",
+        "--held-out",
+        "0.01",
+    ]
     verb("prepare", pairs, "--output", work / "store", *words)
 
 
@@ -76,7 +89,9 @@ def score(trained, sources, references, strategy):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("corpus", type=pathlib.Path)
     parser.add_argument("overrides", nargs="*", metavar="path=value")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/translate"))
@@ -94,17 +109,32 @@ def main():
 
     sources, references = (lines(args.corpus / f"{TEST}.{language}") for language in args.languages)
     table = []
-    for name, workdir in (("the last checkpoint", run), (f"the mean of the last {args.averaged}", mean)):
+    for name, workdir in (
+        ("the last checkpoint", run),
+        (f"the mean of the last {args.averaged}", mean),
+    ):
         trained, (_, _, scores) = open_trained(workdir), evaluate(workdir)
         for how, strategy in (("greedy", Greedy()), (f"beam {args.beams}", Beam(args.beams))):
             bleu, signature, seconds = score(trained, sources, references, strategy)
-            table.append(f"| {name} | {scores['seq2seq']:.3f} | {how} | {bleu:.2f} | {len(sources) / seconds:.0f} |")
+            table.append(
+                f"| {name} | {scores['seq2seq']:.3f} | {how} | {bleu:.2f} | {len(sources) / seconds:.0f} |"
+            )
             print(table[-1], flush=True)
 
     rows = metrics.read(run / "metrics.jsonl")
-    tokens, minutes = sum(row["tokens"] for row in rows) / 1e6, sum(row["seconds"] for row in rows) / 60
+    tokens, minutes = (
+        sum(row["tokens"] for row in rows) / 1e6,
+        sum(row["seconds"] for row in rows) / 60,
+    )
     size = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
-    cpu = next((line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    cpu = next(
+        (
+            line.split(": ")[1].strip()
+            for line in open("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        platform.processor(),
+    )
     text = f"""
 ## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
 
@@ -118,7 +148,9 @@ both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_s
 """
     RESULTS.parent.mkdir(exist_ok=True)
     with open(RESULTS, "a") as file:
-        file.write(text if RESULTS.stat().st_size else f"# How well a small Transformer translates\n{text}")
+        file.write(
+            text if RESULTS.stat().st_size else f"# How well a small Transformer translates\n{text}"
+        )
     print(text)
 
 

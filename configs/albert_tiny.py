@@ -1,7 +1,7 @@
 """A tiny ALBERT (one layer of width 128, applied 4 times) on the built-in corpus: the smoke test.
 
-    python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
-    python -m pretrain train albert_tiny --workdir runs/albert_tiny
+python -m pretrain prepare builtin --output runs/builtin --vocab-size 4096
+python -m pretrain train albert_tiny --workdir runs/albert_tiny
 """
 
 from data.config import Data
@@ -12,8 +12,22 @@ from pretrain.config import Checkpoint, Evaluate, Lamb, Run, Train
 
 def config():
     return Run(
-        model=AlbertConfig(vocab=4096, length=128, embedding=64, width=128, depth=4, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
-        data=Data(store="runs/builtin", objective=SentenceOrder(length=32, predictions=10, rate=0.3), batch_size=64),
+        model=AlbertConfig(
+            vocab=4096,
+            length=128,
+            embedding=64,
+            width=128,
+            depth=4,
+            heads=2,
+            mlp=512,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        data=Data(
+            store="runs/builtin",
+            objective=SentenceOrder(length=32, predictions=10, rate=0.3),
+            batch_size=64,
+        ),
         optimizer=Lamb(learning_rate=1e-2, warmup=100),
         train=Train(steps=1500, compute="float32"),
         evaluate=Evaluate(every=500),

@@ -1,7 +1,7 @@
 """A tiny BART (2 + 2 layers, width 128) on the built-in corpus, with a vocabulary of bytes: the smoke test.
 
-    python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 --layout roberta
-    python -m pretrain train bart_tiny --workdir runs/bart_tiny
+python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 --layout roberta
+python -m pretrain train bart_tiny --workdir runs/bart_tiny
 """
 
 from data.config import Data
@@ -12,7 +12,16 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 def config():
     return Run(
-        model=BartConfig(vocab=4096, length=64, width=128, depth=2, decoder_depth=2, heads=2, mlp=512, dropout=0.0),
+        model=BartConfig(
+            vocab=4096,
+            length=64,
+            width=128,
+            depth=2,
+            decoder_depth=2,
+            heads=2,
+            mlp=512,
+            dropout=0.0,
+        ),
         data=Data(store="runs/builtin_bytes", objective=Denoising(length=34), batch_size=32),
         optimizer=AdamW(learning_rate=1e-3, warmup=100, beta2=0.98),
         train=Train(steps=1500, compute="float32"),

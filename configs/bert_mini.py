@@ -18,8 +18,21 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 def config():
     return Run(
-        model=BertConfig(vocab=8192, length=128, width=256, depth=4, heads=4, mlp=1024, dropout=0.0, attention_dropout=0.0),
-        data=Data(store="runs/books", objective=MaskedLm(length=16, predictions=5, rate=0.3, rows="windows"), batch_size=64),
+        model=BertConfig(
+            vocab=8192,
+            length=128,
+            width=256,
+            depth=4,
+            heads=4,
+            mlp=1024,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        data=Data(
+            store="runs/books",
+            objective=MaskedLm(length=16, predictions=5, rate=0.3, rows="windows"),
+            batch_size=64,
+        ),
         optimizer=AdamW(learning_rate=1e-3, warmup=400, beta2=0.98),
         train=Train(steps=7_500, until=5_000, compute="float32"),
         evaluate=Evaluate(every=500),

@@ -18,7 +18,11 @@ from pretrain.config import AdamW, Run, Train
 def config():
     return Run(
         model=DistilBertConfig(),
-        data=Data(objective=Distillation(length=512, predictions=77, rows="documents"), batch_size=4000),
-        optimizer=AdamW(learning_rate=5e-4, warmup=1_200, weight_decay=0.0, epsilon=1e-6, beta2=0.98, clip=5.0),
+        data=Data(
+            objective=Distillation(length=512, predictions=77, rows="documents"), batch_size=4000
+        ),
+        optimizer=AdamW(
+            learning_rate=5e-4, warmup=1_200, weight_decay=0.0, epsilon=1e-6, beta2=0.98, clip=5.0
+        ),
         train=Train(steps=24_000),
     )

@@ -15,9 +15,21 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 def config():
     return Run(
         model=DistilBertConfig(
-            vocab=4096, length=128, width=128, depth=1, teacher_depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0
+            vocab=4096,
+            length=128,
+            width=128,
+            depth=1,
+            teacher_depth=2,
+            heads=2,
+            mlp=512,
+            dropout=0.0,
+            attention_dropout=0.0,
         ),
-        data=Data(store="runs/builtin", objective=Distillation(length=16, predictions=5, rate=0.3, rows="windows"), batch_size=128),
+        data=Data(
+            store="runs/builtin",
+            objective=Distillation(length=16, predictions=5, rate=0.3, rows="windows"),
+            batch_size=128,
+        ),
         optimizer=AdamW(learning_rate=1e-3, warmup=50),
         train=Train(steps=500, compute="float32"),
         evaluate=Evaluate(every=250),

@@ -15,7 +15,9 @@ from pretrain.config import AdamW, Run, Train
 def config():
     return Run(
         model=ElectraConfig(),
-        data=Data(objective=ReplacedToken(length=512, predictions=77, rows="documents"), batch_size=256),
+        data=Data(
+            objective=ReplacedToken(length=512, predictions=77, rows="documents"), batch_size=256
+        ),
         optimizer=AdamW(learning_rate=2e-4, warmup=10_000, weight_decay=0.01),
         train=Train(steps=766_000),
     )

@@ -16,7 +16,10 @@ from pretrain.config import AdamW, Run, Train
 def config():
     return Run(
         model=ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096, remat=True),
-        data=Data(objective=ReplacedToken(length=512, predictions=128, rate=0.25, rows="documents"), batch_size=2048),
+        data=Data(
+            objective=ReplacedToken(length=512, predictions=128, rate=0.25, rows="documents"),
+            batch_size=2048,
+        ),
         optimizer=AdamW(learning_rate=2e-4, warmup=10_000, weight_decay=0.01),
         train=Train(steps=400_000),
     )

@@ -15,8 +15,18 @@ from pretrain.config import AdamW, Run, Train
 
 def config():
     return Run(
-        model=ElectraConfig(embedding=128, width=256, heads=4, mlp=1024, generator_width=64, generator_heads=1, generator_mlp=256),
-        data=Data(objective=ReplacedToken(length=128, predictions=19, rows="documents"), batch_size=128),
+        model=ElectraConfig(
+            embedding=128,
+            width=256,
+            heads=4,
+            mlp=1024,
+            generator_width=64,
+            generator_heads=1,
+            generator_mlp=256,
+        ),
+        data=Data(
+            objective=ReplacedToken(length=128, predictions=19, rows="documents"), batch_size=128
+        ),
         optimizer=AdamW(learning_rate=5e-4, warmup=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),
     )

@@ -15,10 +15,24 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 def config():
     return Run(
         model=ElectraConfig(
-            **dict(vocab=4096, length=128, embedding=128, width=128, depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
+            **dict(
+                vocab=4096,
+                length=128,
+                embedding=128,
+                width=128,
+                depth=2,
+                heads=2,
+                mlp=512,
+                dropout=0.0,
+                attention_dropout=0.0,
+            ),
             **dict(generator_width=128, generator_heads=2, generator_mlp=512),
         ),
-        data=Data(store="runs/builtin", objective=ReplacedToken(length=16, predictions=5, rate=0.3, rows="windows"), batch_size=128),
+        data=Data(
+            store="runs/builtin",
+            objective=ReplacedToken(length=16, predictions=5, rate=0.3, rows="windows"),
+            batch_size=128,
+        ),
         optimizer=AdamW(learning_rate=1e-3, warmup=100),
         train=Train(steps=3000, compute="float32"),
         evaluate=Evaluate(every=500),

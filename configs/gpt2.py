@@ -18,7 +18,14 @@ def config():
         model=Gpt2Config(),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
         optimizer=AdamW(
-            learning_rate=6e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+            learning_rate=6e-4,
+            warmup=715,
+            final=0.1,
+            decay="cosine",
+            fallen=495_911,
+            weight_decay=0.1,
+            beta2=0.95,
+            epsilon=1e-8,
         ),
         train=Train(steps=572_205),
     )

@@ -22,7 +22,14 @@ def config():
         model=Gpt3Config(vocab=50_304, width=5120, depth=40, heads=40, mlp=20480, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1024),
         optimizer=AdamW(
-            learning_rate=1e-4, warmup=179, final=0.1, decay="cosine", fallen=123_978, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+            learning_rate=1e-4,
+            warmup=179,
+            final=0.1,
+            decay="cosine",
+            fallen=123_978,
+            weight_decay=0.1,
+            beta2=0.95,
+            epsilon=1e-8,
         ),
         train=Train(steps=143_051),
         mesh=Mesh(data=1, fsdp=-1, model=8),

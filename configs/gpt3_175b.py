@@ -23,7 +23,14 @@ def config():
         model=Gpt3Config(vocab=50_304, width=12288, depth=96, heads=96, mlp=49152, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1536),
         optimizer=AdamW(
-            learning_rate=0.6e-4, warmup=119, final=0.1, decay="cosine", fallen=82_652, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+            learning_rate=0.6e-4,
+            warmup=119,
+            final=0.1,
+            decay="cosine",
+            fallen=82_652,
+            weight_decay=0.1,
+            beta2=0.95,
+            epsilon=1e-8,
         ),
         train=Train(steps=95_367),
         mesh=Mesh(data=1, fsdp=-1, model=8),

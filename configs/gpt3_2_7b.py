@@ -18,7 +18,14 @@ def config():
         model=Gpt3Config(width=2560, depth=32, heads=32, mlp=10240, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=512),
         optimizer=AdamW(
-            learning_rate=1.6e-4, warmup=358, final=0.1, decay="cosine", fallen=247_955, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+            learning_rate=1.6e-4,
+            warmup=358,
+            final=0.1,
+            decay="cosine",
+            fallen=247_955,
+            weight_decay=0.1,
+            beta2=0.95,
+            epsilon=1e-8,
         ),
         train=Train(steps=286_102),
         mesh=Mesh(data=1, fsdp=-1),

@@ -18,7 +18,14 @@ def config():
         model=Gpt3Config(width=1536, depth=24, heads=16, mlp=6144, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=256),
         optimizer=AdamW(
-            learning_rate=2.5e-4, warmup=715, final=0.1, decay="cosine", fallen=495_911, weight_decay=0.1, beta2=0.95, epsilon=1e-8
+            learning_rate=2.5e-4,
+            warmup=715,
+            final=0.1,
+            decay="cosine",
+            fallen=495_911,
+            weight_decay=0.1,
+            beta2=0.95,
+            epsilon=1e-8,
         ),
         train=Train(steps=572_205),
         mesh=Mesh(data=1, fsdp=-1),

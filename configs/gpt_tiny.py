@@ -16,7 +16,16 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 def config():
     return Run(
-        model=Gpt2Config(vocab=4096, length=128, width=128, depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
+        model=Gpt2Config(
+            vocab=4096,
+            length=128,
+            width=128,
+            depth=2,
+            heads=2,
+            mlp=512,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
         data=Data(store="runs/builtin_gpt", objective=CausalLm(length=64), batch_size=16),
         optimizer=AdamW(learning_rate=2e-3, warmup=50, decay="cosine", final=0.1, beta2=0.95),
         train=Train(steps=500, compute="float32"),

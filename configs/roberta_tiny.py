@@ -1,7 +1,7 @@
 """A tiny RoBERTa (2 layers, width 128) on the built-in corpus, with a vocabulary of bytes: the smoke test.
 
-    python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 --layout roberta
-    python -m pretrain train roberta_tiny --workdir runs/roberta_tiny
+python -m pretrain prepare builtin --output runs/builtin_bytes --vocab-size 4096 --layout roberta
+python -m pretrain train roberta_tiny --workdir runs/roberta_tiny
 """
 
 from data.config import Data
@@ -12,8 +12,21 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 def config():
     return Run(
-        model=RobertaConfig(vocab=4096, length=128, width=128, depth=2, heads=2, mlp=512, dropout=0.0, attention_dropout=0.0),
-        data=Data(store="runs/builtin_bytes", objective=MaskedLm(length=32, predictions=10, rate=0.3, rows="sentences"), batch_size=64),
+        model=RobertaConfig(
+            vocab=4096,
+            length=128,
+            width=128,
+            depth=2,
+            heads=2,
+            mlp=512,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        data=Data(
+            store="runs/builtin_bytes",
+            objective=MaskedLm(length=32, predictions=10, rate=0.3, rows="sentences"),
+            batch_size=64,
+        ),
         optimizer=AdamW(learning_rate=1e-3, warmup=100, beta2=0.98),
         train=Train(steps=1500, compute="float32"),
         evaluate=Evaluate(every=500),

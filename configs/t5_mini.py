@@ -18,7 +18,16 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 def config():
     return Run(
-        model=T5Config(vocab=8192, width=256, depth=4, decoder_depth=4, heads=4, head_width=64, mlp=1024, dropout=0.0),
+        model=T5Config(
+            vocab=8192,
+            width=256,
+            depth=4,
+            decoder_depth=4,
+            heads=4,
+            head_width=64,
+            mlp=1024,
+            dropout=0.0,
+        ),
         data=Data(store="runs/books_t5", objective=SpanCorruption(inputs=128), batch_size=16),
         optimizer=AdamW(learning_rate=1e-2, warmup=300, weight_decay=0.0, relative=True),
         train=Train(steps=2_500, compute="float32"),

@@ -51,4 +51,6 @@ def _remove_if_dead(folder: pathlib.Path, target: pathlib.Path) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)
     except BlockingIOError as error:
-        raise BlockingIOError(f"{target} is being prepared by another process, in {folder}") from error
+        raise BlockingIOError(
+            f"{target} is being prepared by another process, in {folder}"
+        ) from error

@@ -35,7 +35,10 @@ BATCHES = {
     "replaced_token": ROWS
     | MASKED
     | {
-        "chances": ("float32", "BP"),  # from 0 to below 1: each draws the word that the generator puts there
+        "chances": (
+            "float32",
+            "BP",
+        ),  # from 0 to below 1: each draws the word that the generator puts there
         "token_weights": ("float32", "BL"),  # 1.0 where there is a token, each of which is judged
     },
     "span_corruption": {
@@ -78,7 +81,8 @@ BATCHES = {
         "weights": ("float32", "B"),  # of its class
         "row_weights": ("float32", "B"),  # 1.0 for a row
     },
-    "regression": ROWS | {"segments": ("int32", "BL"), "scores": ("float32", "B"), "weights": ("float32", "B")},
+    "regression": ROWS
+    | {"segments": ("int32", "BL"), "scores": ("float32", "B"), "weights": ("float32", "B")},
     "tagging": ROWS
     | {
         "labels": ("int32", "BL"),  # the number of a word's tag, at its first piece
@@ -106,7 +110,11 @@ BATCHES = {
         "weights": ("float32", "B"),
     },
     # Rows without padding: `targets` are the tokens one place further on.
-    "causal_lm": {"tokens": ("int32", "BL"), "targets": ("int32", "BL"), "weights": ("float32", "BL")},
+    "causal_lm": {
+        "tokens": ("int32", "BL"),
+        "targets": ("int32", "BL"),
+        "weights": ("float32", "BL"),
+    },
 }
 
 
@@ -130,12 +138,25 @@ def check(batch, objective, batch_size, vocabulary=None):
     """
     expected = shapes(objective, batch_size)
     if batch.keys() != expected.keys():
-        missing, extra = sorted(expected.keys() - batch.keys()), sorted(batch.keys() - expected.keys())
-        raise ValueError(f"{objective.name} batch: missing {missing}, not in data/batches.py: {extra}")
+        missing, extra = (
+            sorted(expected.keys() - batch.keys()),
+            sorted(batch.keys() - expected.keys()),
+        )
+        raise ValueError(
+            f"{objective.name} batch: missing {missing}, not in data/batches.py: {extra}"
+        )
     for key, (dtype, shape) in expected.items():
         if batch[key].dtype != dtype or batch[key].shape != shape:
             seen = f"{batch[key].dtype}{list(batch[key].shape)}"
-            raise ValueError(f"{objective.name} batch: {key} is {seen}, the treaty says {dtype}{list(shape)}")
-        if vocabulary is not None and key in IDS and not (0 <= batch[key].min() and batch[key].max() < vocabulary.size):
+            raise ValueError(
+                f"{objective.name} batch: {key} is {seen}, the treaty says {dtype}{list(shape)}"
+            )
+        if (
+            vocabulary is not None
+            and key in IDS
+            and not (0 <= batch[key].min() and batch[key].max() < vocabulary.size)
+        ):
             bad = batch[key][(batch[key] < 0) | (batch[key] >= vocabulary.size)]
-            raise ValueError(f"{objective.name} batch: {key} holds the id {bad[0]}, but the vocabulary has the ids 0 to {vocabulary.size - 1}")
+            raise ValueError(
+                f"{objective.name} batch: {key} holds the id {bad[0]}, but the vocabulary has the ids 0 to {vocabulary.size - 1}"
+            )

@@ -18,14 +18,29 @@ import re
 import sysconfig
 from typing import Iterator
 
-LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings", "__phello__", "__pycache__"}
+LEFT_OUT = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idle_test",
+    "encodings",
+    "__phello__",
+    "__pycache__",
+}
 FEWEST = 8  # words of a document
 COMMENT = 12  # words of a comment that counts as prose
 PROSE = 0.86  # share of letters and blanks in a paragraph: code and tables have less
 MARKUP = (
-    (re.compile(r":[a-z][a-z:+-]*:`~?([^`<]+?)(?:\s*<[^`>]*>)?`"), r"\1"),  # :class:`Name`, :pep:`title <8>`
+    (
+        re.compile(r":[a-z][a-z:+-]*:`~?([^`<]+?)(?:\s*<[^`>]*>)?`"),
+        r"\1",
+    ),  # :class:`Name`, :pep:`title <8>`
     (re.compile(r"``([^`]+)``|`([^`\n]+)`_?"), r"\1\2"),
-    (re.compile(r"\*\*(\w(?:[^*\n]*\w)?)\*\*|(?<![\w*])\*(\w(?:[^*\n]*[\w:.])?)\*(?![\w*])"), r"\1\2"),
+    (
+        re.compile(r"\*\*(\w(?:[^*\n]*\w)?)\*\*|(?<![\w*])\*(\w(?:[^*\n]*[\w:.])?)\*(?![\w*])"),
+        r"\1\2",
+    ),
     (re.compile(r"::(?=\s|$)"), ":"),
     (re.compile(r"^\.\. [\w-]+:\s*", re.M), ""),
 )
@@ -76,7 +91,9 @@ def _of_module(module: str, tree: ast.Module, source: str) -> Iterator[tuple[str
     """A document for the module and one for each of its classes: docstrings and comments by line."""
     written = {module: [(0, ast.get_docstring(tree))]}
     owners = [
-        (node.lineno, node.end_lineno, f"{module}.{node.name}") for node in tree.body if isinstance(node, ast.ClassDef)
+        (node.lineno, node.end_lineno, f"{module}.{node.name}")
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
     ]
     for node in ast.walk(tree):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):

@@ -48,7 +48,12 @@ def within(name, hits, of, share):
     """A share of random draws, held against its binomial spread."""
     spread = SIGMAS * math.sqrt(share * (1 - share) / max(of, 1))
     seen = hits / max(of, 1)
-    return Check(name, bool(of > 0 and abs(seen - share) <= spread), f"{seen:.4f}", f"{share:.4f} ± {spread:.4f}")
+    return Check(
+        name,
+        bool(of > 0 and abs(seen - share) <= spread),
+        f"{seen:.4f}",
+        f"{share:.4f} ± {spread:.4f}",
+    )
 
 
 def none(name, count):

@@ -37,7 +37,9 @@ def read(source: str, choices: int | None = None) -> list[Example]:
         question = question_of(record, place)
         choices = choices or len(question.choices)
         if len(question.choices) != choices:
-            raise ValueError(f"{place}: {len(question.choices)} choices; {choices} are expected, for each question")
+            raise ValueError(
+                f"{place}: {len(question.choices)} choices; {choices} are expected, for each question"
+            )
         examples.append(Example(question.texts, label_of(record, place, choices), place))
     if not examples:
         raise ValueError(f"{source}: no questions in it")
@@ -50,22 +52,34 @@ def question_of(record: dict, place: str) -> Question:
     def text(name):
         return text_of(record[name], f"{place}: {name!r}")
 
-    endings = sorted((name for name in record if ENDING.fullmatch(name)), key=lambda name: int(name.removeprefix("ending")))
+    endings = sorted(
+        (name for name in record if ENDING.fullmatch(name)),
+        key=lambda name: int(name.removeprefix("ending")),
+    )
     if "sent1" in record and endings:
         first, begin = text("sent1"), text("sent2") if record.get("sent2") else ""
         choices = tuple(map(text, endings))
     elif "choices" in record and ("context" in record or "question" in record):
         if not isinstance(record["choices"], list):
-            raise ValueError(f"{place}: 'choices' is {type(record['choices']).__name__}, not a list of texts")
+            raise ValueError(
+                f"{place}: 'choices' is {type(record['choices']).__name__}, not a list of texts"
+            )
         said = [text(name) for name in ("context", "question") if record.get(name)]
         first, begin = (said + ["", ""])[:2]
-        choices = tuple(text_of(choice, f"{place}: choice {number}") for number, choice in enumerate(record["choices"]))
+        choices = tuple(
+            text_of(choice, f"{place}: choice {number}")
+            for number, choice in enumerate(record["choices"])
+        )
         if not first:
             raise ValueError(f"{place}: neither 'context' nor 'question' has a text")
     else:
-        raise ValueError(f"{place}: expected {FORMS}; there are {', '.join(map(repr, record))[:200]}")
+        raise ValueError(
+            f"{place}: expected {FORMS}; there are {', '.join(map(repr, record))[:200]}"
+        )
     if len(choices) < 2:
-        raise ValueError(f"{place}: there is {len(choices)} choice, of which none can be the better")
+        raise ValueError(
+            f"{place}: there is {len(choices)} choice, of which none can be the better"
+        )
     return Question((first, *(f"{begin} {choice}".strip() for choice in choices)), choices)
 
 
@@ -73,5 +87,7 @@ def label_of(record: dict, place: str, choices: int) -> str:
     """The number of the right choice, as a text. Raises ValueError, which begins with `place`, where it is not one of them."""
     label = str(record.get("label", "")).strip()
     if isinstance(record.get("label"), bool) or label not in map(str, range(choices)):
-        raise ValueError(f"{place}: 'label' is {record.get('label')!r}; the number of the right choice is expected, from 0 to {choices - 1}")
+        raise ValueError(
+            f"{place}: 'label' is {record.get('label')!r}; the number of the right choice is expected, from 0 to {choices - 1}"
+        )
     return label

@@ -45,7 +45,11 @@ class Data:
         | AnswerSpan
     ) = MaskedLm()
     batch_size: int = 32  # rows of the global batch, over all hosts
-    rates: tuple[float, ...] = ()  # a rate for each source of the store; () takes those of its manifest
+    rates: tuple[
+        float, ...
+    ] = ()  # a rate for each source of the store; () takes those of its manifest
     threads: int = 1  # CPU threads that build batches, on each host; they wait for each other, so more help only where reading waits
     prefetch: int = 2  # batches that wait ready, on each host; small ones, which are made several at once, may be more
-    on_corrupt: Literal["refuse", "skip"] = "refuse"  # a store with damaged bytes, or only the documents that they lie in
+    on_corrupt: Literal["refuse", "skip"] = (
+        "refuse"  # a store with damaged bytes, or only the documents that they lie in
+    )

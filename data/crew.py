@@ -50,23 +50,39 @@ class Crew(contextlib.AbstractContextManager):
             self.__exit__()
             raise
 
-    def sample(self, jobs: Iterable, total: int, thresholds: Sequence[int]) -> Iterator[tuple[Job, tuple[list, Report]]]:
+    def sample(
+        self, jobs: Iterable, total: int, thresholds: Sequence[int]
+    ) -> Iterator[tuple[Job, tuple[list, Report]]]:
         """(job, what `sample_job` returns) in order; jobs and total: see `run`."""
-        return self.run(functools.partial(sample_job, thresholds=thresholds), jobs, "reading", total)
+        return self.run(
+            functools.partial(sample_job, thresholds=thresholds), jobs, "reading", total
+        )
 
     def encode(
-        self, jobs: Iterable, total: int, vocabulary: pathlib.Path, threshold: int, parts: pathlib.Path
+        self,
+        jobs: Iterable,
+        total: int,
+        vocabulary: pathlib.Path,
+        threshold: int,
+        parts: pathlib.Path,
     ) -> Iterator[tuple[Job, Report]]:
         """(job, what `encode_job` returns) in order, each when its files are in the folder `parts`."""
-        job = functools.partial(encode_job, vocabulary=vocabulary, threshold=threshold, folder=parts)
+        job = functools.partial(
+            encode_job, vocabulary=vocabulary, threshold=threshold, folder=parts
+        )
         return self.run(job, jobs, "encoding", total)
 
-    def run(self, function: Callable, jobs: Iterable, title: str, total: int) -> Iterator[tuple[Job, object]]:
+    def run(
+        self, function: Callable, jobs: Iterable, title: str, total: int
+    ) -> Iterator[tuple[Job, object]]:
         """(job, function(job)) for each (source, pieces) of `jobs`, in order. total: bytes of all, for the bar.
 
         Raises what the first job that fails raised, and ChildProcessError if a process dies.
         """
-        numbered = (Job(i, source, pieces, self._path, i % self.window) for i, (source, pieces) in enumerate(jobs))
+        numbered = (
+            Job(i, source, pieces, self._path, i % self.window)
+            for i, (source, pieces) in enumerate(jobs)
+        )
         with self._bar() as bar:
             show = _Shown(bar, bar.add_task(title, total=total, rate=""), self._progress)
             for job, outcome in self._in_order(function, numbered, show):
@@ -107,7 +123,10 @@ class Crew(contextlib.AbstractContextManager):
             progress.TimeRemainingColumn(),
         )
         return progress.Progress(
-            *columns, console=self.console, transient=True, disable=not self.console or not self.console.is_terminal
+            *columns,
+            console=self.console,
+            transient=True,
+            disable=not self.console or not self.console.is_terminal,
         )
 
     def __exit__(self, *_):
@@ -185,7 +204,9 @@ def _serve(connection: Connection) -> None:
         while True:
             outcome = _attempt(*connection.recv())
             if outcome.error is not None:  # a traceback does not travel, its text does
-                outcome.error.add_note("in a worker process:\n" + "".join(traceback.format_exception(outcome.error)))
+                outcome.error.add_note(
+                    "in a worker process:\n" + "".join(traceback.format_exception(outcome.error))
+                )
             connection.send(outcome)
 
 
@@ -195,4 +216,6 @@ def _told():
     try:
         yield
     except (EOFError, BrokenPipeError, ConnectionResetError) as error:
-        raise ChildProcessError("a worker process was killed, perhaps for want of memory: fewer --workers?") from error
+        raise ChildProcessError(
+            "a worker process was killed, perhaps for want of memory: fewer --workers?"
+        ) from error

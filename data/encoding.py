@@ -135,7 +135,9 @@ def settle() -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):  # glibc; to give memory back and fault it in again
+    if mallopt := getattr(
+        ctypes.CDLL(None), "mallopt", None
+    ):  # glibc; to give memory back and fault it in again
         mallopt(M_TRIM_THRESHOLD, 1 << 28)  # for every batch takes a twentieth of the time
         mallopt(M_MMAP_THRESHOLD, 1 << 25)
 
@@ -181,7 +183,9 @@ def _clean(raw: bytes, piece: sources.Piece, line: int, report: Report) -> bytes
     return raw.strip(WHITE)
 
 
-def _encode(batch, vocabulary: Vocabulary, threshold: int, report: Report, pairs: bool) -> Iterator[tuple]:
+def _encode(
+    batch, vocabulary: Vocabulary, threshold: int, report: Report, pairs: bool
+) -> Iterator[tuple]:
     """Split and encode a batch of documents: split, ids, tokens in each document, tokens in each sentence.
 
     A pair has two sentences, its sides, or is left out.
@@ -191,7 +195,9 @@ def _encode(batch, vocabulary: Vocabulary, threshold: int, report: Report, pairs
     text, begins = JOINT.join(raws), np.cumsum(sizes + len(JOINT)) - sizes - len(JOINT)
     starts, ends, made = (pair_spans if pairs else sentence_spans)(text, begins)
     first = np.searchsorted(starts, begins)
-    if vocabulary.keeps_spaces and not pairs:  # the blanks between two sentences belong to the second one
+    if (
+        vocabulary.keeps_spaces and not pairs
+    ):  # the blanks between two sentences belong to the second one
         inner = np.delete(np.arange(len(starts)), first)
         starts[inner] = ends[inner - 1]
     ids, lengths = vocabulary.encode_spans(text, starts, ends, first)
@@ -220,7 +226,12 @@ def _encode(batch, vocabulary: Vocabulary, threshold: int, report: Report, pairs
             yield split, ids, documents, lengths[lengths > 0]
         elif chosen.any():
             mask = chosen[owner]
-            yield split, ids[np.repeat(mask, lengths)], documents[chosen], lengths[mask & (lengths > 0)]
+            yield (
+                split,
+                ids[np.repeat(mask, lengths)],
+                documents[chosen],
+                lengths[mask & (lengths > 0)],
+            )
 
 
 def _note_silent(batch, lengths, documents, first, report: Report) -> None:
@@ -238,11 +249,17 @@ class PartFiles:
     def __init__(self, folder: pathlib.Path, job: int, dtype: np.dtype):
         self._folder, self._job, self._dtype, self._open = folder, job, dtype, {}
 
-    def write(self, split: str, ids: np.ndarray, documents: np.ndarray, sentences: np.ndarray) -> None:
+    def write(
+        self, split: str, ids: np.ndarray, documents: np.ndarray, sentences: np.ndarray
+    ) -> None:
         """Append whole documents: their ids, tokens in each document, tokens in each sentence."""
-        for file, array in zip(FILES, (ids.astype(self._dtype), documents.astype("<i8"), sentences.astype("<i8"))):
+        for file, array in zip(
+            FILES, (ids.astype(self._dtype), documents.astype("<i8"), sentences.astype("<i8"))
+        ):
             if (split, file) not in self._open:
-                self._open[split, file] = open(part_file(self._folder, self._job, split, file), "wb")
+                self._open[split, file] = open(
+                    part_file(self._folder, self._job, split, file), "wb"
+                )
             self._open[split, file].write(array.data)
 
     def __enter__(self):

@@ -34,7 +34,10 @@ from data.tokenizers import load_vocabulary
 
 SPLIT = "jobs"  # of the TensorFlow dataset
 MOST = 1 << 32  # examples of a job
-STORED = {2: np.uint16, 4: np.int32}  # bytes of an id -> its type in an example; TensorFlow decodes no uint32
+STORED = {
+    2: np.uint16,
+    4: np.int32,
+}  # bytes of an id -> its type in an example; TensorFlow decodes no uint32
 
 
 class Fleet(contextlib.AbstractContextManager):
@@ -43,19 +46,29 @@ class Fleet(contextlib.AbstractContextManager):
     def __init__(self, runner: Runner, folder: pathlib.Path, console=None):
         self.runner, self.console = runner, console
         place = as_path(runner.scratch or folder)
-        self._own = epath.Path(place if is_remote(place) else place.absolute()) / f"cloze-{uuid.uuid4().hex[:12]}"
+        self._own = (
+            epath.Path(place if is_remote(place) else place.absolute())
+            / f"cloze-{uuid.uuid4().hex[:12]}"
+        )
         self.scratch = self._own / "scratch"
         try:
             self.scratch.mkdir(parents=True)
         except Exception as error:  # of whatever library reads the bucket
             raise OSError(f"{place}: no folder can be made there ({error})") from error
 
-    def sample(self, jobs: Iterable, total: int, thresholds: Sequence[int]) -> Iterator[tuple[Job, tuple[list, Report]]]:
+    def sample(
+        self, jobs: Iterable, total: int, thresholds: Sequence[int]
+    ) -> Iterator[tuple[Job, tuple[list, Report]]]:
         """As Crew.sample."""
         return self._run(_Sampling(tuple(thresholds)), jobs, total, "reading")
 
     def encode(
-        self, jobs: Iterable, total: int, vocabulary: epath.Path, threshold: int, parts: pathlib.Path
+        self,
+        jobs: Iterable,
+        total: int,
+        vocabulary: epath.Path,
+        threshold: int,
+        parts: pathlib.Path,
     ) -> Iterator[tuple[Job, Report]]:
         """As Crew.encode."""
         dtype = token_dtype(load_vocabulary(vocabulary).size)
@@ -66,7 +79,9 @@ class Fleet(contextlib.AbstractContextManager):
         folder.mkdir()
         count = self._write_jobs(folder / "jobs", jobs)
         if self.console:
-            self.console.print(f"{title} {total:,} bytes on {self.runner.name} (jobs: {count:,})", highlight=False)
+            self.console.print(
+                f"{title} {total:,} bytes on {self.runner.name} (jobs: {count:,})", highlight=False
+            )
         builder = Shards(folder, task)
         self._store(builder)
         examples = builder.examples()
@@ -83,14 +98,18 @@ class Fleet(contextlib.AbstractContextManager):
             for source, pieces in jobs:
                 for piece in pieces:
                     self.runner.check_reach(piece)
-                file.write(json.dumps([source, [dataclasses.astuple(piece) for piece in pieces]]) + "\n")
+                file.write(
+                    json.dumps([source, [dataclasses.astuple(piece) for piece in pieces]]) + "\n"
+                )
                 count += 1
         return count
 
     def _store(self, builder: "Shards") -> None:
         """Run the pipeline to its end; on an interruption, cancel it."""
         config = tfds.download.DownloadConfig(
-            beam_runner=self.runner.make(), beam_options=self.runner.pipeline_options(), try_download_gcs=False
+            beam_runner=self.runner.make(),
+            beam_options=self.runner.pipeline_options(),
+            try_download_gcs=False,
         )
         tfds.disable_progress_bar()
         try:
@@ -106,7 +125,9 @@ class Fleet(contextlib.AbstractContextManager):
         for key in itertools.count(job.index * MOST):
             example = next(examples, {"key": None})
             if example["key"] != key:
-                raise ChildProcessError(f"{self.runner.name}: example {key} of the shards is missing or not in its place")
+                raise ChildProcessError(
+                    f"{self.runner.name}: example {key} of the shards is missing or not in its place"
+                )
             yield example
             if example["report"]:
                 return
@@ -128,7 +149,9 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):
     def _info(self) -> tfds.core.DatasetInfo:
         features = {"key": np.int64, "report": tfds.features.Text(), **self._task.features()}
         by_key = dict(disable_shuffling=True)  # whole numbers as keys are what it then sorts by
-        return tfds.core.DatasetInfo(builder=self, features=tfds.features.FeaturesDict(features), **by_key)
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features), **by_key
+        )
 
     def _split_generators(self, manager, pipeline: beam.Pipeline) -> dict:
         self._pipeline = pipeline
@@ -151,7 +174,9 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):
     def examples(self) -> Iterator[dict]:
         """All examples, by their keys."""
         in_order = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
-        return self.as_dataset(split=SPLIT, shuffle_files=False, read_config=in_order).as_numpy_iterator()
+        return self.as_dataset(
+            split=SPLIT, shuffle_files=False, read_config=in_order
+        ).as_numpy_iterator()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +194,9 @@ class _Sampling:
 
     def result(self, job: Job, examples: Iterator[dict]) -> tuple[list[tuple[int, str]], Report]:
         (example,) = examples
-        return [(text_hash(raw), raw.decode()) for raw in example["texts"]], Report.from_json(example["report"])
+        return [(text_hash(raw), raw.decode()) for raw in example["texts"]], Report.from_json(
+            example["report"]
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +213,9 @@ class _Encoding:
 
     def features(self) -> dict:
         arrays = {
-            file: tfds.features.Tensor(shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES)
+            file: tfds.features.Tensor(
+                shape=(None,), dtype=dtype, encoding=tfds.features.Encoding.BYTES
+            )
             for file, dtype in self._dtypes().items()
         }
         return {"split": tfds.features.Text(), **arrays}
@@ -198,7 +227,10 @@ class _Encoding:
         yield self._example("", [()] * len(FILES), report.to_json())
 
     def _example(self, split: str, arrays: Sequence, report: str) -> dict:
-        stored = {file: np.asarray(array, dtype) for (file, dtype), array in zip(self._dtypes().items(), arrays)}
+        stored = {
+            file: np.asarray(array, dtype)
+            for (file, dtype), array in zip(self._dtypes().items(), arrays)
+        }
         return {"split": split, "report": report, **stored}
 
     def result(self, job: Job, examples: Iterator[dict]) -> Report:

@@ -11,7 +11,9 @@ import numpy as np
 # What the draws of an example are for: each use takes words(key(example, USE), n), so no two share any.
 PAIR, COINS_A, COINS_B, ORDER, HIDE, KEPT, GONE, GRAMS, SWAP, FILL, SENTENCES = range(1, 12)
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: SplitMix64's step between the draws of a key
+GAMMA = np.uint64(
+    0x9E3779B97F4A7C15
+)  # 2^64 over the golden ratio: SplitMix64's step between the draws of a key
 
 
 def mix(z):
@@ -54,7 +56,9 @@ def fractions(key_B, n):
 
 def below(bits, n):
     """Uniform integers in [0, n), int64, from the upper 32 of 64 random bits. n < 2^32: a number, or an array."""
-    return ((bits >> np.uint64(32)) * np.asarray(n).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
+    return ((bits >> np.uint64(32)) * np.asarray(n).astype(np.uint64) >> np.uint64(32)).astype(
+        np.int64
+    )
 
 
 def chance(bits, probability):

@@ -19,7 +19,10 @@ from data.inspect_stream import answers, continuations, successions, translation
 from data.inspect_tags import tagged_row, tags
 from data.reading import masked_row, next_row, part_row, span_row
 
-ROWS = {"sentence_pair": pairs, "sentence_order": orders}  # what is promised of rows that are not `texts`
+ROWS = {
+    "sentence_pair": pairs,
+    "sentence_order": orders,
+}  # what is promised of rows that are not `texts`
 
 
 def inspect(stream, step=0, batches=8, rows=4, token_id=None):
@@ -46,7 +49,10 @@ def inspect(stream, step=0, batches=8, rows=4, token_id=None):
 
 
 def look(stream, step):
-    return Seen(stream.batch(step), *stream.draws(step * stream.data.batch_size + np.arange(stream.data.batch_size)))
+    return Seen(
+        stream.batch(step),
+        *stream.draws(step * stream.data.batch_size + np.arange(stream.data.batch_size)),
+    )
 
 
 def common(stream, seen, step):
@@ -58,9 +64,15 @@ def common(stream, seen, step):
             treaty.check(each.batch, stream.objective, size)
     except ValueError as error:
         shapes = str(error)
-    ids = [each.batch[key] for each in seen for key in each.batch.keys() & {"tokens", "inputs", "targets"}]
+    ids = [
+        each.batch[key]
+        for each in seen
+        for key in each.batch.keys() & {"tokens", "inputs", "targets"}
+    ]
     low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
-    halves = [stream.batch(step, lo, hi) for lo, hi in ((0, size // 2), (size // 2, size)) if lo < hi]
+    halves = [
+        stream.batch(step, lo, hi) for lo, hi in ((0, size // 2), (size // 2, size)) if lo < hi
+    ]
     whole = {key: np.concatenate([half[key] for half in halves]) for key in halves[0]}
     same = all(np.array_equal(whole[key], array) for key, array in seen[0].batch.items())
     return [
@@ -82,7 +94,10 @@ def replacements(stream, seen, token_id):
     return [
         *masks(stream, seen, token_id, (1.0, 0.0)),
         none("chances below 0, or of 1 and more", ((chances < 0) | (chances >= 1)).sum()),
-        *(within(f"chances below {at}", (chances < at).sum(), chances.size, at) for at in (0.1, 0.5, 0.9)),
+        *(
+            within(f"chances below {at}", (chances < at).sum(), chances.size, at)
+            for at in (0.1, 0.5, 0.9)
+        ),
         none("tokens not judged, padding judged", unjudged),
     ]
 
@@ -96,17 +111,30 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1)):
         batch, text_BL = each.batch, originals(each.batch)
         used_BP, valid_BL = batch["weights"] > 0, batch["valid"]
         ordinary_B = (valid_BL & ~vocabulary.special[text_BL]).sum(axis=1)
-        wanted_B = [min(objective.predictions, max(1, round(objective.rate * n)), n) for n in ordinary_B.tolist()]
+        wanted_B = [
+            min(objective.predictions, max(1, round(objective.rate * n)), n)
+            for n in ordinary_B.tolist()
+        ]
         number_B = used_BP.sum(axis=1)
-        masked, tokens, wanted = masked + number_B.sum(), tokens + ordinary_B.sum(), wanted + sum(wanted_B)
-        wrong_rows += (number_B > wanted_B).sum() if objective.whole_words else (number_B != wanted_B).sum()
+        masked, tokens, wanted = (
+            masked + number_B.sum(),
+            tokens + ordinary_B.sum(),
+            wanted + sum(wanted_B),
+        )
+        wrong_rows += (
+            (number_B > wanted_B).sum() if objective.whole_words else (number_B != wanted_B).sum()
+        )
         special += vocabulary.special[batch["targets"][used_BP]].sum()
         padding += (used_BP & ~np.take_along_axis(valid_BL, batch["positions"], axis=1)).sum()
         padding += (batch["tokens"][~valid_BL] != vocabulary.pad).sum()
         disorder += (used_BP[:, 1:] & (np.diff(batch["positions"], axis=1) <= 0)).sum()
         shown = np.take_along_axis(batch["tokens"], batch["positions"], axis=1)[used_BP]
         same = shown == batch["targets"][used_BP]
-        actions += (shown == vocabulary.mask).sum(), ((shown != vocabulary.mask) & ~same).sum(), same.sum()
+        actions += (
+            (shown == vocabulary.mask).sum(),
+            ((shown != vocabulary.mask) & ~same).sum(),
+            same.sum(),
+        )
         torn += torn_words(batch, text_BL, vocabulary) if objective.whole_words else 0
     share = masked / max(tokens, 1)
     rate_holds = wrong_rows == 0 and (not objective.whole_words or masked >= 0.8 * wanted)
@@ -148,9 +176,17 @@ def spans(stream, seen, token_id):
             other_text += raw != stream.split.tokens[start : start + objective.raw_length].tolist()
             removed, rows = removed + gone, rows + 1
         gaps += (~batch["inputs_valid"]).sum() + (batch["inputs"] == vocabulary.pad).sum()
-        gaps += (batch["inputs"][:, -1] != vocabulary.eos).sum() + (batch["targets"][:, -1] != vocabulary.eos).sum()
-        loss += ((batch["weights"] > 0) & (batch["targets"] == vocabulary.pad)).sum() + (batch["weights"] == 0).sum()
-    raw, share, mean = objective.raw_length, removed / (rows * objective.raw_length), removed / (rows * objective.spans)
+        gaps += (batch["inputs"][:, -1] != vocabulary.eos).sum() + (
+            batch["targets"][:, -1] != vocabulary.eos
+        ).sum()
+        loss += ((batch["weights"] > 0) & (batch["targets"] == vocabulary.pad)).sum() + (
+            batch["weights"] == 0
+        ).sum()
+    raw, share, mean = (
+        objective.raw_length,
+        removed / (rows * objective.raw_length),
+        removed / (rows * objective.spans),
+    )
     return [
         Check(
             "share of tokens removed",
@@ -160,7 +196,8 @@ def spans(stream, seen, token_id):
         ),
         Check(
             "mean span",
-            abs(removed / rows / objective.mean_span - objective.spans) <= 0.5001 or objective.spans == 1,
+            abs(removed / rows / objective.mean_span - objective.spans) <= 0.5001
+            or objective.spans == 1,
             f"{mean:.3f} ({objective.spans} spans a row)",
             f"{objective.mean_span}, so that spans are whole",
         ),
@@ -170,7 +207,12 @@ def spans(stream, seen, token_id):
             f"{foreign} rows differ",
             f"{ends(tokenizer)} in every row",
         ),
-        Check("sentinels count down from the vocabulary's end", tokenizer == from_end, ends(tokenizer), ends(from_end)),
+        Check(
+            "sentinels count down from the vocabulary's end",
+            tokenizer == from_end,
+            ends(tokenizer),
+            ends(from_end),
+        ),
         specials(vocabulary, token_id, "eos"),
         none("gaps in rows (padding, no </s>)", gaps),
         none("losses on padding, tokens without loss", loss),
@@ -181,7 +223,9 @@ def spans(stream, seen, token_id):
 def torn_words(batch, text_BL, vocabulary):
     """Words of which some pieces are masked and others not."""
     torn = 0
-    for text, valid, positions, weights in zip(text_BL.tolist(), batch["valid"], batch["positions"], batch["weights"]):
+    for text, valid, positions, weights in zip(
+        text_BL.tolist(), batch["valid"], batch["positions"], batch["weights"]
+    ):
         masked, words = set(positions[weights > 0].tolist()), []
         for i in range(int(valid.sum())):
             breaks = vocabulary.special[text[i]] and text[i] != vocabulary.unk

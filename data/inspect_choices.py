@@ -17,15 +17,23 @@ def choices(stream, seen, token_id):
         padding += (batch["tokens"][~batch["valid"]] != vocabulary.pad).sum()
         for row, question in enumerate(each.row_B.tolist()):
             first = question * (number_of + 1)
-            texts = [split.tokens[edges[first + i] : edges[first + i + 1]].tolist() for i in range(number_of + 1)]
+            texts = [
+                split.tokens[edges[first + i] : edges[first + i + 1]].tolist()
+                for i in range(number_of + 1)
+            ]
             for choice in range(number_of):
                 ids = batch["tokens"][row, choice, batch["valid"][row, choice]].tolist()
                 second = ids.index(vocabulary.sep) + own
                 a, b = ids[1 : second - own], ids[second:-1]
                 unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
                 other_text += a != texts[0][: len(a)] or b != texts[choice + 1][: len(b)]
-                shorter += len(a) + len(b) < len(texts[0]) + len(texts[choice + 1]) and len(ids) < objective.length
-                segments += batch["segments"][row, choice].tolist() != [int(second <= i < len(ids)) for i in range(objective.length)]
+                shorter += (
+                    len(a) + len(b) < len(texts[0]) + len(texts[choice + 1])
+                    and len(ids) < objective.length
+                )
+                segments += batch["segments"][row, choice].tolist() != [
+                    int(second <= i < len(ids)) for i in range(objective.length)
+                ]
     return [
         specials(vocabulary, token_id, "pad", "cls", "sep"),
         none("labels that are not the question's", other_label),
@@ -41,4 +49,6 @@ def question_row(stream, seen, i):
     """One question for reading: the row of its right choice."""
     right = int(seen.batch["labels"][i])
     one = {key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()}
-    return labelled_row(stream, dataclasses.replace(seen, batch=one), i) | {"label": f"choice {right}, as shown"}
+    return labelled_row(stream, dataclasses.replace(seen, batch=one), i) | {
+        "label": f"choice {right}, as shown"
+    }

@@ -17,13 +17,20 @@ def labels(stream, seen, token_id):
         padding += (batch["tokens"][~batch["valid"]] != vocabulary.pad).sum()
         for row, number in enumerate(each.row_B.tolist()):
             ids = batch["tokens"][row, batch["valid"][row]].tolist()
-            whole = [split.tokens[edges[texts * number + i] : edges[texts * number + i + 1]].tolist() for i in range(texts)]
+            whole = [
+                split.tokens[edges[texts * number + i] : edges[texts * number + i + 1]].tolist()
+                for i in range(texts)
+            ]
             second = ids.index(vocabulary.sep) + objective.separators if texts == 2 else len(ids)
             parts = [ids[1 : ids.index(vocabulary.sep)], ids[second:-1]][:texts]
             unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
             other_text += any(part != text[: len(part)] for part, text in zip(parts, whole))
-            segments += batch["segments"][row].tolist() != [int(second <= i < len(ids)) for i in range(objective.length)]
-            shorter += list(map(len, parts)) != list(map(len, whole)) and len(ids) < objective.length
+            segments += batch["segments"][row].tolist() != [
+                int(second <= i < len(ids)) for i in range(objective.length)
+            ]
+            shorter += (
+                list(map(len, parts)) != list(map(len, whole)) and len(ids) < objective.length
+            )
     return [
         specials(vocabulary, token_id, "pad", "cls", "sep"),
         none("labels that are not the example's", other_label),
@@ -41,7 +48,9 @@ def labelled_row(stream, seen, i):
     label = f"class {batch['labels'][i]}" if "labels" in batch else f"score {batch['scores'][i]:g}"
     return {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(stream.vocabulary, token) for token in batch["tokens"][i, :length].tolist()],
+        "tokens": [
+            spaced(stream.vocabulary, token) for token in batch["tokens"][i, :length].tolist()
+        ],
         "padding": int(batch["valid"].shape[1] - length),
         "segments": batch["segments"][i, :length].tolist(),
         "label": label,

@@ -20,9 +20,15 @@ def windows(stream, seen, token_id):
             room, skipped = objective.length - len(head) - 1, int(batch["skipped"][row])
             part = split.tokens[first + skipped : last].tolist()[:room]
             ids = batch["tokens"][row, batch["valid"][row]].tolist()
-            other_text += ids != [*head, *part, vocabulary.sep] or batch["contexts"][row] != len(head)
-            segments += batch["segments"][row].tolist() != [int(len(head) <= i < len(ids)) for i in range(objective.length)]
-            behind += skipped % (room - objective.stride) != 0 or not 0 <= skipped < max(1, last - first - objective.stride)
+            other_text += ids != [*head, *part, vocabulary.sep] or batch["contexts"][row] != len(
+                head
+            )
+            segments += batch["segments"][row].tolist() != [
+                int(len(head) <= i < len(ids)) for i in range(objective.length)
+            ]
+            behind += skipped % (room - objective.stride) != 0 or not 0 <= skipped < max(
+                1, last - first - objective.stride
+            )
             low, high = answer - first - skipped, answer_end - first - skipped
             there = answer >= 0 and 0 <= low and high <= len(part)
             expected = (len(head) + low, len(head) + high - 1) if there else (0, 0)
@@ -40,11 +46,16 @@ def windows(stream, seen, token_id):
 def window_row(stream, seen, i):
     """One row for reading."""
     batch, length = seen.batch, int(seen.batch["valid"][i].sum())
-    tokens, (start, end) = batch["tokens"][i, :length].tolist(), (int(batch[key][i]) for key in ("starts", "ends"))
+    tokens, (start, end) = (
+        batch["tokens"][i, :length].tolist(),
+        (int(batch[key][i]) for key in ("starts", "ends")),
+    )
     return {
         "row": int(seen.row_B[i]),
         "tokens": [spaced(stream.vocabulary, token) for token in tokens],
         "padding": int(batch["valid"].shape[1] - length),
         "segments": batch["segments"][i, :length].tolist(),
-        "answer": stream.vocabulary.decode(tokens[start : end + 1]) if start else "not in this part of the context",
+        "answer": stream.vocabulary.decode(tokens[start : end + 1])
+        if start
+        else "not in this part of the context",
     }

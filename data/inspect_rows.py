@@ -24,7 +24,11 @@ def texts(stream, seen):
 
 def packed(stream, seen):
     """Rows of several pieces, each whole and framed, against the store's documents; and how much of the rows is not padding."""
-    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
+    tokens, starts, vocabulary = (
+        stream.split.tokens,
+        stream.split.document_starts,
+        stream.vocabulary,
+    )
     width = stream.table.length - 2
     frames = uncounted = across = other_text = there = places = 0
     for each in seen:
@@ -33,19 +37,30 @@ def packed(stream, seen):
         across += ((first_P - starts[home_P]) % width > 0).sum()
         across += (length_P != np.minimum(starts[home_P + 1] - first_P, width)).sum()
         there, places = there + each.batch["valid"].sum(), places + each.batch["valid"].size
-        for i, (row, valid, pieces) in enumerate(zip(originals(each.batch), each.batch["valid"], each.batch["pieces"])):
+        for i, (row, valid, pieces) in enumerate(
+            zip(originals(each.batch), each.batch["valid"], each.batch["pieces"])
+        ):
             first, length = first_P[row_P == i].tolist(), length_P[row_P == i].tolist()
-            uncounted += pieces.tolist() != [k for k, n in enumerate(length, 1) for _ in range(n + 2)] + [0] * int((~valid).sum())
+            uncounted += pieces.tolist() != [
+                k for k, n in enumerate(length, 1) for _ in range(n + 2)
+            ] + [0] * int((~valid).sum())
             for k, (a, n) in enumerate(zip(first, length), 1):
                 piece = row[pieces == k]
-                frames += len(piece) < 2 or piece[0] != vocabulary.cls or piece[-1] != vocabulary.sep
+                frames += (
+                    len(piece) < 2 or piece[0] != vocabulary.cls or piece[-1] != vocabulary.sep
+                )
                 other_text += not np.array_equal(piece[1:-1], tokens[a : a + n])
     return [
         none("pieces across documents, or cut where the row had room", across),
         none("pieces that are not framed by [CLS] and [SEP]", frames),
         none("rows whose pieces are not 1 1 1 2 2 ... 0 0", uncounted),
         none("pieces whose text is not the store's", other_text),
-        Check("share of the rows that is not padding", True, f"{there / places:.4f}", "as near to 1 as the lengths allow"),
+        Check(
+            "share of the rows that is not padding",
+            True,
+            f"{there / places:.4f}",
+            "as near to 1 as the lengths allow",
+        ),
     ]
 
 
@@ -64,7 +79,9 @@ def documents(stream, seen):
                 other_text += not np.array_equal(body, tokens[first : first + len(body)])
                 across += ((starts > first) & (starts < first + len(body))).any()
             else:
-                text_holds, separators_hold = told(body, first, tokens, starts, stream.vocabulary.sep)
+                text_holds, separators_hold = told(
+                    body, first, tokens, starts, stream.vocabulary.sep
+                )
                 other_text, across = other_text + (not text_holds), across + (not separators_hold)
     more = sentences(stream, seen) if isinstance(stream.table, SentenceRows) else []
     promise = "rows across documents" if separate else "rows with documents not separated"
@@ -85,33 +102,52 @@ def sentences(stream, seen):
             for border in (first, end):
                 i = np.searchsorted(starts, border)
                 cut += starts[i] != border and starts[i] - starts[i - 1] <= width
-            i = np.searchsorted(starts, end, side="right")  # of the sentence behind the next, if one begins here
+            i = np.searchsorted(
+                starts, end, side="right"
+            )  # of the sentence behind the next, if one begins here
             if end not in ends and starts[i - 1] == end:
                 following = int(starts[i] - end)
                 following //= -(-following // width)
-                separator = split.document_starts[np.searchsorted(split.document_starts, end)] == end
+                separator = (
+                    split.document_starts[np.searchsorted(split.document_starts, end)] == end
+                )
                 roomy += len(body) + separator + following <= width
-    return [none("rows that begin or end within a sentence", cut), none("rows with room for the next sentence", roomy)]
+    return [
+        none("rows that begin or end within a sentence", cut),
+        none("rows with room for the next sentence", roomy),
+    ]
 
 
 def pairs(stream, seen):
     """Rows of sentence_pair against the store."""
-    tokens, starts, vocabulary = stream.split.tokens, stream.split.document_starts, stream.vocabulary
+    tokens, starts, vocabulary = (
+        stream.split.tokens,
+        stream.split.document_starts,
+        stream.vocabulary,
+    )
     across = mislabelled = layout = other_text = other = rows = 0
     for each in seen:
         batch, text_BL = each.batch, originals(each.batch)
         (a_start, a), (b_start, b), _ = stream.table.pairs(
             each.row_B, each.key_B, stream.objective.short, stream.objective.random_next
         )
-        home, away = np.searchsorted(starts, a_start, side="right"), np.searchsorted(starts, b_start, side="right")
+        home, away = (
+            np.searchsorted(starts, a_start, side="right"),
+            np.searchsorted(starts, b_start, side="right"),
+        )
         across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
         across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
         follows = (home == away) & (b_start == a_start + a)
         mislabelled += np.where(batch["next_sentence"] == 0, ~follows, home == away).sum()
         other, rows = other + batch["next_sentence"].sum(), rows + len(home)
         for i, row in enumerate(text_BL):
-            first, second = tokens[a_start[i] : a_start[i] + a[i]], tokens[b_start[i] : b_start[i] + b[i]]
-            expected = np.concatenate([[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]])
+            first, second = (
+                tokens[a_start[i] : a_start[i] + a[i]],
+                tokens[b_start[i] : b_start[i] + b[i]],
+            )
+            expected = np.concatenate(
+                [[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]]
+            )
             other_text += not np.array_equal(row[batch["valid"][i]], expected)
             segments = batch["segments"][i]
             layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
@@ -130,8 +166,13 @@ def orders(stream, seen):
     across = mislabelled = layout = other_text = swapped = rows = 0
     for each in seen:
         batch, counts_B = each.batch, each.batch["order_weights"] > 0
-        (start_B, a_B), (_, b_B), *_ = stream.table.halves(each.row_B, each.key_B, stream.objective.short)
-        across += (np.searchsorted(starts, start_B, "right") != np.searchsorted(starts, start_B + a_B + b_B - 1, "right")).sum()
+        (start_B, a_B), (_, b_B), *_ = stream.table.halves(
+            each.row_B, each.key_B, stream.objective.short
+        )
+        across += (
+            np.searchsorted(starts, start_B, "right")
+            != np.searchsorted(starts, start_B + a_B + b_B - 1, "right")
+        ).sum()
         mislabelled += (counts_B != (b_B > 0)).sum()
         swapped, rows = swapped + batch["order"][counts_B].sum(), rows + counts_B.sum()
         for i, row in enumerate(originals(batch)):
@@ -139,10 +180,15 @@ def orders(stream, seen):
             cut = int(np.argmax(body == sep))
             first, second = body[:cut], body[cut + 1 :]
             text = tokens[start_B[i] : start_B[i] + a_B[i] + b_B[i]]
-            fitting = [np.array_equal(np.concatenate(parts), text) for parts in ((first, second), (second, first))]
+            fitting = [
+                np.array_equal(np.concatenate(parts), text)
+                for parts in ((first, second), (second, first))
+            ]
             other_text += not any(fitting)
             mislabelled += any(fitting) and not fitting[batch["order"][i]]
-            layout += segments.sum() != len(second) + 1 or not segments[cut + 2 : len(body) + 2].all()
+            layout += (
+                segments.sum() != len(second) + 1 or not segments[cut + 2 : len(body) + 2].all()
+            )
     return [
         none("segments across documents", across),
         none("labels that are wrong", mislabelled),

@@ -9,7 +9,10 @@ from data.reading import spaced
 def tags(stream, seen, token_id):
     """tagging."""
     objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
-    edges, tag_of = split.document_starts, dict(zip(split.sentence_starts[:-1].tolist(), split.tags.astype(int).tolist()))
+    edges, tag_of = (
+        split.document_starts,
+        dict(zip(split.sentence_starts[:-1].tolist(), split.tags.astype(int).tolist())),
+    )
     unbounded = other_text = other_tags = padding = shorter = 0
     for each in seen:
         batch = each.batch
@@ -20,7 +23,11 @@ def tags(stream, seen, token_id):
             unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
             other_text += ids[1:-1] != whole[: len(ids) - 2]
             shorter += len(ids) - 2 < len(whole) and len(ids) < objective.length
-            expected = {1 + at: tag for at in range(len(ids) - 2) if (tag := tag_of.get(start + at)) is not None}
+            expected = {
+                1 + at: tag
+                for at in range(len(ids) - 2)
+                if (tag := tag_of.get(start + at)) is not None
+            }
             where = np.flatnonzero(batch["weights"][row]).tolist()
             other_tags += dict(zip(where, batch["labels"][row][where].tolist())) != expected
     return [
@@ -39,7 +46,11 @@ def tagged_row(stream, seen, i):
     at = np.flatnonzero(batch["weights"][i])
     return {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(stream.vocabulary, token) for token in batch["tokens"][i, :length].tolist()],
+        "tokens": [
+            spaced(stream.vocabulary, token) for token in batch["tokens"][i, :length].tolist()
+        ],
         "padding": int(batch["valid"].shape[1] - length),
-        "label": " ".join(f"{place}:{tag}" for place, tag in zip(at.tolist(), batch["labels"][i][at].tolist())),
+        "label": " ".join(
+            f"{place}:{tag}" for place, tag in zip(at.tolist(), batch["labels"][i][at].tolist())
+        ),
     }

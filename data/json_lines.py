@@ -8,7 +8,11 @@ def object_of(line: str, place: str) -> dict:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        told = f"{error.msg}, at character {error.pos + 1}" if isinstance(error, json.JSONDecodeError) else error
+        told = (
+            f"{error.msg}, at character {error.pos + 1}"
+            if isinstance(error, json.JSONDecodeError)
+            else error
+        )
         raise ValueError(f"{place}: not JSON ({told}); each line holds one whole object") from None
     if not isinstance(record, dict):
         raise ValueError(f"{place}: expected a JSON object, not {line[:80]!r}")

@@ -30,9 +30,16 @@ from data.store_writer import SPLITS, StoreWriter
 from data.tokenizers import Vocabulary
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
-BLANK = {code: " " for code in WHITE} | {0xFDD0: "\ufffd"}  # as `prepare` has it: no control characters, nor the one that no text may hold
+BLANK = {code: " " for code in WHITE} | {
+    0xFDD0: "\ufffd"
+}  # as `prepare` has it: no control characters, nor the one that no text may hold
 FIELD = 1 << 28  # characters of a column, at most
-COLA = ("source", "label", "mark", "sentence")  # the columns of CoLA's own files (Warstadt et al. 2019), where nothing names them
+COLA = (
+    "source",
+    "label",
+    "mark",
+    "sentence",
+)  # the columns of CoLA's own files (Warstadt et al. 2019), where nothing names them
 
 
 class Columns(NamedTuple):
@@ -53,7 +60,9 @@ class Example(NamedTuple):
 # ---- reading -----------------------------------------------------------------
 
 
-def read(source: str, columns: Columns, label: Callable, unread: frozenset[str] = frozenset()) -> list[Example]:
+def read(
+    source: str, columns: Columns, label: Callable, unread: frozenset[str] = frozenset()
+) -> list[Example]:
     """The examples of a source; label: a function that makes one of a value, such as `class_of`, or raises ValueError.
 
     unread: names of columns that no record may have, for they would be left out in silence. Raises FileNotFoundError, or ValueError that
@@ -64,7 +73,9 @@ def read(source: str, columns: Columns, label: Callable, unread: frozenset[str] 
     for place, record in records(source):
         if more := sorted(unread & record.keys()):
             told = ",".join((*columns.texts, columns.label))
-            raise ValueError(f"{place}: a column {more[0]!r}, where the first example has only {told}: give it to all, or leave it out by --columns {told}")
+            raise ValueError(
+                f"{place}: a column {more[0]!r}, where the first example has only {told}: give it to all, or leave it out by --columns {told}"
+            )
         examples.append(_example(record, place, columns, label))
     if not examples:
         raise ValueError(f"{source}: no examples in it")
@@ -80,7 +91,9 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
         return
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in SUFFIXES:
-        raise ValueError(f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, or .gz behind it, or tfds:NAME")
+        raise ValueError(
+            f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, or .gz behind it, or tfds:NAME"
+        )
     with opened(source) as file:
         yield from (_objects if suffix == ".jsonl" else _table)(file, source, suffix)
 
@@ -98,8 +111,14 @@ def opened(source: str):
                 yield file
         except UnicodeDecodeError as error:  # it counts bytes of a block
             with read(path, "rb") as file:
-                number = next(number for number, line in enumerate(file, 1) if line.decode("utf-8", "ignore").encode() != line)
-            raise ValueError(f"{source}:{number}: not UTF-8 ({error.reason}); `iconv -f ENCODING -t UTF-8` converts a file") from error
+                number = next(
+                    number
+                    for number, line in enumerate(file, 1)
+                    if line.decode("utf-8", "ignore").encode() != line
+                )
+            raise ValueError(
+                f"{source}:{number}: not UTF-8 ({error.reason}); `iconv -f ENCODING -t UTF-8` converts a file"
+            ) from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{source}: the gzip file is broken or cut off ({error})") from error
 
@@ -120,21 +139,27 @@ def _table(file, source, suffix):
         try:
             row = next(reader, None)
         except csv.Error as error:
-            raise ValueError(f"{place}: {error}; in a .csv a column that holds quotes stands in quotes, and has each of them twice") from error
+            raise ValueError(
+                f"{place}: {error}; in a .csv a column that holds quotes stands in quotes, and has each of them twice"
+            ) from error
         if row is None:
             return
         if not any(row):
             continue
         if names is None:
             row[0] = row[0].removeprefix(BOM.decode())
-            nameless = suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
+            nameless = (
+                suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
+            )
             names = COLA if nameless else row
             if len(set(names)) < len(names):
                 raise ValueError(f"{place}: the line of names has one twice: {', '.join(names)}")
             if not nameless:
                 continue
         if len(row) != len(names):
-            raise ValueError(f"{place}: {len(row)} columns, the first line names {len(names)} ({', '.join(names)})")
+            raise ValueError(
+                f"{place}: {len(row)} columns, the first line names {len(names)} ({', '.join(names)})"
+            )
         yield place, dict(zip(names, row))
 
 
@@ -142,7 +167,9 @@ def _example(record, place, columns, label):
     for name in (*columns.texts, columns.label):
         if name not in record:
             told = ", ".join(map(repr, record))[:200]
-            raise ValueError(f"{place}: no column {name!r}; there are {told}. --columns names the texts and the label")
+            raise ValueError(
+                f"{place}: no column {name!r}; there are {told}. --columns names the texts and the label"
+            )
     texts = tuple(text_of(record[name], f"{place}: column {name!r}") for name in columns.texts)
     try:
         return Example(texts, label(record[columns.label]), place)
@@ -162,7 +189,9 @@ def text_of(value, place: str) -> str:
 
 def tidy(text: str) -> str:
     """A text without what no vocabulary reads: halves of characters, control characters, blanks around it."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(BLANK).strip()
+    return (
+        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(BLANK).strip()
+    )
 
 
 # ---- labels ------------------------------------------------------------------
@@ -172,14 +201,20 @@ def class_of(value) -> str:
     """The name of a class: a text, or a whole number."""
     if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
         hint = "; test parts of a benchmark have no labels" if value is None else ""
-        raise ValueError(f"{value!r} is no name of a class, which is a text or a whole number{hint}")
+        raise ValueError(
+            f"{value!r} is no name of a class, which is a text or a whole number{hint}"
+        )
     return str(value).strip()
 
 
 def score_of(value) -> float:
     """A score: a finite number, or a text that spells one."""
     try:
-        score = math.nan if isinstance(value, bool) or not isinstance(value, (str, int, float)) else float(value)
+        score = (
+            math.nan
+            if isinstance(value, bool) or not isinstance(value, (str, int, float))
+            else float(value)
+        )
     except (ValueError, OverflowError):
         score = math.nan
     if not math.isfinite(score):
@@ -190,13 +225,17 @@ def score_of(value) -> float:
 def alike(examples: list[Example]) -> str:
     """Where all examples have the same label, words that say so; else ""."""
     labels = {example.label for example in examples}
-    return "" if len(labels) > 1 else f"all {len(examples):,} examples have the label {labels.pop()!r}"
+    return (
+        "" if len(labels) > 1 else f"all {len(examples):,} examples have the label {labels.pop()!r}"
+    )
 
 
 def check_several(examples: list[Example]) -> None:
     """Raise ValueError, which names the source, where all examples have the same label."""
     if told := alike(examples):
-        raise ValueError(f"{examples[0].place.rpartition(':')[0]}: {told}; nothing can be learned from that")
+        raise ValueError(
+            f"{examples[0].place.rpartition(':')[0]}: {told}; nothing can be learned from that"
+        )
 
 
 def classes(examples: list[Example]) -> tuple[str, ...]:
@@ -214,7 +253,9 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
     for example in examples:
         if example.label not in numbers:
             known = ", ".join(map(repr, names))
-            raise ValueError(f"{example.place}: the label {example.label!r} is not one of {known}, which are those that are learned")
+            raise ValueError(
+                f"{example.place}: the label {example.label!r} is not one of {known}, which are those that are learned"
+            )
     return np.array([numbers[example.label] for example in examples], np.float32)
 
 
@@ -229,11 +270,19 @@ def part(examples: list[Example], share: float) -> tuple[list[Example], list[Exa
         sides[text_hash("\n".join(example.texts).encode()) < below].append(example)
     if not all(sides):
         left = f"{len(sides[0])} to train on and {len(sides[1])} held out"
-        raise ValueError(f"{len(examples)} examples, of which a share of {share:g} leaves {left}: name a file to hold out")
+        raise ValueError(
+            f"{len(examples)} examples, of which a share of {share:g} leaves {left}: name a file to hold out"
+        )
     return sides
 
 
-def write_labelled(output, vocabulary: Vocabulary, examples: dict[str, list[Example]], names: tuple[str, ...], **described) -> Store:
+def write_labelled(
+    output,
+    vocabulary: Vocabulary,
+    examples: dict[str, list[Example]],
+    names: tuple[str, ...],
+    **described,
+) -> Store:
     """Write examples as the store `output`, in place of what is there, and open it.
 
     examples: those of each split; names: of the classes, () for scores; described: further entries of the manifest. What is to be encoded
@@ -248,8 +297,14 @@ def write_labelled(output, vocabulary: Vocabulary, examples: dict[str, list[Exam
                 texts = [text for example in examples.get(split, []) for text in example.texts]
                 ids = vocabulary.encode_batch(texts)
                 lengths = np.array([len(one) for one in ids], np.int64)
-                flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
-                each = lengths.reshape(len(labels[split]), -1) if len(lengths) else lengths.reshape(0, 1)
+                flat = np.fromiter(
+                    (i for one in ids for i in one), np.int64, count=int(lengths.sum())
+                )
+                each = (
+                    lengths.reshape(len(labels[split]), -1)
+                    if len(lengths)
+                    else lengths.reshape(0, 1)
+                )
                 writer.add(split, flat, each.sum(axis=1), lengths)
                 writer.add_labels(split, labels[split])
             writer.finish([1.0], labels=list(names), **described)

@@ -16,14 +16,18 @@ class LabelledRows:
 
     def __init__(self, split, length, separators):
         if split.labels is None:
-            raise ValueError("its documents have no labels; `finetune` makes a store of labelled examples")
+            raise ValueError(
+                "its documents have no labels; `finetune` makes a store of labelled examples"
+            )
         self.count, self.labels = len(split.labels), split.labels
         starts = np.asarray(split.sentence_starts)
         texts = (len(starts) - 1) // self.count
         self.start_D2 = np.repeat(starts[:-1].reshape(self.count, texts), 3 - texts, axis=1)
         length_D2 = np.diff(starts).reshape(self.count, texts)
         if texts == 1:  # as a pair whose second text takes its separators back
-            self.length_D2 = np.stack([np.minimum(length_D2[:, 0], length - 2), np.full(self.count, -separators)], axis=1)
+            self.length_D2 = np.stack(
+                [np.minimum(length_D2[:, 0], length - 2), np.full(self.count, -separators)], axis=1
+            )
             self.cut = int((length_D2[:, 0] > length - 2).sum())
         else:
             self.length_D2 = np.stack(fit(*length_D2.T, length - 2 - separators), axis=1)
@@ -38,7 +42,10 @@ def fit(a_D, b_D, width):
     long_D = np.where(short_D <= half, width - short_D, width - half)
     short_D = np.minimum(short_D, half)
     second_is_long_D = a_D <= b_D  # of two that are as long, the second one keeps the odd token
-    cut_a_D, cut_b_D = np.where(second_is_long_D, short_D, long_D), np.where(second_is_long_D, long_D, short_D)
+    cut_a_D, cut_b_D = (
+        np.where(second_is_long_D, short_D, long_D),
+        np.where(second_is_long_D, long_D, short_D),
+    )
     fits_D = a_D + b_D <= width
     return np.where(fits_D, a_D, cut_a_D), np.where(fits_D, b_D, cut_b_D)
 
@@ -52,17 +59,32 @@ def labelled_rows(objective, split, vocabulary):
 
 def pairs(objective, split, vocabulary):
     """build(start_B2, length_B2) -> rows, as `labelled_rows` has them, of the first tokens of both texts and how many are read of each."""
-    separators, column_L, read = objective.separators, np.arange(objective.length), Reader(split.tokens, vocabulary.size)
+    separators, column_L, read = (
+        objective.separators,
+        np.arange(objective.length),
+        Reader(split.tokens, vocabulary.size),
+    )
 
     def build(start_B2, length_B2):
-        (a_start_B1, b_start_B1), (a_B1, b_B1) = (np.expand_dims(array.T, 2) for array in (start_B2, length_B2))
+        (a_start_B1, b_start_B1), (a_B1, b_B1) = (
+            np.expand_dims(array.T, 2) for array in (start_B2, length_B2)
+        )
         second_B1 = a_B1 + 1 + separators  # where B begins
         valid_BL = column_L <= second_B1 + b_B1
-        in_a_BL, in_b_BL = (column_L > 0) & (column_L <= a_B1), (column_L >= second_B1) & (column_L < second_B1 + b_B1)
+        in_a_BL, in_b_BL = (
+            (column_L > 0) & (column_L <= a_B1),
+            (column_L >= second_B1) & (column_L < second_B1 + b_B1),
+        )
         index_BL = column_L + np.where(in_b_BL, b_start_B1 - second_B1, a_start_B1 - 1)
-        tokens_BL = np.where(in_a_BL | in_b_BL, read(np.where(in_a_BL | in_b_BL, index_BL, 0)), vocabulary.sep)
+        tokens_BL = np.where(
+            in_a_BL | in_b_BL, read(np.where(in_a_BL | in_b_BL, index_BL, 0)), vocabulary.sep
+        )
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL = np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32)
-        return {"tokens": tokens_BL, "valid": valid_BL, "segments": ((column_L >= second_B1) & valid_BL).astype(np.int32)}
+        return {
+            "tokens": tokens_BL,
+            "valid": valid_BL,
+            "segments": ((column_L >= second_B1) & valid_BL).astype(np.int32),
+        }
 
     return build

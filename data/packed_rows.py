@@ -23,12 +23,16 @@ class PackedRows:
     def __init__(self, split, length):
         pieces, self.length = DocumentRows(split, length - FRAME), length
         size_Q, start_Q = sizes(pieces), starts(pieces)
-        self.start_Q = np.empty(len(size_Q), np.int64 if pieces.starts_D[-1] >= 2**32 else np.uint32)  # by size: a recipe takes runs of pieces
+        self.start_Q = np.empty(
+            len(size_Q), np.int64 if pieces.starts_D[-1] >= 2**32 else np.uint32
+        )  # by size: a recipe takes runs of pieces
         rows_G, slots_G, first_S, size_S, offsets = [], [], [], [], [0]
         for low, high in zip(pieces.offsets.tolist(), pieces.offsets[1:].tolist()):
             self.start_Q[low:high] = start_Q[low:high][np.argsort(size_Q[low:high], kind="stable")]
             count_N = np.bincount(size_Q[low:high], minlength=length + 1)
-            free_N = low + np.cumsum(count_N) - count_N  # the first piece of each size that has no row yet
+            free_N = (
+                low + np.cumsum(count_N) - count_N
+            )  # the first piece of each size that has no row yet
             made = recipes(count_N.tolist(), length)
             for rows, parts in made:
                 rows_G.append(rows)
@@ -39,8 +43,12 @@ class PackedRows:
                 size_S.extend(parts)
             offsets.append(offsets[-1] + sum(rows for rows, _ in made))
         self.offsets, self.count = np.array(offsets, np.int64), offsets[-1]
-        self.first_row_G, self.first_slot_G = (np.concatenate([[0], np.cumsum(x, dtype=np.int64)]) for x in (rows_G, slots_G))
-        self.first_S = np.array(first_S, np.int64)  # of each slot, the place in start_Q of its piece in the recipe's first row
+        self.first_row_G, self.first_slot_G = (
+            np.concatenate([[0], np.cumsum(x, dtype=np.int64)]) for x in (rows_G, slots_G)
+        )
+        self.first_S = np.array(
+            first_S, np.int64
+        )  # of each slot, the place in start_Q of its piece in the recipe's first row
         self.size_S = np.array(size_S, np.int64)
 
     def spans(self, row_B):
@@ -53,7 +61,9 @@ class PackedRows:
         row_P = np.repeat(np.arange(len(row_B)), slots_B)
         before_B = np.cumsum(slots_B) - slots_B
         slot_P = np.arange(len(row_P)) + (self.first_slot_G[recipe_B] - before_B)[row_P]
-        start_P = self.start_Q[self.first_S[slot_P] + (row_B - self.first_row_G[recipe_B])[row_P]].astype(np.int64)
+        start_P = self.start_Q[
+            self.first_S[slot_P] + (row_B - self.first_row_G[recipe_B])[row_P]
+        ].astype(np.int64)
         size_P = self.size_S[slot_P]
         at_P = np.cumsum(size_P) - size_P
         return row_P, start_P, size_P - FRAME, at_P - at_P[before_B][row_P]
@@ -61,7 +71,9 @@ class PackedRows:
 
 def starts(pieces):
     """The first token of each row of DocumentRows: int64 [Q]. A search for each would take most of the time of a batch of short pieces."""
-    start_Q = np.repeat(pieces.starts_D[:-1] - pieces.first_row_D[:-1] * pieces.width, np.diff(pieces.first_row_D))
+    start_Q = np.repeat(
+        pieces.starts_D[:-1] - pieces.first_row_D[:-1] * pieces.width, np.diff(pieces.first_row_D)
+    )
     start_Q += np.arange(0, len(start_Q) * pieces.width, pieces.width)
     return start_Q
 
@@ -93,7 +105,10 @@ def recipes(count_N, width):
             open_by_room[room - size].append((taken, (*parts, size)))
             left -= taken
         most = width // size
-        for rows, parts in ((left // most, most), (1, left % most)):  # new rows, the last of them with what remains
+        for rows, parts in (
+            (left // most, most),
+            (1, left % most),
+        ):  # new rows, the last of them with what remains
             if rows and parts:
                 open_by_room[width - parts * size].append((rows, (size,) * parts))
     return [recipe for made in open_by_room for recipe in made]
@@ -104,7 +119,10 @@ def laid_out(table, read, row_B, vocabulary):
     row_P, start_P, length_P, at_P = table.spans(row_B)
     shape = B, L = len(row_B), table.length
     begin_P = row_P * L + at_P  # places in the flattened rows
-    last_P, width_P = begin_P + length_P + 1, np.append(begin_P[1:], B * L) - begin_P  # a row's padding goes with its last piece
+    last_P, width_P = (
+        begin_P + length_P + 1,
+        np.append(begin_P[1:], B * L) - begin_P,
+    )  # a row's padding goes with its last piece
     index_BL = np.repeat(start_P - at_P - 1, width_P).reshape(shape)
     index_BL += np.arange(L)
     tokens_BL = read(index_BL).astype(np.int32)
@@ -112,7 +130,10 @@ def laid_out(table, read, row_B, vocabulary):
     np.put(tokens_BL, last_P, vocabulary.sep)
     first_B = np.flatnonzero(at_P == 0)  # the place of each row's first piece
     number_P = np.arange(1, len(row_P) + 1) - first_B[row_P]
-    pieces_BL, valid_BL = np.repeat(number_P.astype(np.int32), width_P).reshape(shape), np.ones(shape, bool)
+    pieces_BL, valid_BL = (
+        np.repeat(number_P.astype(np.int32), width_P).reshape(shape),
+        np.ones(shape, bool),
+    )
     used_B = last_P[np.append(first_B[1:], len(row_P)) - 1] + 1 - np.arange(B) * L
     row_R = np.flatnonzero(used_B < L)  # few, as a rule
     padding_RL = np.arange(L) >= used_B[row_R, None]

@@ -18,7 +18,9 @@ import numpy as np
 from data import hashing
 from data.rows import source_edges
 
-LOCKSTEP = 64  # below so many unfinished documents, one walk after the other is faster than all in step
+LOCKSTEP = (
+    64  # below so many unfinished documents, one walk after the other is faster than all in step
+)
 BLOCK = 1 << 16  # pieces of a long document that are looked at together
 
 
@@ -28,10 +30,14 @@ class ChunkRows:
     def __init__(self, split, width):
         starts = np.asarray(split.document_starts)
         filled = np.diff(starts) > 0
-        edges_S = np.concatenate([[0], np.cumsum(filled)])[source_edges(split)]  # source limits among those documents
+        edges_S = np.concatenate([[0], np.cumsum(filled)])[
+            source_edges(split)
+        ]  # source limits among those documents
         starts_D = np.append(starts[:-1][filled], starts[-1])
         self.edges_S, self.width = edges_S, width
-        self.pieces_Q, self.long_sentences = pieces(np.asarray(split.sentence_starts), starts_D, width // 2)
+        self.pieces_Q, self.long_sentences = pieces(
+            np.asarray(split.sentence_starts), starts_D, width // 2
+        )
         self.first_D = np.searchsorted(self.pieces_Q, starts_D)
         chunks_D, self.chunk_C = chunks(self.pieces_Q, self.first_D, width)
         self.first_chunk_D = np.concatenate([[0], np.cumsum(chunks_D)])
@@ -49,13 +55,20 @@ class ChunkRows:
         start_B = self.pieces_Q[low_B]
         stop_B = self.stop(low_B, self.first_D[document_B + 1], self.width)
         target_B = np.where(
-            hashing.chance(bits_NB[0], short), 2 + hashing.below(bits_NB[1], self.width - 1), self.width
+            hashing.chance(bits_NB[0], short),
+            2 + hashing.below(bits_NB[1], self.width - 1),
+            self.width,
         )  # Devlin et al.: a short row aims at 2 to `width` tokens
         high_B = np.searchsorted(self.pieces_Q, start_B + target_B, side="left")
         high_B = np.minimum(np.maximum(high_B, low_B + 2), stop_B)
         cut_B = low_B + 1 + hashing.below(bits_NB[2], np.maximum(high_B - low_B - 1, 1))
         second_B = self.pieces_Q[cut_B]
-        return (start_B, second_B - start_B), (second_B, self.pieces_Q[high_B] - second_B), target_B, document_B
+        return (
+            (start_B, second_B - start_B),
+            (second_B, self.pieces_Q[high_B] - second_B),
+            target_B,
+            document_B,
+        )
 
     def stop(self, low_B, end_B, width):
         """The piece behind the chunk that begins at each piece `low_B` of a document that ends before `end_B`."""
@@ -87,7 +100,9 @@ class PairRows(ChunkRows):
         (start_B, a_B), (second_B, b_B), target_B, document_B = self.halves(row_B, key_B, short)
         bits_NB = hashing.words(hashing.key(key_B, hashing.PAIR), 6).T[3:]
         other_B = hashing.chance(bits_NB[0], random_next) | (b_B == 0)
-        from_B, to_B = self.elsewhere(document_B, bits_NB[1], bits_NB[2], np.maximum(target_B - a_B, 1))
+        from_B, to_B = self.elsewhere(
+            document_B, bits_NB[1], bits_NB[2], np.maximum(target_B - a_B, 1)
+        )
         second_B, b_B = np.where(other_B, from_B, second_B), np.where(other_B, to_B - from_B, b_B)
         front_a_B, a_B, front_b_B, b_B = truncate(a_B, b_B, self.width, key_B)
         return (start_B + front_a_B, a_B), (second_B + front_b_B, b_B), other_B
@@ -116,7 +131,11 @@ def laid_out(read, vocabulary, length, first, second):
     np.copyto(tokens_BL, vocabulary.pad, where=~valid_BL)
     tokens_BL[:, 0] = vocabulary.cls
     tokens_BL[row, a_B + 1] = tokens_BL[row, a_B + b_B + 2] = vocabulary.sep
-    return {"tokens": tokens_BL, "valid": valid_BL, "segments": (behind_a_BL & valid_BL).astype(np.int32)}
+    return {
+        "tokens": tokens_BL,
+        "valid": valid_BL,
+        "segments": (behind_a_BL & valid_BL).astype(np.int32),
+    }
 
 
 def pieces(sentences, starts_D, most):
@@ -213,11 +232,16 @@ def truncate(a_B, b_B, width, key_B):
     """
     excess_B = np.maximum(a_B + b_B - width, 0)
     lead_B = a_B - b_B
-    single_B = np.minimum(np.abs(lead_B), excess_B)  # first the longer one alone, then in turns, beginning with B
+    single_B = np.minimum(
+        np.abs(lead_B), excess_B
+    )  # first the longer one alone, then in turns, beginning with B
     turns_B = excess_B - single_B
     drop_a_B = np.where(lead_B > 0, single_B, 0) + turns_B // 2
     drop_b_B = excess_B - drop_a_B
-    front_a_B, front_b_B = heads(drop_a_B, key_B, hashing.COINS_A), heads(drop_b_B, key_B, hashing.COINS_B)
+    front_a_B, front_b_B = (
+        heads(drop_a_B, key_B, hashing.COINS_A),
+        heads(drop_b_B, key_B, hashing.COINS_B),
+    )
     return front_a_B, a_B - drop_a_B, front_b_B, b_B - drop_b_B
 
 

@@ -41,7 +41,9 @@ class Stream:
         self.name = f"the {split} split of {store.path}"
         self.split, self.vocabulary = store.split(split), store.vocabulary
         if len(self.split.tokens) == 0:
-            raise ValueError(f"{self.name} is empty: prepare a larger corpus, or hold out another share of it")
+            raise ValueError(
+                f"{self.name} is empty: prepare a larger corpus, or hold out another share of it"
+            )
         try:
             self.table, self.build = self.objective.examples(self.split, self.vocabulary)
         except ValueError as error:
@@ -53,13 +55,20 @@ class Stream:
     @functools.cached_property
     def mixture(self):
         """The order of the sources in training; refuses sources that cannot give a row."""
-        sources, rates = self.split.sources, self.data.rates or [source.rate for source in self.split.sources]
+        sources, rates = (
+            self.split.sources,
+            self.data.rates or [source.rate for source in self.split.sources],
+        )
         names = [source.name for source in sources]
         if len(rates) != len(sources):
             known = ", ".join(names)
-            raise ValueError(f"data.rates has {len(rates)} values, but the store has {len(sources)} sources: {known}")
+            raise ValueError(
+                f"data.rates has {len(rates)} values, but the store has {len(sources)} sources: {known}"
+            )
         if min(rates) < 0 or not 0 < sum(rates) < np.inf:
-            raise ValueError(f"data.rates={tuple(rates)}: rates are 0 or more, and one of them above 0")
+            raise ValueError(
+                f"data.rates={tuple(rates)}: rates are 0 or more, and one of them above 0"
+            )
         short = getattr(self.table, "short", ())
         for name, rate, rows in zip(names, rates, self.rows_S):
             if rate > 0 and (rows == 0 or name in short):
@@ -72,9 +81,13 @@ class Stream:
     def examples(self, place_B):
         """(source, epoch of the source, row of the table) of places of the order: int64 [B] each."""
         place_B = np.asarray(place_B, np.int64)
-        source_B, number_B = self.mixture(place_B) if self.mixture else (np.zeros_like(place_B), place_B)
+        source_B, number_B = (
+            self.mixture(place_B) if self.mixture else (np.zeros_like(place_B), place_B)
+        )
         epoch_B, within_B = np.divmod(number_B, self.rows_S[source_B])
-        row_B = permute(within_B, self.rows_S[source_B], hashing.key(self.seed, ORDER, source_B, epoch_B))
+        row_B = permute(
+            within_B, self.rows_S[source_B], hashing.key(self.seed, ORDER, source_B, epoch_B)
+        )
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
     def batch(self, step, lo=0, hi=None, number=1):
@@ -93,7 +106,9 @@ class Stream:
 
     def draws_of_block(self, block, steps, lo, hi):
         """`draws` of rows [lo, hi) of N = `steps` batches, [N, B] each. They are many small operations, hardly dearer for many rows."""
-        place_NB = (block * steps + np.arange(steps))[:, None] * self.data.batch_size + np.arange(lo, hi)
+        place_NB = (block * steps + np.arange(steps))[:, None] * self.data.batch_size + np.arange(
+            lo, hi
+        )
         row_NB, key_NB = (each.reshape(place_NB.shape) for each in self.draws(place_NB.ravel()))
         row_NB.flags.writeable = key_NB.flags.writeable = False  # they are kept
         return row_NB, key_NB
@@ -116,7 +131,9 @@ class Stream:
         The last batch is filled with rows whose weights are 0.
         """
         lo, hi = self.share(lo, hi)
-        row_B = (np.arange(index, index + number)[:, None] * self.data.batch_size + np.arange(lo, hi)).ravel()
+        row_B = (
+            np.arange(index, index + number)[:, None] * self.data.batch_size + np.arange(lo, hi)
+        ).ravel()
         real_B = row_B < self.rows
         batch = self.evaluation_rows(np.where(real_B, row_B, 0))
         for key in (key for key in batch if key.endswith("weights")):
@@ -144,8 +161,13 @@ class Stream:
             return [batch[key] for key in treaty]
 
         def element(step):
-            tensors = tf.numpy_function(arrays, [step], [dtype for dtype, _ in treaty.values()], stateful=False)
-            return {key: tf.ensure_shape(tensor, shape) for tensor, (key, (_, shape)) in zip(tensors, treaty.items())}
+            tensors = tf.numpy_function(
+                arrays, [step], [dtype for dtype, _ in treaty.values()], stateful=False
+            )
+            return {
+                key: tf.ensure_shape(tensor, shape)
+                for tensor, (key, (_, shape)) in zip(tensors, treaty.items())
+            }
 
         return self.ahead(element, start_step, ENDLESS)
 
@@ -186,22 +208,40 @@ class Stream:
         arrays took 0.15 ms more a batch, and an error is told as text.
         """
         tf, made = import_tensorflow(), {}
-        together, handed = (min(max(most // ((hi - lo) * self.tokens_per_row), 1), MOST) for most in (MADE, HANDED))
+        together, handed = (
+            min(max(most // ((hi - lo) * self.tokens_per_row), 1), MOST) for most in (MADE, HANDED)
+        )
 
         def several(first, number):
             """The batches from `first` on, made together; one by one where that fails, so that an error stands where it belongs."""
             try:
                 batch = self.checked(function, first, lo, hi, number)
             except Exception as error:
-                return [each for i in range(number) for each in several(first + i, 1)] if number > 1 else [error]
-            return [{key: array[i * (hi - lo) : (i + 1) * (hi - lo)] for key, array in batch.items()} for i in range(number)]
+                return (
+                    [each for i in range(number) for each in several(first + i, 1)]
+                    if number > 1
+                    else [error]
+                )
+            return [
+                {key: array[i * (hi - lo) : (i + 1) * (hi - lo)] for key, array in batch.items()}
+                for i in range(number)
+            ]
 
         def build(index):
             last = min(int(index) + handed, stop)
-            made[int(index)] = [batch for first in range(int(index), last, together) for batch in several(first, min(together, last - first))]
+            made[int(index)] = [
+                batch
+                for first in range(int(index), last, together)
+                for batch in several(first, min(together, last - first))
+            ]
             return index
 
-        dataset = self.ahead(lambda index: tf.numpy_function(build, [index], np.int64, stateful=False), start, stop, handed)
+        dataset = self.ahead(
+            lambda index: tf.numpy_function(build, [index], np.int64, stateful=False),
+            start,
+            stop,
+            handed,
+        )
         return handed_over(dataset, made)
 
 

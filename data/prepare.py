@@ -80,7 +80,11 @@ def prepare(
     elif workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
     gather = fleet or functools.partial(Crew, workers)
-    with atomic.workshop(output) as folder, gather(folder, console) as crew, contextlib.ExitStack() as stack:
+    with (
+        atomic.workshop(output) as folder,
+        gather(folder, console) as crew,
+        contextlib.ExitStack() as stack,
+    ):
         (folder / "parts").mkdir()
         noted = collections.Counter({OTHER_FILES: sum(len(source.ignored) for source in found)})
         if any(source.name == "builtin" for source in found):
@@ -124,7 +128,9 @@ class _Work:
         if given is None:
             texts = self._sample()
             size = sum(len(text.encode()) for text in texts)
-            self.say(f"training a {request.algorithm} vocabulary of {request.vocab_size:,} ids on {size:,} bytes")
+            self.say(
+                f"training a {request.algorithm} vocabulary of {request.vocab_size:,} ids on {size:,} bytes"
+            )
             vocabulary = train_vocabulary(
                 texts, request.vocab_size, request.layout, request.algorithm, request.lowercase
             )
@@ -157,7 +163,10 @@ class _Work:
         size = self.request.sample_size
         guesses = [max(self._guess(source), 1) for source in self.found]
         shares = self.request.shares(guesses)
-        thresholds = [min(HASHES, int(1.5 * size * share / guess * HASHES)) for share, guess in zip(shares, guesses)]
+        thresholds = [
+            min(HASHES, int(1.5 * size * share / guess * HASHES))
+            for share, guess in zip(shares, guesses)
+        ]
         chosen, sizes = [[] for _ in self.found], [0] * len(self.found)
         for job, (parts, report) in self.crew.sample(self._pieces(), self.total, thresholds):
             chosen[job.source] += parts
@@ -169,10 +178,16 @@ class _Work:
     def _guess(self, source: sources.Found) -> int:
         if source.name == "builtin":
             return sources.length(self.crew.scratch / "builtin.jsonl")
-        return sum(size * (INFLATED if path.endswith(".gz") else 1) for path, size, _ in source.files)
+        return sum(
+            size * (INFLATED if path.endswith(".gz") else 1) for path, size, _ in source.files
+        )
 
     def _encode(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, Report]:
-        folder, parts, saved = self.folder / "store", self.folder / "parts", self.crew.scratch / "vocabulary"
+        folder, parts, saved = (
+            self.folder / "store",
+            self.folder / "parts",
+            self.crew.scratch / "vocabulary",
+        )
         shutil.rmtree(folder, ignore_errors=True)
         report = Report()
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
@@ -205,7 +220,9 @@ def _existing(output: pathlib.Path, asked: dict, overwrite: bool) -> Store | Non
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return None
     if not (output / MANIFEST).exists():
-        raise FileExistsError(f"{output} exists and is not a token store; it will not be overwritten")
+        raise FileExistsError(
+            f"{output} exists and is not a token store; it will not be overwritten"
+        )
     if overwrite:
         return None
     store = Store.open(output)
@@ -216,7 +233,9 @@ def _existing(output: pathlib.Path, asked: dict, overwrite: bool) -> Store | Non
         if there.get(key) != here[key]
     ]
     if differ:
-        raise FileExistsError(f"{output} is a store of something else ({'; '.join(differ)}); --overwrite replaces it")
+        raise FileExistsError(
+            f"{output} is a store of something else ({'; '.join(differ)}); --overwrite replaces it"
+        )
     return store
 
 
@@ -249,7 +268,10 @@ def _described(report: Report, noted: collections.Counter) -> dict[str, dict]:
     """What was left out or mended: reason -> how many, and where the first one is."""
     places = {reason: _place(*first) for reason, first in report.first.items()}
     counts = {reason: count for reason, count in (noted + report.noted).items() if count}
-    return {reason: {"count": count} | places.get(reason, {}) for reason, count in sorted(counts.items())}
+    return {
+        reason: {"count": count} | places.get(reason, {})
+        for reason, count in sorted(counts.items())
+    }
 
 
 def _place(path: str, start: int, line: int) -> dict[str, str]:

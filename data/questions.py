@@ -16,7 +16,9 @@ from typing import Iterator, NamedTuple
 from data import labelled
 from data.readers import BOM
 
-ODD = labelled.BLANK | dict.fromkeys(range(0xD800, 0xE000), "\ufffd")  # one character for one, so that places stay
+ODD = labelled.BLANK | dict.fromkeys(
+    range(0xD800, 0xE000), "\ufffd"
+)  # one character for one, so that places stay
 
 
 class Question(NamedTuple):
@@ -60,10 +62,15 @@ def read(source: str, unanswerable: bool, skip: bool = False) -> tuple[list[Ques
             found.append(_question(record, place, unanswerable))
         except BadAnswer as error:
             if not skip:
-                raise ValueError(f"{error}; --on-bad-answer skip leaves such questions out") from None
+                raise ValueError(
+                    f"{error}; --on-bad-answer skip leaves such questions out"
+                ) from None
             bad += 1
     if not found:
-        raise ValueError(f"{source}: no questions in it" + (f" but {bad:,} whose answer is not in its context" if bad else ""))
+        raise ValueError(
+            f"{source}: no questions in it"
+            + (f" but {bad:,} whose answer is not in its context" if bad else "")
+        )
     return found, bad
 
 
@@ -78,7 +85,9 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
         tree = json.loads(text)
     except (ValueError, RecursionError) as error:
         empty = "" if text else "the file is empty: "
-        raise ValueError(f"{source}: not JSON ({empty}{error}); a file with an object a line ends in .jsonl") from error
+        raise ValueError(
+            f"{source}: not JSON ({empty}{error}); a file with an object a line ends in .jsonl"
+        ) from error
     yield from _nested(tree, source)
 
 
@@ -93,23 +102,32 @@ def _nested(tree, source):
                 if not isinstance(question, dict):
                     raise ValueError(f"{place}: question {q} is no object")
                 name = question.get("id")
-                yield f"{place}, question {q}" if name is None else f"{source}: question {name}", question | {"context": paragraph["context"]}
+                yield (
+                    f"{place}, question {q}" if name is None else f"{source}: question {name}",
+                    question | {"context": paragraph["context"]},
+                )
 
 
 def _list(tree, name, place):
     if not isinstance(tree, dict) or not isinstance(tree.get(name), list):
-        raise ValueError(f'{place}: no list `{name}`; SQuAD\'s form is {{"data": [{{"paragraphs": [{{"context", "qas": [...]}}]}}]}}')
+        raise ValueError(
+            f'{place}: no list `{name}`; SQuAD\'s form is {{"data": [{{"paragraphs": [{{"context", "qas": [...]}}]}}]}}'
+        )
     return tree[name]
 
 
 def _question(record, place, unanswerable):
     for name in ("context", "question"):
         if name not in record:
-            raise ValueError(f"{place}: no column {name!r}; there are {', '.join(map(repr, record))[:200]}")
+            raise ValueError(
+                f"{place}: no column {name!r}; there are {', '.join(map(repr, record))[:200]}"
+            )
         labelled.text_of(record[name], f"{place}: column {name!r}")
     answers = _answers(record, place)
     if not answers and not unanswerable:
-        raise ValueError(f"{place}: it has no answer; --task squad2 is for questions of which some have none")
+        raise ValueError(
+            f"{place}: it has no answer; --task squad2 is for questions of which some have none"
+        )
     for text, start in answers:
         _check(text, start, record["context"], place)
     question = labelled.text_of(record["question"], place)
@@ -124,22 +142,35 @@ def _answers(record, place):
         value = record["answers"]
         if isinstance(value, dict):
             texts, starts = (list(value.get(name, ())) for name in ("text", "answer_start"))
-        elif isinstance(value, list) and all(isinstance(one, dict) and {"text", "answer_start"} <= one.keys() for one in value):
+        elif isinstance(value, list) and all(
+            isinstance(one, dict) and {"text", "answer_start"} <= one.keys() for one in value
+        ):
             texts, starts = ([one[name] for one in value] for name in ("text", "answer_start"))
         else:
-            raise ValueError(f'{place}: column \'answers\' is neither {{"text": [...], "answer_start": [...]}} nor a list of such pairs')
+            raise ValueError(
+                f'{place}: column \'answers\' is neither {{"text": [...], "answer_start": [...]}} nor a list of such pairs'
+            )
         if len(texts) != len(starts):
-            raise ValueError(f"{place}: {len(texts)} texts of answers, but {len(starts)} places (answer_start)")
-        return tuple((_text(text, place), _start(start, place)) for text, start in zip(texts, starts))
+            raise ValueError(
+                f"{place}: {len(texts)} texts of answers, but {len(starts)} places (answer_start)"
+            )
+        return tuple(
+            (_text(text, place), _start(start, place)) for text, start in zip(texts, starts)
+        )
     if not {"answer", "answer_start"} <= record.keys():
         told = ", ".join(map(repr, record))[:200]
-        raise ValueError(f"{place}: no column 'answers', nor 'answer' with 'answer_start'; there are {told}")
+        raise ValueError(
+            f"{place}: no column 'answers', nor 'answer' with 'answer_start'; there are {told}"
+        )
     if record["answer"] is None:
         return ()
     further = record.get("validators") or []
     if not isinstance(further, list):
         raise ValueError(f"{place}: column 'validators' is not a list of texts")
-    return ((_text(record["answer"], place), _start(record["answer_start"], place)), *((_text(one, place), None) for one in further))
+    return (
+        (_text(record["answer"], place), _start(record["answer_start"], place)),
+        *((_text(one, place), None) for one in further),
+    )
 
 
 def _text(value, place):
@@ -155,7 +186,9 @@ def _start(value, place):
     except (TypeError, ValueError):
         start = -1
     if start < 0:
-        raise ValueError(f"{place}: answer_start is {value!r}, not the number of a character of the context")
+        raise ValueError(
+            f"{place}: answer_start is {value!r}, not the number of a character of the context"
+        )
     return start
 
 
@@ -167,4 +200,6 @@ def _check(text, start, context, place):
     if (there := context[start : start + len(text)]) != text:
         at = context.find(text)
         hint = f"it stands at {at}" if at >= 0 else "it stands nowhere in it"
-        raise BadAnswer(f"{place}: the answer {text[:60]!r} is not at character {start} of its context, where {there[:60]!r} stands; {hint}")
+        raise BadAnswer(
+            f"{place}: the answer {text[:60]!r} is not at character {start} of its context, where {there[:60]!r} stands; {hint}"
+        )

@@ -83,7 +83,9 @@ class _Lines:
         return ValueError(f"{self.path}, line {number}: {what}")
 
     def too_large(self, line: int) -> ValueError:
-        return self.error(f"a document of more than {LARGEST >> 20} MiB; see --document block or record", line)
+        return self.error(
+            f"a document of more than {LARGEST >> 20} MiB; see --document block or record", line
+        )
 
     def _next(self) -> bytes:
         self.begin = self.offset  # of a byte order mark where there is one
@@ -165,7 +167,9 @@ def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator
         sides = raw.split(b"\t")
         try:
             if len(sides) != 2:
-                raise ValueError(f"{len(sides) - 1} tabs; a pair is a source and its target, with one tab between them")
+                raise ValueError(
+                    f"{len(sides) - 1} tabs; a pair is a source and its target, with one tab between them"
+                )
             yield Record(pair(*sides), *place)
         except ValueError as error:
             raise lines.error(str(error)) from None
@@ -198,21 +202,34 @@ def _fields(lines: _Lines, consumed: Callable[[], int], names: list[str]) -> Ite
         for field in names:
             if not isinstance(record, dict) or field not in record:
                 has = (
-                    f"an object with {', '.join(map(repr, record))}" if isinstance(record, dict) else type(record).__name__
+                    f"an object with {', '.join(map(repr, record))}"
+                    if isinstance(record, dict)
+                    else type(record).__name__
                 )
-                raise lines.error(f"no field {field!r} in the record, which is {has[:200]}; --field names the text")
+                raise lines.error(
+                    f"no field {field!r} in the record, which is {has[:200]}; --field names the text"
+                )
             text = record[field]
             if not isinstance(text, str):
                 raise lines.error(f"field {field!r} is {type(text).__name__}, not a text")
             try:
                 texts.append(text.encode())
             except UnicodeEncodeError:
-                texts.append(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode())
+                texts.append(
+                    text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+                )
                 mended = SURROGATES
         yield texts, number, read, mended
 
 
-FORMS = {"file": _whole, "record": _lines, "block": _blocks, "jsonl": _json, "pair_jsonl": _json_pairs, "pair_tsv": _columns}
+FORMS = {
+    "file": _whole,
+    "record": _lines,
+    "block": _blocks,
+    "jsonl": _json,
+    "pair_jsonl": _json_pairs,
+    "pair_tsv": _columns,
+}
 
 
 def _utf8(raw: bytes, line: int, consumed: int) -> tuple[bytes, int, int, str | None]:

@@ -10,10 +10,18 @@ def masked_row(stream, seen, i):
     """One row of masked words, of a pair or not, for reading: what the model sees, what it must predict."""
     batch, vocabulary = seen.batch, stream.vocabulary
     length, masked = int(batch["valid"][i].sum()), []
-    for position, target, weight in zip(*(batch[key][i].tolist() for key in ("positions", "targets", "weights"))):
+    for position, target, weight in zip(
+        *(batch[key][i].tolist() for key in ("positions", "targets", "weights"))
+    ):
         if weight:
             shown = int(batch["tokens"][i, position])
-            how = "as [MASK]" if shown == vocabulary.mask else "as itself" if shown == target else "by another word"
+            how = (
+                "as [MASK]"
+                if shown == vocabulary.mask
+                else "as itself"
+                if shown == target
+                else "by another word"
+            )
             words = {"target": word(vocabulary, target), "shown": word(vocabulary, shown)}
             masked.append({"position": position, **words, "how": how})
     row = {
@@ -42,7 +50,10 @@ def next_row(stream, seen, i):
 def part_row(stream, seen, i):
     """One row of prefix_lm, seq2seq, text2text or denoising for reading, without padding."""
     batch, row = seen.batch, span_row(stream, seen, i)
-    lengths = {"inputs": int(batch["inputs_valid"][i].sum()), "targets": int(batch["weights"][i].sum())}
+    lengths = {
+        "inputs": int(batch["inputs_valid"][i].sum()),
+        "targets": int(batch["weights"][i].sum()),
+    }
     return row | {key: row[key][:length] for key, length in lengths.items()}
 
 

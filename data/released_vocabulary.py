@@ -15,7 +15,9 @@ from data.vocabulary import Vocabulary, is_unused
 END_OF_WORD = "</w>"
 WORD_BEGINNINGS = {
     "wordpiece": lambda piece: not piece.startswith("##"),
-    "byte": lambda piece: piece[:1] in ("Ġ", "Ċ", "ĉ", "č"),  # how byte BPE writes blank, line feed, tab, return
+    "byte": lambda piece: (
+        piece[:1] in ("Ġ", "Ċ", "ĉ", "č")
+    ),  # how byte BPE writes blank, line feed, tab, return
     "space": lambda piece: piece.startswith("▁"),
     "whole": lambda piece: True,
 }
@@ -24,7 +26,9 @@ WORD_BEGINNINGS = {
 class ReleasedVocabulary(Vocabulary):
     """A vocabulary whose encoder is a `tokenizers.Tokenizer`."""
 
-    def __init__(self, kind, encoder, decoder, style, *, files, special_pieces=(), roles=None, options=None):
+    def __init__(
+        self, kind, encoder, decoder, style, *, files, special_pieces=(), roles=None, options=None
+    ):
         """`encoder` and `decoder`: tokenizers with the same ids, the first blind to special tokens.
 
         style: which pieces begin a word, a key of WORD_BEGINNINGS. special_pieces: names beyond the usual ones.
@@ -46,10 +50,16 @@ class ReleasedVocabulary(Vocabulary):
         )
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [
+            encoding.ids
+            for encoding in self._encoder.encode_batch_fast(list(texts), add_special_tokens=False)
+        ]
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        return [(encoding.ids, encoding.offsets) for encoding in self._encoder.encode_batch(list(texts), add_special_tokens=False)]
+        return [
+            (encoding.ids, encoding.offsets)
+            for encoding in self._encoder.encode_batch(list(texts), add_special_tokens=False)
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._decoder.decode([int(i) for i in ids], skip_special_tokens=False)
@@ -62,7 +72,9 @@ class ReleasedVocabulary(Vocabulary):
         return dict(self._files)
 
 
-def read_wordpiece(vocab: str, *, lowercase=None, strip_accents=None, chinese=True) -> ReleasedVocabulary:
+def read_wordpiece(
+    vocab: str, *, lowercase=None, strip_accents=None, chinese=True
+) -> ReleasedVocabulary:
     """BERT's vocab.txt, a piece a line.
 
     lowercase: None asks the vocabulary: it is lower-cased if no piece but the bracketed ones has an upper-case letter.
@@ -79,7 +91,10 @@ def read_wordpiece(vocab: str, *, lowercase=None, strip_accents=None, chinese=Tr
         lowercase = not any(piece != piece.lower() for piece in ids if not piece.startswith("["))
     tokenizer = tokenizers.Tokenizer(models.WordPiece(ids, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=chinese, strip_accents=strip_accents, lowercase=lowercase
+        clean_text=True,
+        handle_chinese_chars=chinese,
+        strip_accents=strip_accents,
+        lowercase=lowercase,
     )
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece(prefix="##")
@@ -115,7 +130,9 @@ def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     """
     ids = json.loads(vocab)
     if "<unk>" not in ids:
-        raise ValueError("vocab.json: no piece <unk>, which GPT's vocabulary has for what its letters cannot write")
+        raise ValueError(
+            "vocab.json: no piece <unk>, which GPT's vocabulary has for what its letters cannot write"
+        )
     bpe = models.BPE(ids, _pairs(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
     tokenizer = tokenizers.Tokenizer(bpe)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -129,7 +146,9 @@ def _pairs(merges: str) -> list[tuple[str, str]]:
     lines = [line for line in merges.split("\n") if line and not line.startswith("#version")]
     pairs = [tuple(line.rstrip("\r").split(" ")) for line in lines]
     if wrong := next((line for line, pair in zip(lines, pairs) if len(pair) != 2), None):
-        raise ValueError(f"merges: a line is two pieces with a blank between them, not {wrong[:60]!r}")
+        raise ValueError(
+            f"merges: a line is two pieces with a blank between them, not {wrong[:60]!r}"
+        )
     return pairs
 
 
@@ -138,7 +157,9 @@ def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> Relea
     try:
         decoder = tokenizers.Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing narrower
-        raise ValueError(f"tokenizer.json: the tokenizers library cannot read it: {error}") from error
+        raise ValueError(
+            f"tokenizer.json: the tokenizers library cannot read it: {error}"
+        ) from error
     described = json.loads(text)
     added = [token["content"] for token in described.get("added_tokens", ()) if token["special"]]
     encoder = tokenizers.Tokenizer.from_str(json.dumps(_blind(described, set(added))))
@@ -161,7 +182,10 @@ def _blind(described: dict, special: set[str]) -> dict:
     if model.get("unk_id") is not None:
         unknown = model["vocab"][model["unk_id"]][0]
     names = {piece: f"\ufdd1{i}" for i, piece in enumerate(sorted(special - {unknown}))}
-    added = [token | {"content": names.get(token["content"], token["content"])} for token in described["added_tokens"]]
+    added = [
+        token | {"content": names.get(token["content"], token["content"])}
+        for token in described["added_tokens"]
+    ]
     added = [token for token in added if token["content"] != unknown]
     if isinstance(model["vocab"], dict):
         vocab = {names.get(piece, piece): i for piece, i in model["vocab"].items()}
@@ -173,7 +197,10 @@ def _blind(described: dict, special: set[str]) -> dict:
 
 def _style(described: dict) -> str:
     """How the pieces of a tokenizer.json mark a word's beginning."""
-    parts = json.dumps([described.get(key) for key in ("pre_tokenizer", "normalizer", "decoder")], ensure_ascii=False)
+    parts = json.dumps(
+        [described.get(key) for key in ("pre_tokenizer", "normalizer", "decoder")],
+        ensure_ascii=False,
+    )
     if described["model"]["type"] == "WordPiece":
         return "wordpiece"
     if '"ByteLevel"' in parts:

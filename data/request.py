@@ -43,19 +43,29 @@ class Request:
         if len(set(self.sources)) < len(self.sources):
             raise ValueError(f"a source is given twice: {' '.join(self.sources)}")
         if not 0 <= self.held_out < 1:
-            raise ValueError(f"--held-out {self.held_out}: a share of the documents, from 0 up to but not 1")
+            raise ValueError(
+                f"--held-out {self.held_out}: a share of the documents, from 0 up to but not 1"
+            )
         if self.rates is not None and len(self.rates) != len(self.sources):
-            raise ValueError(f"{len(self.rates)} rates for {len(self.sources)} sources: one for each")
-        if self.rates is not None and not all(rate > 0 and math.isfinite(rate) for rate in self.rates):
+            raise ValueError(
+                f"{len(self.rates)} rates for {len(self.sources)} sources: one for each"
+            )
+        if self.rates is not None and not all(
+            rate > 0 and math.isfinite(rate) for rate in self.rates
+        ):
             raise ValueError(f"--rates {self.rates}: positive numbers")
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise ValueError(f"--temperature {self.temperature}: 0 or more")
         if self.algorithm not in LAYOUTS:
             raise ValueError(f"--algorithm {self.algorithm}: {' or '.join(LAYOUTS)}")
         if self.layout not in LAYOUTS[self.algorithm]:
-            raise ValueError(f"--layout {self.layout}: {' or '.join(LAYOUTS[self.algorithm])}, for --algorithm {self.algorithm}")
+            raise ValueError(
+                f"--layout {self.layout}: {' or '.join(LAYOUTS[self.algorithm])}, for --algorithm {self.algorithm}"
+            )
         if self.document == "pair" and len(set(self.field.split(","))) != 2:
-            raise ValueError(f"--field {self.field}: pairs have two fields, source and target: --field source,target")
+            raise ValueError(
+                f"--field {self.field}: pairs have two fields, source and target: --field source,target"
+            )
         if self.sample_size < 1:
             raise ValueError(f"--sample-size {self.sample_size}: a number of bytes")
 

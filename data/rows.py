@@ -21,7 +21,10 @@ class Reader:
     """
 
     def __init__(self, tokens, size):
-        self.tokens, self.size = np.asarray(tokens) if isinstance(tokens, np.ndarray) else tokens, size  # a memmap is slower
+        self.tokens, self.size = (
+            np.asarray(tokens) if isinstance(tokens, np.ndarray) else tokens,
+            size,
+        )  # a memmap is slower
 
     def __call__(self, index_BN):
         """Ids at the given offsets; offsets beyond an end read the token there."""
@@ -33,7 +36,11 @@ class Reader:
         within = start_B.min(initial=0) >= 0 and start_B.max(initial=0) + width <= len(tokens)
         if not (within and isinstance(tokens, np.ndarray)):
             return self(start_B[:, None] + np.arange(width))
-        return self.known(as_strided(tokens, (len(tokens) - width + 1, width), tokens.strides * 2, writeable=False)[start_B])
+        return self.known(
+            as_strided(
+                tokens, (len(tokens) - width + 1, width), tokens.strides * 2, writeable=False
+            )[start_B]
+        )
 
     def known(self, ids_BN):
         """The ids, if the vocabulary has them all."""
@@ -78,8 +85,12 @@ class WindowRows:
 
     def __init__(self, split, width, separated=False, shared=0):
         starts_D = np.asarray(split.document_starts)
-        ends_D = starts_D[1:][np.diff(starts_D) > 0]  # where each document that is not empty ends, in tokens
-        self.ends_D = ends_D + np.arange(1, len(ends_D) + 1) if separated else None  # in the stream, with separators
+        ends_D = starts_D[1:][
+            np.diff(starts_D) > 0
+        ]  # where each document that is not empty ends, in tokens
+        self.ends_D = (
+            ends_D + np.arange(1, len(ends_D) + 1) if separated else None
+        )  # in the stream, with separators
         self.width, self.stride = width, width - shared
         edges_S = source_edges(split)
         begin_S = starts_D[edges_S]  # where each source begins, and the end, in tokens
@@ -93,7 +104,9 @@ class WindowRows:
                 "take a larger corpus or shorter rows"
             )
         self.short = [s.name for s, length in zip(split.sources, self.length_S) if length < width]
-        self.offsets = np.concatenate([[0], np.cumsum(-(-np.maximum(self.length_S - shared, 0) // self.stride))])
+        self.offsets = np.concatenate(
+            [[0], np.cumsum(-(-np.maximum(self.length_S - shared, 0) // self.stride))]
+        )
         self.count = int(self.offsets[-1])
 
     def starts(self, row_B):
@@ -132,7 +145,9 @@ def separators(ends_D, width, start_B):
     after_B = found(ends_D, start_B + width)
     number_B = after_B - before_B
     row = np.repeat(np.arange(len(start_B)), number_B)
-    which = np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B) + before_B[row]
+    which = (
+        np.arange(len(row)) - np.repeat(np.cumsum(number_B) - number_B, number_B) + before_B[row]
+    )
     separator_BN = np.zeros((len(start_B), width), bool)
     separator_BN[row, ends_D[which] - 1 - start_B[row]] = True
     return separator_BN, start_B - before_B
@@ -140,7 +155,10 @@ def separators(ends_D, width, start_B):
 
 def source_edges(split):
     """Document numbers where the sources begin, and the end: int64 [S + 1]. Sources lie one behind the other."""
-    return np.array([split.sources[0].documents[0], *(source.documents[1] for source in split.sources)], np.int64)
+    return np.array(
+        [split.sources[0].documents[0], *(source.documents[1] for source in split.sources)],
+        np.int64,
+    )
 
 
 def source_offsets(split, first_row_D):

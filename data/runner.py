@@ -17,7 +17,12 @@ from apache_beam.runners.runner import PipelineRunner, create_runner
 from data.paths import is_remote
 from data.sources import Piece
 
-APART = ("Test", "Interactive", "Switching", "BundleBased")  # Beam's own tests and notebooks, and parts of DirectRunner
+APART = (
+    "Test",
+    "Interactive",
+    "Switching",
+    "BundleBased",
+)  # Beam's own tests and notebooks, and parts of DirectRunner
 RAISED = re.compile(r"^(?:\w+\.)*(\w+): (.*) \[while running ", re.MULTILINE)
 
 
@@ -55,7 +60,9 @@ class Runner:
         except ImportError as error:
             raise ValueError(f"--runner {self.name}: {error}") from error
         except (ValueError, AttributeError) as error:
-            names = [name for name in StandardOptions.KNOWN_RUNNER_NAMES if not name.startswith(APART)]
+            names = [
+                name for name in StandardOptions.KNOWN_RUNNER_NAMES if not name.startswith(APART)
+            ]
             close = difflib.get_close_matches(self.name, names, n=1)
             hint = f"did you mean {close[0]}? " if close else ""
             raise ValueError(f"--runner {self.name}: {hint}Beam has {', '.join(names)}") from error
@@ -82,7 +89,11 @@ class Runner:
                 return raised(words)
             if words == KeyboardInterrupt.__name__:  # while a job was done in this process
                 return KeyboardInterrupt()
-        return error if isinstance(error, (ValueError, OSError)) else ChildProcessError(f"{self.name} failed: {text}")
+        return (
+            error
+            if isinstance(error, (ValueError, OSError))
+            else ChildProcessError(f"{self.name} failed: {text}")
+        )
 
     def _check_options(self, runner: PipelineRunner) -> None:
         """Options that Beam does not know are an error, unless the runner's job server may have them."""
@@ -91,7 +102,9 @@ class Runner:
             try:
                 given = self.pipeline_options().get_all_options(retain_unknown_options=True)
             except SystemExit as error:  # argparse's
-                raise ValueError(f"--runner-option: {said.getvalue().strip().rpartition('error: ')[2]}") from error
+                raise ValueError(
+                    f"--runner-option: {said.getvalue().strip().rpartition('error: ')[2]}"
+                ) from error
         for key in given.keys() - known.keys():
             if not isinstance(runner, PortableRunner):
                 close = difflib.get_close_matches(key, known, n=1)

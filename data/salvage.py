@@ -28,7 +28,9 @@ def sound(store, on_corrupt):
         return store
     except ValueError as error:
         if on_corrupt == "refuse":
-            raise ValueError(f"{error}; or leave the damaged documents out with data.on_corrupt=skip") from error
+            raise ValueError(
+                f"{error}; or leave the damaged documents out with data.on_corrupt=skip"
+            ) from error
     return Salvaged(store)
 
 
@@ -37,12 +39,20 @@ class Salvaged(Store):
 
     def __init__(self, store):
         super().__init__(store.path, store.manifest)
-        bad = {name: entry for name, entry in self.manifest["files"].items() if file_checksum(self.path / name) != entry["crc32c"]}
+        bad = {
+            name: entry
+            for name, entry in self.manifest["files"].items()
+            if file_checksum(self.path / name) != entry["crc32c"]
+        }
         for name in bad:
             if name.startswith("vocabulary/"):
-                raise ValueError(f"{self.path / name}: its bytes have changed since it was written; without it no document can be read")
+                raise ValueError(
+                    f"{self.path / name}: its bytes have changed since it was written; without it no document can be read"
+                )
         if {"labels", "questions", "text"} & self.manifest.keys():
-            raise ValueError(f"{self.path}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again")
+            raise ValueError(
+                f"{self.path}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again"
+            )
         self.splits, self.left_out = {}, {}
         for split in SPLITS:
             runs = {file: damaged_blocks(self.path, f"{split}/{file}.bin", bad) for file in FILES}
@@ -53,16 +63,22 @@ class Salvaged(Store):
 
     @property
     def fingerprint(self):
-        return hashlib.sha256(f"{super().fingerprint} without {told(self)}".encode()).hexdigest()[:32]
+        return hashlib.sha256(f"{super().fingerprint} without {told(self)}".encode()).hexdigest()[
+            :32
+        ]
 
 
 def told(store):
     """What is left out of a store, in words that are the same for the same documents."""
     left_out = getattr(store, "left_out", {})
-    counts = [f"{len(documents):,} of {split}" for split, documents in left_out.items() if len(documents)]
+    counts = [
+        f"{len(documents):,} of {split}" for split, documents in left_out.items() if len(documents)
+    ]
     if not counts:
         return "no documents"
-    digest = hashlib.sha256(b"".join(left_out[split].tobytes() + b"|" for split in SPLITS)).hexdigest()[:8]
+    digest = hashlib.sha256(
+        b"".join(left_out[split].tobytes() + b"|" for split in SPLITS)
+    ).hexdigest()[:8]
     return f"{' and '.join(counts)} documents ({digest})"
 
 
@@ -76,7 +92,9 @@ def damaged_blocks(folder, name, bad):
     sums = folder / checksums_of(name)
     if not sums.exists() or checksums_of(name) in bad:
         why = "are damaged too" if sums.exists() else "were not kept when it was prepared"
-        raise ValueError(f"{folder / name}: its bytes have changed, and which of them cannot be told, for the checksums of its blocks {why}: copy it again")
+        raise ValueError(
+            f"{folder / name}: its bytes have changed, and which of them cannot be told, for the checksums of its blocks {why}: copy it again"
+        )
     expected, runs = np.fromfile(sums, "<u4"), []
     with open(folder / name, "rb") as file:
         for i, right in enumerate(expected.tolist()):
@@ -91,7 +109,9 @@ def without(split, runs):
     starts_D, known_D, _ = _known(split.document_starts, runs["documents"], total)
     starts_S, known_S, between_S = _known(split.sentence_starts, runs["sentences"], total)
     lost_T = merged([*_elements(runs["tokens"], split.tokens.dtype.itemsize, total), *between_S])
-    border = np.flatnonzero(known_D)  # what lies between two is a document, or several whose borders are not known
+    border = np.flatnonzero(
+        known_D
+    )  # what lies between two is a document, or several whose borders are not known
     low, high = starts_D[border[:-1]], starts_D[border[1:]]
     bad = _meets(lost_T, low, high) | (np.diff(border) > 1)
     kept_D = np.repeat(~bad, np.diff(border))
@@ -104,7 +124,10 @@ def without(split, runs):
         tokens,
         np.concatenate([[0], np.cumsum((high - low)[~bad])]).astype(OFFSETS),
         np.append(tokens.place(sentences), len(tokens)).astype(OFFSETS),
-        tuple(dataclasses.replace(one, documents=tuple(int(before_D[edge]) for edge in one.documents)) for one in split.sources),
+        tuple(
+            dataclasses.replace(one, documents=tuple(int(before_D[edge]) for edge in one.documents))
+            for one in split.sources
+        ),
     )
     return left, np.flatnonzero(~kept_D).astype(np.int64)
 
@@ -157,7 +180,9 @@ class Spliced:
     def take(self, index, axis=None, out=None, mode="clip"):
         """As NumPy's; an index beyond the end reads the last token."""
         index = np.clip(index, 0, len(self) - 1)
-        return np.take(self.tokens, index + self.shift[np.searchsorted(self.cuts, index, side="right")])
+        return np.take(
+            self.tokens, index + self.shift[np.searchsorted(self.cuts, index, side="right")]
+        )
 
     def __getitem__(self, which):
         return self.take(np.arange(len(self))[which])

@@ -23,10 +23,18 @@ class SentenceRows:
         ends_D = starts_D[1:][np.diff(starts_D) > 0]  # as in data.rows.WindowRows
         self.ends_D, self.width = ends_D + np.arange(1, len(ends_D) + 1), width
         pieces_Q = divided(*too_long(np.asarray(split.sentence_starts), width))
-        before_Q = np.searchsorted(ends_D, pieces_Q[:-1], side="right")  # separators before each piece
-        begin_Q, end_Q = pieces_Q[:-1] + before_Q, pieces_Q[1:] + before_Q  # in the stream, with separators
+        before_Q = np.searchsorted(
+            ends_D, pieces_Q[:-1], side="right"
+        )  # separators before each piece
+        begin_Q, end_Q = (
+            pieces_Q[:-1] + before_Q,
+            pieces_Q[1:] + before_Q,
+        )  # in the stream, with separators
         edges_S = np.searchsorted(pieces_Q, starts_D[source_edges(split)])
-        first_SR = [walk(begin_Q, end_Q, low, high, width) for low, high in zip(edges_S.tolist(), edges_S[1:].tolist())]
+        first_SR = [
+            walk(begin_Q, end_Q, low, high, width)
+            for low, high in zip(edges_S.tolist(), edges_S[1:].tolist())
+        ]
         self.offsets = np.concatenate([[0], np.cumsum([len(first_R) for first_R in first_SR])])
         self.count = int(self.offsets[-1])
         first_R = np.concatenate(first_SR)

@@ -7,11 +7,18 @@ of 0.2.3 refuses any protobuf before 7.36.1, which neither of the two says on in
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _TYPES = descriptor_pb2.FieldDescriptorProto
-_STRING, _BYTES, _FLOAT, _BOOL = _TYPES.TYPE_STRING, _TYPES.TYPE_BYTES, _TYPES.TYPE_FLOAT, _TYPES.TYPE_BOOL
+_STRING, _BYTES, _FLOAT, _BOOL = (
+    _TYPES.TYPE_STRING,
+    _TYPES.TYPE_BYTES,
+    _TYPES.TYPE_FLOAT,
+    _TYPES.TYPE_BOOL,
+)
 
 # Message -> its enumerations; message -> (field, number, type or the name of one here, default).
 _ENUMS = {
-    "SentencePiece": {"Type": dict(NORMAL=1, UNKNOWN=2, CONTROL=3, USER_DEFINED=4, UNUSED=5, BYTE=6)},
+    "SentencePiece": {
+        "Type": dict(NORMAL=1, UNKNOWN=2, CONTROL=3, USER_DEFINED=4, UNUSED=5, BYTE=6)
+    },
     "TrainerSpec": {"ModelType": dict(UNIGRAM=1, BPE=2, WORD=3, CHAR=4)},
 }
 _FIELDS = {
@@ -42,11 +49,16 @@ _REPEATED = {"pieces"}
 
 
 def _file() -> descriptor_pb2.FileDescriptorProto:
-    file = descriptor_pb2.FileDescriptorProto(name="sentencepiece_model.proto", package="sentencepiece")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="sentencepiece_model.proto", package="sentencepiece"
+    )
     for name, fields in _FIELDS.items():
         message = file.message_type.add(name=name)
         for enum, values in _ENUMS.get(name, {}).items():
-            numbered = [descriptor_pb2.EnumValueDescriptorProto(name=key, number=value) for key, value in values.items()]
+            numbered = [
+                descriptor_pb2.EnumValueDescriptorProto(name=key, number=value)
+                for key, value in values.items()
+            ]
             message.enum_type.add(name=enum, value=numbered)
         for field, number, kind, default in fields:
             label = _TYPES.LABEL_REPEATED if field in _REPEATED else _TYPES.LABEL_OPTIONAL
@@ -60,7 +72,9 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
     return file
 
 
-_pool = descriptor_pool.DescriptorPool()  # of its own: sentencepiece's module registers the same names elsewhere
+_pool = (
+    descriptor_pool.DescriptorPool()
+)  # of its own: sentencepiece's module registers the same names elsewhere
 _pool.Add(_file())
 ModelProto, SentencePiece = (
     message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"sentencepiece.{name}"))

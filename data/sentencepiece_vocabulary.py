@@ -21,7 +21,9 @@ from data.vocabulary import SENTINELS, Vocabulary, is_unused
 
 SPACE = "▁"  # SentencePiece's mark of a word's beginning
 BREAK = "\ufdd0"  # a Unicode noncharacter: it cannot occur in text, so it may separate sentences (encode_spans)
-GROUP = 1 << 12  # bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision
+GROUP = (
+    1 << 12
+)  # bytes that the library encodes at once: BPE takes more than linear time, unigram loses precision
 SMALLEST = 16  # ids without sentinels
 SEED_PIECES = 300_000  # candidates that unigram training starts from; enough for a million sentences, and quick
 
@@ -48,12 +50,15 @@ class SentencePieceVocabulary(Vocabulary):
         processor, count = self._processor, self._processor.get_piece_size()
         ids = list(range(count))
         pieces = processor.id_to_piece(ids) + [f"<extra_id_{i}>" for i in reversed(range(appended))]
-        hidden = np.array([processor.is_control(ids), processor.is_unused(ids), processor.is_unknown(ids)]).any(axis=0)
+        hidden = np.array(
+            [processor.is_control(ids), processor.is_unused(ids), processor.is_unknown(ids)]
+        ).any(axis=0)
         super().__init__(
             kind="sentencepiece",
             pieces=pieces,
             scores=processor.get_score(ids),
-            special=[h or is_unused(p) for h, p in zip(hidden.tolist(), pieces)] + [True] * appended,
+            special=[h or is_unused(p) for h, p in zip(hidden.tolist(), pieces)]
+            + [True] * appended,
             starts_word=[p.startswith(SPACE) for p in pieces],
             options={"appended": appended},
             normalize=processor.normalize,
@@ -68,13 +73,19 @@ class SentencePieceVocabulary(Vocabulary):
         return self._processor.encode(list(texts))
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        return [(one["ids"], one["offsets"]) for one in self._processor.encode(list(texts), return_type="offset_mapping")]
+        return [
+            (one["ids"], one["offsets"])
+            for one in self._processor.encode(list(texts), return_type="offset_mapping")
+        ]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special ids appear by their names."""
-        runs = itertools.groupby(map(int, ids), key=lambda i: bool(self.special[i]) and i != self.unk)
+        runs = itertools.groupby(
+            map(int, ids), key=lambda i: bool(self.special[i]) and i != self.unk
+        )
         parts = [
-            [self.pieces[i] for i in run] if hidden else [self._processor.decode(list(run))] for hidden, run in runs
+            [self.pieces[i] for i in run] if hidden else [self._processor.decode(list(run))]
+            for hidden, run in runs
         ]
         return " ".join(text for part in parts for text in part)
 
@@ -112,13 +123,22 @@ class SentencePieceVocabulary(Vocabulary):
 def read_sentencepiece(model: bytes) -> SentencePieceVocabulary:
     """A `.model` file; T5's layout (pad 0, </s> 1, <unk> 2, no bos) without sentinels of its own gets them appended."""
     processor = _processor(model)
-    t5 = (processor.pad_id(), processor.eos_id(), processor.unk_id(), processor.bos_id()) == (0, 1, 2, -1)
+    t5 = (processor.pad_id(), processor.eos_id(), processor.unk_id(), processor.bos_id()) == (
+        0,
+        1,
+        2,
+        -1,
+    )
     sentinels = processor.piece_to_id("<extra_id_0>") != processor.unk_id()
     return SentencePieceVocabulary(model, appended=SENTINELS if t5 and not sentinels else 0)
 
 
 def train_sentencepiece(
-    texts: Iterable[str], size: int, layout: str = "bert", algorithm: str = "unigram", lowercase: bool = False
+    texts: Iterable[str],
+    size: int,
+    layout: str = "bert",
+    algorithm: str = "unigram",
+    lowercase: bool = False,
 ) -> SentencePieceVocabulary:
     """Train a vocabulary of `size` ids, specials and sentinels included, on `texts` (sentences or paragraphs).
 
@@ -131,7 +151,9 @@ def train_sentencepiece(
         raise ValueError(f"algorithm {algorithm!r}: unigram or bpe, or byte_bpe")
     appended = SENTINELS if layout == "t5" else 0
     if size < SMALLEST + appended:
-        raise ValueError(f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}")
+        raise ValueError(
+            f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}"
+        )
     longest = 4192  # the library leaves out longer lines without a word; they are cut instead
     lines = (line for text in texts for line in _cut(text, longest))
     out = io.BytesIO()
@@ -193,7 +215,9 @@ def _processor(model: bytes):
 def _with_breaks(model: bytes, plain):
     """A processor like `plain`, of `model`, that knows BREAK as one piece too; False where joining would change ids."""
     piece = BREAK.encode()
-    entry = b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0)  # the piece and its score
+    entry = (
+        b"\x0a" + bytes([len(piece)]) + piece + b"\x15" + struct.pack("<f", 0.0)
+    )  # the piece and its score
     # Protocol buffers append to a repeated field (ModelProto.pieces, number 1) by concatenation.
     extended = model + b"\x0a" + bytes([len(entry)]) + entry
     breaker = _processor(extended)
@@ -206,7 +230,9 @@ def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
     """The sentences of each document joined by BREAK and a blank, in groups of about GROUP bytes."""
     joint = f"{BREAK} ".encode()
     sentences = [text[a:b] for a, b in zip(starts.tolist(), ends.tolist())]
-    begins = np.repeat(starts[first], np.diff(first, append=len(starts)))  # of each sentence's document
+    begins = np.repeat(
+        starts[first], np.diff(first, append=len(starts))
+    )  # of each sentence's document
     begins_group = np.diff((starts - begins) // GROUP, prepend=-1) != 0
     begins_group[first] = True
     cuts = np.append(np.flatnonzero(begins_group), len(sentences)).tolist()

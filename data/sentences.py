@@ -55,13 +55,18 @@ def sentence_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.n
     ends_here[others] = _at_punctuation(bytes_T, gaps[others], behind[others])
     starts, ends = behind[ends_here], gaps[ends_here]
     if len(wide := _at_wide(text, white_T)):
-        starts, ends = np.sort(np.concatenate([starts, wide])), np.sort(np.concatenate([ends, wide]))
+        starts, ends = (
+            np.sort(np.concatenate([starts, wide])),
+            np.sort(np.concatenate([ends, wide])),
+        )
     return _cut_long(text, np.append(0, starts), np.append(ends, len(text)))
 
 
 def pair_spans(text: bytes, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """As `sentence_spans`, of documents that are a pair each, a line a side (data/readers.py): the sides, whatever is in them."""
-    breaks = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x0A)[:: 1 + len(JOINT)]  # a joint is two of the same
+    breaks = np.flatnonzero(np.frombuffer(text, np.uint8) == 0x0A)[
+        :: 1 + len(JOINT)
+    ]  # a joint is two of the same
     starts = np.stack([documents, breaks + 1], axis=1).ravel()
     ends = np.stack([breaks, np.append(documents[1:] - len(JOINT), len(text))], axis=1).ravel()
     return starts, ends, np.zeros(0, np.int64)
@@ -114,12 +119,18 @@ def _abbreviated(bytes_T, stops, before_digit):
     letters = np.logical_and.accumulate(_tables().letter[seen], axis=1)
     words = np.where(letters, seen, 0).astype(np.uint8).view("<u8")[:, 0]
     initial = letters[:, 0] & ~letters[:, 1] & ((seen[:, 0] != ord("I")) | (seen[:, 1] == ord(".")))
-    return initial | _among(words, _tables().always) | (before_digit & _among(words, _tables().before_digits))
+    return (
+        initial
+        | _among(words, _tables().always)
+        | (before_digit & _among(words, _tables().before_digits))
+    )
 
 
 def _at_wide(text: bytes, white_T):
     """Rule 3: offsets behind a full stop of Chinese or Japanese, where no white space follows."""
-    if not any(lead in text for lead in (b"\xe3", b"\xef")):  # one byte is found ten times faster than three
+    if not any(
+        lead in text for lead in (b"\xe3", b"\xef")
+    ):  # one byte is found ten times faster than three
         return np.zeros(0, np.int64)
     found = np.array([match.end() for match in WIDE.finditer(text)], np.int64)
     found = found[found < len(text)]
@@ -184,7 +195,9 @@ def _marks(marks: str) -> tuple[np.ndarray, dict[int, np.ndarray]]:
 
 def _keys(words: list[str]) -> np.ndarray:
     """Words as _abbreviated sees them, backwards and one integer each, sorted."""
-    return np.sort(np.array([int.from_bytes(word[::-1].encode(), "little") for word in words], np.uint64))
+    return np.sort(
+        np.array([int.from_bytes(word[::-1].encode(), "little") for word in words], np.uint64)
+    )
 
 
 def _among(values, table):
@@ -209,7 +222,11 @@ def _widths(bytes_T, at, marks, backwards=False):
 
 def _codes(bytes_T, at):
     """Code points at the offsets; those beyond the basic plane as 0."""
-    one, two, three = (bytes_T[np.minimum(at + i, len(bytes_T) - 1)].astype(np.int64) for i in range(3))
+    one, two, three = (
+        bytes_T[np.minimum(at + i, len(bytes_T) - 1)].astype(np.int64) for i in range(3)
+    )
     codes = np.where(one < 0x80, one, ((one & 0x1F) << 6) | (two & 0x3F))
-    codes = np.where(one >= 0xE0, ((one & 0x0F) << 12) | ((two & 0x3F) << 6) | (three & 0x3F), codes)
+    codes = np.where(
+        one >= 0xE0, ((one & 0x0F) << 12) | ((two & 0x3F) << 6) | (three & 0x3F), codes
+    )
     return np.where(one >= 0xF0, 0, codes)

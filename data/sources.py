@@ -78,17 +78,25 @@ def resolve(name: str, document: str = "file", field: str = "text") -> Found:
     if document not in DOCUMENTS:
         raise ValueError(f"--document {document}: one of {', '.join(DOCUMENTS)}")
     if name == "builtin" and document == "pair":
-        raise ValueError("builtin has no pairs; --document pair needs .tsv or .jsonl files, or a dataset with two texts")
+        raise ValueError(
+            "builtin has no pairs; --document pair needs .tsv or .jsonl files, or a dataset with two texts"
+        )
     if name == "builtin":
         return Found(name, (), document, "text")
     if name.startswith("tfds:"):
         if not (match := TFDS.fullmatch(name)):
-            raise ValueError(f"{name}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]")
+            raise ValueError(
+                f"{name}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]"
+            )
         return _resolve_tfds(name, match["name"], match["split"] or "train", document, field)
     suffixes = PAIR_SUFFIXES if document == "pair" else SUFFIXES
     paths, ignored = _files(name, suffixes)
     if not paths:
-        seen = f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...)" if ignored else ""
+        seen = (
+            f"; it has {len(ignored)} other files ({', '.join(ignored[:3])}, ...)"
+            if ignored
+            else ""
+        )
         raise FileNotFoundError(f"{name}: no {', '.join(suffixes)} file there{seen}")
     stats = [(str(path), path.stat()) for path in paths]
     files = tuple((path, int(_length(stat)), int(_changed(stat))) for path, stat in stats)
@@ -110,7 +118,13 @@ def pieces(source: Found, size: int, scratch: pathlib.Path) -> Iterator[Piece]:
             yield Piece(f"tfds:{split}", directory, start, stop, whole, source.field, pairs)
             continue
         jsonl = ".jsonl" in path[-len(".jsonl.gz") :]
-        form = ("pair_jsonl" if jsonl else "pair_tsv") if pairs else "jsonl" if jsonl else source.document
+        form = (
+            ("pair_jsonl" if jsonl else "pair_tsv")
+            if pairs
+            else "jsonl"
+            if jsonl
+            else source.document
+        )
         piece = Piece(form, path, 0, None, whole, source.field, pairs)
         if path.endswith(".gz") or form == "file":
             yield piece
@@ -124,7 +138,9 @@ def read(piece: Piece) -> Iterator[readers.Record]:
         from data import tfds_source
 
         split = piece.form.removeprefix("tfds:")
-        return tfds_source.read(piece.path, split, piece.start, piece.stop, fields(piece.field, piece.pairs))
+        return tfds_source.read(
+            piece.path, split, piece.start, piece.stop, fields(piece.field, piece.pairs)
+        )
     return readers.read_file(piece.path, piece.form, piece.start, piece.stop, piece.field)
 
 
@@ -149,7 +165,9 @@ def _resolve_tfds(name: str, dataset: str, split: str, document: str, field: str
 
     pairs = document == "pair"
     shards = tfds_source.shards(dataset, split, fields(field, pairs))
-    files = tuple((json.dumps([d, base, start, stop]), size, 0) for d, base, start, stop, size in shards)
+    files = tuple(
+        (json.dumps([d, base, start, stop]), size, 0) for d, base, start, stop, size in shards
+    )
     return Found(name, files, "pair" if pairs else "record", field)
 
 
@@ -167,7 +185,9 @@ def _files(name: str, suffixes: tuple[str, ...]) -> tuple[list, tuple[str, ...]]
         chosen = [file for file in below if file.name.endswith(suffixes)]
         return chosen, tuple(str(file) for file in below if not file.name.endswith(suffixes))
     if not path.name.endswith(suffixes):
-        raise ValueError(f"{name}: a source ends in {', '.join(suffixes)}, or is a folder, builtin or tfds:NAME")
+        raise ValueError(
+            f"{name}: a source ends in {', '.join(suffixes)}, or is a folder, builtin or tfds:NAME"
+        )
     return [path], ()
 
 
@@ -177,7 +197,9 @@ def _matches(pattern: str) -> Iterator:
     first = next(i for i, part in enumerate(parts) if glob.has_magic(part))
     folder = as_path("/".join(parts[:first]) or ("/" if first else "."))
     for match in folder.glob("/".join(parts[first:])):
-        if not match.is_dir() and not any(part.startswith(".") for part in match.relative_to(folder).parts):
+        if not match.is_dir() and not any(
+            part.startswith(".") for part in match.relative_to(folder).parts
+        ):
             yield match
 
 

@@ -28,7 +28,16 @@ import tempfile
 import numpy as np
 
 from data.paths import as_path, is_remote
-from data.store_writer import FILES, LABELS, MANIFEST, OFFSETS, SPLITS, VERSION, StoreWriter, file_checksum
+from data.store_writer import (
+    FILES,
+    LABELS,
+    MANIFEST,
+    OFFSETS,
+    SPLITS,
+    VERSION,
+    StoreWriter,
+    file_checksum,
+)
 from data.tokenizers import Vocabulary, load_vocabulary
 
 
@@ -92,10 +101,23 @@ class Store:
     @property
     def fingerprint(self) -> str:
         """Hash over ids, offsets, parts of the mixture and vocabulary: the same wherever the store and its text lie."""
-        files = {name: file for name, file in self.manifest["files"].items() if name.startswith(SPLITS)}
-        sources = [{key: source[key] for key in source if key != "name"} for source in self.manifest["sources"]]
-        described = [self.manifest["version"], self.manifest["dtype"], self.manifest["vocabulary"]["fingerprint"]]
-        described += [files, sources, *(self.manifest[key] for key in ("labels",) if key in self.manifest)]
+        files = {
+            name: file for name, file in self.manifest["files"].items() if name.startswith(SPLITS)
+        }
+        sources = [
+            {key: source[key] for key in source if key != "name"}
+            for source in self.manifest["sources"]
+        ]
+        described = [
+            self.manifest["version"],
+            self.manifest["dtype"],
+            self.manifest["vocabulary"]["fingerprint"],
+        ]
+        described += [
+            files,
+            sources,
+            *(self.manifest[key] for key in ("labels",) if key in self.manifest),
+        ]
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:32]
 
     @functools.cached_property
@@ -113,10 +135,23 @@ class Store:
         if name not in SPLITS:
             raise ValueError(f"split {name!r}: a store has {' and '.join(SPLITS)}")
         sizes = self.manifest["splits"][name]
-        types = {"tokens": np.dtype(self.manifest["dtype"]), "documents": OFFSETS, "sentences": OFFSETS}
-        counts = {"tokens": sizes["tokens"], "documents": sizes["documents"] + 1, "sentences": sizes["sentences"] + 1}
-        arrays = [_map(self.path / name / f"{file}.bin", types[file], counts[file]) for file in FILES]
-        sources = (Source(s["name"], tuple(s[name]["documents"]), s["rate"]) for s in self.manifest["sources"])
+        types = {
+            "tokens": np.dtype(self.manifest["dtype"]),
+            "documents": OFFSETS,
+            "sentences": OFFSETS,
+        }
+        counts = {
+            "tokens": sizes["tokens"],
+            "documents": sizes["documents"] + 1,
+            "sentences": sizes["sentences"] + 1,
+        }
+        arrays = [
+            _map(self.path / name / f"{file}.bin", types[file], counts[file]) for file in FILES
+        ]
+        sources = (
+            Source(s["name"], tuple(s[name]["documents"]), s["rate"])
+            for s in self.manifest["sources"]
+        )
         besides = {
             file: _map(self.path / name / f"{file}.bin", LABELS, sizes[of])
             for file, of in (("labels", "documents"), ("tags", "sentences"))
@@ -138,11 +173,16 @@ class Store:
         stats = [(self.path / name).stat() for name in sorted(self.manifest["files"])]
         seen = [str(self.path.resolve()), self.manifest["files"]]
         seen += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
-        mark = _cache("verified") / hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:32]
+        mark = (
+            _cache("verified")
+            / hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:32]
+        )
         if mark.exists():
             return
         self.verify()
-        with contextlib.suppress(OSError):  # where nothing can be noted, everything is read each time
+        with contextlib.suppress(
+            OSError
+        ):  # where nothing can be noted, everything is read each time
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.touch()
 
@@ -211,13 +251,19 @@ def _read_manifest(folder) -> dict:
 
 
 def _cache(name: str) -> pathlib.Path:
-    return pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "cloze" / name
+    return (
+        pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+        / "cloze"
+        / name
+    )
 
 
 def _local_copy(remote, manifest: dict) -> pathlib.Path:
     """Copy a remote store into the cache, unless it is there."""
     cache = _cache("stores")
-    key = hashlib.sha256(f"{remote}\n{json.dumps(manifest, sort_keys=True)}".encode()).hexdigest()[:24]
+    key = hashlib.sha256(f"{remote}\n{json.dumps(manifest, sort_keys=True)}".encode()).hexdigest()[
+        :24
+    ]
     if (cache / key / MANIFEST).exists():
         return cache / key
     cache.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,9 @@ FILES = ("tokens", "documents", "sentences")
 OFFSETS = np.dtype("<i8")
 LABELS = np.dtype("<f4")
 CHECKSUMS = "checksums"
-BLOCK = 1 << 12  # bytes that have a checksum of their own: some 2,000 tokens, so that damage costs few documents
+BLOCK = (
+    1 << 12
+)  # bytes that have a checksum of their own: some 2,000 tokens, so that damage costs few documents
 PART = 1 << 18  # numbers of a file that are in memory at a time
 
 
@@ -37,20 +39,34 @@ class StoreWriter:
             (folder / split).mkdir(parents=True)
         (folder / CHECKSUMS).mkdir()
         for name in (f"{split}/{file}.bin" for split in SPLITS for file in FILES):
-            self._files[name] = _BlockedFile(folder / name, _ChecksumFile(folder / checksums_of(name)))
+            self._files[name] = _BlockedFile(
+                folder / name, _ChecksumFile(folder / checksums_of(name))
+            )
 
     def begin_source(self, name: str) -> None:
         """What is added from here on belongs to the source `name`."""
-        starts = {split: {key: [count, count] for key, count in self.totals[split].items()} for split in SPLITS}
+        starts = {
+            split: {key: [count, count] for key, count in self.totals[split].items()}
+            for split in SPLITS
+        }
         self.sources.append({"name": name, **starts})
 
-    def add(self, split: str, tokens: np.ndarray, documents: np.ndarray, sentences: np.ndarray) -> None:
+    def add(
+        self, split: str, tokens: np.ndarray, documents: np.ndarray, sentences: np.ndarray
+    ) -> None:
         """Append whole documents: their ids, tokens in each document, tokens in each sentence."""
         self._append(split, [tokens.astype(self.dtype, copy=False)], [documents], [sentences])
 
-    def add_files(self, split: str, tokens: pathlib.Path, documents: pathlib.Path, sentences: pathlib.Path) -> None:
+    def add_files(
+        self, split: str, tokens: pathlib.Path, documents: pathlib.Path, sentences: pathlib.Path
+    ) -> None:
         """The same from files of ids (of the store's type) and of lengths (int64), a part at a time."""
-        self._append(split, _parts(tokens, self.dtype), _parts(documents, OFFSETS), _parts(sentences, OFFSETS))
+        self._append(
+            split,
+            _parts(tokens, self.dtype),
+            _parts(documents, OFFSETS),
+            _parts(sentences, OFFSETS),
+        )
 
     def add_labels(self, split: str, labels: np.ndarray, file: str = "labels") -> None:
         """Append the labels of documents, which have one each in a store that has any: the number of a class, or a score.
@@ -63,14 +79,18 @@ class StoreWriter:
         """Append numbers, of whatever type, to STORE/split/name, a file that one kind of examples has beside those of every store."""
         name = f"{split}/{name}"
         if name not in self._files:
-            self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
+            self._files[name] = _BlockedFile(
+                self.folder / name, _ChecksumFile(self.folder / checksums_of(name))
+            )
         self._files[name].write(array)
 
     def add_lines(self, split: str, file: str, lines: list[str]) -> None:
         """Append lines of text to a file of this name, such as what documents are compared with: data/text2text.py."""
         name = f"{split}/{file}"
         if name not in self._files:
-            self._files[name] = _BlockedFile(self.folder / name, _ChecksumFile(self.folder / checksums_of(name)))
+            self._files[name] = _BlockedFile(
+                self.folder / name, _ChecksumFile(self.folder / checksums_of(name))
+            )
         self._files[name].append("".join(f"{line}\n" for line in lines).encode())
 
     def _append(self, split: str, tokens, documents, sentences) -> None:
@@ -82,7 +102,9 @@ class StoreWriter:
         for file, parts in (("documents", documents), ("sentences", sentences)):
             at = end
             for lengths in parts:
-                self._files[f"{split}/{file}.bin"].write((np.cumsum(lengths) - lengths + at).astype(OFFSETS, copy=False))
+                self._files[f"{split}/{file}.bin"].write(
+                    (np.cumsum(lengths) - lengths + at).astype(OFFSETS, copy=False)
+                )
                 at, added[file] = at + int(lengths.sum()), added[file] + len(lengths)
             if at != end + added["tokens"]:
                 raise ValueError(f"{added['tokens']} tokens, but {at - end} in {file}")
@@ -97,20 +119,31 @@ class StoreWriter:
         """
         for split in SPLITS:
             for file in ("documents", "sentences"):
-                self._files[f"{split}/{file}.bin"].write(np.array([self.totals[split]["tokens"]], OFFSETS))
+                self._files[f"{split}/{file}.bin"].write(
+                    np.array([self.totals[split]["tokens"]], OFFSETS)
+                )
         files = {name: file.close() for name, file in self._files.items()}
         files |= {checksums_of(name): file.blocks.close() for name, file in self._files.items()}
         self.vocabulary.save(self.folder / "vocabulary")
         for path in sorted((self.folder / "vocabulary").iterdir()):
             sync(path)
-            files[f"vocabulary/{path.name}"] = {"bytes": path.stat().st_size, "crc32c": file_checksum(path)}
+            files[f"vocabulary/{path.name}"] = {
+                "bytes": path.stat().st_size,
+                "crc32c": file_checksum(path),
+            }
         vocabulary = self.vocabulary
         manifest = {
             "version": VERSION,
             "dtype": self.dtype.str,
-            "vocabulary": {"kind": vocabulary.kind, "size": vocabulary.size, "fingerprint": vocabulary.fingerprint},
+            "vocabulary": {
+                "kind": vocabulary.kind,
+                "size": vocabulary.size,
+                "fingerprint": vocabulary.fingerprint,
+            },
             "splits": self.totals,
-            "sources": [source | {"rate": rate} for source, rate in zip(self.sources, rates, strict=True)],
+            "sources": [
+                source | {"rate": rate} for source, rate in zip(self.sources, rates, strict=True)
+            ],
             "files": files,
         } | described
         for name in (*SPLITS, CHECKSUMS, "vocabulary"):

@@ -24,9 +24,13 @@ def summary(prepared: Prepared) -> list[str]:
     if len(manifest["sources"]) > 1:
         for source in manifest["sources"]:
             low, high = source["train"]["documents"]
-            lines.append(f"source   {source['name']}: {high - low:,} training documents, rate {source['rate']:.4f}")
+            lines.append(
+                f"source   {source['name']}: {high - low:,} training documents, rate {source['rate']:.4f}"
+            )
     for reason, noted in manifest["noted"].items():
         first = f" (first: {noted['first']})" if "first" in noted else ""
         lines.append(f"noted    {noted['count']:,} {reason}{first}")
-    lines.append(f"store    {store.path}, {sum(file['bytes'] for file in manifest['files'].values()):,} bytes")
+    lines.append(
+        f"store    {store.path}, {sum(file['bytes'] for file in manifest['files'].values()):,} bytes"
+    )
     return lines

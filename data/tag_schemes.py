@@ -17,7 +17,12 @@ from typing import NamedTuple
 
 OUTSIDE = "O"
 PLAIN = "plain"
-LETTERS = {"bio": "BI", "iob1": "BI", "iobes": "BIES", "bilou": "BILU"}  # those that a scheme has besides O
+LETTERS = {
+    "bio": "BI",
+    "iob1": "BI",
+    "iobes": "BIES",
+    "bilou": "BILU",
+}  # those that a scheme has besides O
 SCHEMES = (*LETTERS, PLAIN)
 SPELLED = re.compile(r"([A-Z])(?:-(.+))?")
 SAME = {"L": "E", "U": "S"}
@@ -54,11 +59,15 @@ def tags_of(found: Iterable[Entity], count: int, scheme: str) -> list[str]:
     """The tags of so many words with these entities, which lie in their order and not over each other, in a scheme that spells entities."""
     tags, before = [OUTSIDE] * count, Entity("", -1, -1)
     for one in found:
-        begins = "BI"[scheme == "iob1" and not (before.end == one.start and before.type == one.type)]
+        begins = "BI"[
+            scheme == "iob1" and not (before.end == one.start and before.type == one.type)
+        ]
         letters = [begins, *"I" * (one.end - one.start - 1)]
         if len(LETTERS[scheme]) == 4:  # the last two are of the last word, and of an only one
             letters[-1] = LETTERS[scheme][2 + (len(letters) == 1)]
-        tags[one.start : one.end] = [f"{letter}-{one.type}" if one.type else letter for letter in letters]
+        tags[one.start : one.end] = [
+            f"{letter}-{one.type}" if one.type else letter for letter in letters
+        ]
         before = one
     return tags
 
@@ -77,7 +86,9 @@ def detect(sentences: Sequence[Sequence[str]]) -> str:
     fitting = [scheme for scheme in LETTERS if not any(wrong(tag, scheme) for tag in tags)]
     if not fitting:
         return PLAIN
-    return min(fitting[:2], key=lambda scheme: sum(breaks(sentence, scheme) for sentence in sentences))
+    return min(
+        fitting[:2], key=lambda scheme: sum(breaks(sentence, scheme) for sentence in sentences)
+    )
 
 
 def wrong(tag: str, scheme: str) -> bool:
@@ -110,4 +121,6 @@ def names(tags: Iterable[str], scheme: str) -> tuple[str, ...]:
     if scheme == PLAIN:
         return tuple(sorted(set(tags)))
     kinds = sorted({split(tag)[1] for tag in tags if tag != OUTSIDE})
-    return OUTSIDE, *(f"{letter}-{kind}" if kind else letter for kind in kinds for letter in LETTERS[scheme])
+    return OUTSIDE, *(
+        f"{letter}-{kind}" if kind else letter for kind in kinds for letter in LETTERS[scheme]
+    )

@@ -58,10 +58,14 @@ def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
     """
     suffix = pathlib.Path(source.removesuffix(".gz")).suffix
     if suffix not in (*COLUMNS, ".jsonl"):
-        raise ValueError(f"{source}: tagged text is a file of columns, which ends in {', '.join(COLUMNS)}, or .jsonl; or .gz behind it")
+        raise ValueError(
+            f"{source}: tagged text is a file of columns, which ends in {', '.join(COLUMNS)}, or .jsonl; or .gz behind it"
+        )
     if suffix in COLUMNS:
         if columns:
-            raise ValueError(f"{source}: --columns are names in JSON lines; in a file of columns the first is the word, the last its tag (`cut -f1,4`)")
+            raise ValueError(
+                f"{source}: --columns are names in JSON lines; in a file of columns the first is the word, the last its tag (`cut -f1,4`)"
+            )
         with opened(source) as file:
             sentences = list(_of_columns(file, source))
     else:
@@ -92,10 +96,18 @@ def _of_columns(file, source: str, least: int = 2) -> Iterator[Sentence]:
         cells = cells_of(line)
         width = width or len(cells)
         if len(cells) < least or len(cells) != width:
-            expected = f"{width}, as the first word's line has" if width >= least else "a word and its tag, with a tab or blanks between them"
-            raise ValueError(f"{source}:{number}: columns: {len(cells)} ({line.strip()[:60]!r}); expected {expected}")
+            expected = (
+                f"{width}, as the first word's line has"
+                if width >= least
+                else "a word and its tag, with a tab or blanks between them"
+            )
+            raise ValueError(
+                f"{source}:{number}: columns: {len(cells)} ({line.strip()[:60]!r}); expected {expected}"
+            )
         if not (cells[0] and cells[-1]):
-            raise ValueError(f"{source}:{number}: the {'tag' if cells[0] else 'word'} is empty ({line.strip()[:60]!r})")
+            raise ValueError(
+                f"{source}:{number}: the {'tag' if cells[0] else 'word'} is empty ({line.strip()[:60]!r})"
+            )
         words.append(tidy(cells[0]))
         tags += cells[1:][-1:]
     if words:
@@ -105,7 +117,11 @@ def _of_columns(file, source: str, least: int = 2) -> Iterator[Sentence]:
 def cells_of(line: str) -> list[str]:
     """The columns of a line; where it has a tab, a word may have blanks in it."""
     line = line.rstrip("\r\n")
-    return [cell.strip(" ") for cell in line.split("\t")] if "\t" in line else re.split(" +", line.strip(" "))
+    return (
+        [cell.strip(" ") for cell in line.split("\t")]
+        if "\t" in line
+        else re.split(" +", line.strip(" "))
+    )
 
 
 def _of_record(record: dict, place: str, columns: tuple[str, ...]) -> Sentence:
@@ -113,10 +129,16 @@ def _of_record(record: dict, place: str, columns: tuple[str, ...]) -> Sentence:
     named = next((pair for pair in pairs if set(pair) <= record.keys()), None)
     if named is None:
         expected = " or ".join(" and ".join(pair) for pair in pairs)
-        raise ValueError(f"{place}: expected {expected}; there are {', '.join(map(repr, record))[:200]}. --columns WORDS,TAGS names others")
+        raise ValueError(
+            f"{place}: expected {expected}; there are {', '.join(map(repr, record))[:200]}. --columns WORDS,TAGS names others"
+        )
     words, tags = words_of(record[named[0]], f"{place}: {named[0]!r}"), record[named[1]]
     if not isinstance(tags, list) or len(tags) != len(words):
-        told = f"{len(tags)} tags" if isinstance(tags, list) else f"{named[1]!r} that is {type(tags).__name__}, not a list"
+        told = (
+            f"{len(tags)} tags"
+            if isinstance(tags, list)
+            else f"{named[1]!r} that is {type(tags).__name__}, not a list"
+        )
         raise ValueError(f"{place}: {len(words)} words, {told}")
     source, _, line = place.rpartition(":")
     try:
@@ -146,10 +168,14 @@ def scheme_of(sentences: list[Sentence], given: str | None = None) -> str:
         for i, tag in enumerate(sentence.tags):
             if tag_schemes.wrong(tag, scheme):
                 letters = ", ".join(f"{letter}-" for letter in tag_schemes.LETTERS[scheme])
-                raise ValueError(f"{sentence.place(i)}: {tag!r} is no tag of {scheme}, which has O and {letters}; --scheme names another")
+                raise ValueError(
+                    f"{sentence.place(i)}: {tag!r} is no tag of {scheme}, which has O and {letters}; --scheme names another"
+                )
         seen.update(sentence.tags)
     if len(seen) < 2:
-        raise ValueError(f"{sentences[0].source}: all words have the tag {seen.pop()!r}; nothing can be learned from that")
+        raise ValueError(
+            f"{sentences[0].source}: all words have the tag {seen.pop()!r}; nothing can be learned from that"
+        )
     return scheme
 
 
@@ -160,7 +186,9 @@ def numbered(sentences: list[Sentence], names: Sequence[str]) -> list[list[int]]
         for i, tag in enumerate(sentence.tags):
             if tag not in numbers:
                 known = ", ".join(map(repr, names))
-                raise ValueError(f"{sentence.place(i)}: the tag {tag!r} is not one of {known}, which are those that are learned")
+                raise ValueError(
+                    f"{sentence.place(i)}: the tag {tag!r} is not one of {known}, which are those that are learned"
+                )
     return [[numbers[tag] for tag in sentence.tags] for sentence in sentences]
 
 
@@ -173,11 +201,21 @@ def word_ids(vocabulary: Vocabulary, sentences: Sequence[Sequence[str]]) -> list
     In a vocabulary whose pieces keep their blanks (byte BPE), each word but a sentence's first has the blank before it, as in running text.
     """
     blank = " " if vocabulary.keeps_spaces else ""
-    ids = iter(vocabulary.encode_batch([f"{blank if i else ''}{word}" for words in sentences for i, word in enumerate(words)]))
+    ids = iter(
+        vocabulary.encode_batch(
+            [f"{blank if i else ''}{word}" for words in sentences for i, word in enumerate(words)]
+        )
+    )
     return [[next(ids) for _ in words] for words in sentences]
 
 
-def write_tagged(output, vocabulary: Vocabulary, parts: dict[str, list[Sentence]], names: Sequence[str], **described) -> Store:
+def write_tagged(
+    output,
+    vocabulary: Vocabulary,
+    parts: dict[str, list[Sentence]],
+    names: Sequence[str],
+    **described,
+) -> Store:
     """Write sentences as the store `output`, in place of what is there, and open it.
 
     parts: those of each split; names: of the tags; described: further entries of the manifest, whose `silent` has the numbers of words of
@@ -193,10 +231,22 @@ def write_tagged(output, vocabulary: Vocabulary, parts: dict[str, list[Sentence]
                 words = word_ids(vocabulary, [sentence.words for sentence in parts.get(split, [])])
                 lengths = [[len(word) for word in sentence if word] for sentence in words]
                 silent[split] = sum(map(len, words)) - sum(map(len, lengths))
-                flat = np.array([i for sentence in words for word in sentence for i in word], np.int64)
+                flat = np.array(
+                    [i for sentence in words for word in sentence for i in word], np.int64
+                )
                 documents = np.array([sum(sentence) for sentence in lengths if sentence], np.int64)
-                writer.add(split, flat, documents, np.array([length for sentence in lengths for length in sentence], np.int64))
-                tags = [tag for sentence, own in zip(words, numbers[split]) for word, tag in zip(sentence, own) if word]
+                writer.add(
+                    split,
+                    flat,
+                    documents,
+                    np.array([length for sentence in lengths for length in sentence], np.int64),
+                )
+                tags = [
+                    tag
+                    for sentence, own in zip(words, numbers[split])
+                    for word, tag in zip(sentence, own)
+                    if word
+                ]
                 writer.add_labels(split, np.array(tags, np.float32), "tags")
             writer.finish([1.0], labels=list(names), silent=silent, **described)
         atomic.move_into_place(folder / "store", output, folder)

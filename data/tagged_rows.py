@@ -18,8 +18,13 @@ class TaggedRows:
 
     def __init__(self, split, length):
         if split.tags is None:
-            raise ValueError("its words have no tags; `finetune --task tagging` makes a store of tagged sentences")
-        document_starts, word_starts = np.asarray(split.document_starts), np.asarray(split.sentence_starts)
+            raise ValueError(
+                "its words have no tags; `finetune --task tagging` makes a store of tagged sentences"
+            )
+        document_starts, word_starts = (
+            np.asarray(split.document_starts),
+            np.asarray(split.sentence_starts),
+        )
         self.count, self.start_D = len(document_starts) - 1, document_starts[:-1]
         whole_D = np.diff(document_starts)
         self.length_D = np.minimum(whole_D, length - 2)

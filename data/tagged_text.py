@@ -16,17 +16,29 @@ UNTYPED = "entity"  # the name of a type where tags are letters alone
 
 def segments(tags: Sequence[str], scheme: str) -> list[Entity]:
     """The entities that tags spell; of plain ones each word, as an entity of that type."""
-    return [Entity(tag, i, i + 1) for i, tag in enumerate(tags)] if scheme == PLAIN else entities(tags)
+    return (
+        [Entity(tag, i, i + 1) for i, tag in enumerate(tags)] if scheme == PLAIN else entities(tags)
+    )
 
 
 def kinds_of(names: Sequence[str], scheme: str) -> tuple[str, ...]:
     """The types of entities that tags of these names have, "" where a tag is a letter alone; of plain ones the names."""
-    return tuple(names) if scheme == PLAIN else tuple(dict.fromkeys(split(name)[1] for name in names if name != OUTSIDE))
+    return (
+        tuple(names)
+        if scheme == PLAIN
+        else tuple(dict.fromkeys(split(name)[1] for name in names if name != OUTSIDE))
+    )
 
 
 def written(words: Sequence[str], tags: Sequence[str], scheme: str) -> str:
     """What is to be written for a sentence."""
-    return " ".join(f"{one.type or UNTYPED}: {' '.join(words[one.start : one.end])}" for one in segments(tags, scheme)) or NONE
+    return (
+        " ".join(
+            f"{one.type or UNTYPED}: {' '.join(words[one.start : one.end])}"
+            for one in segments(tags, scheme)
+        )
+        or NONE
+    )
 
 
 class Reading:
@@ -39,9 +51,13 @@ class Reading:
         self.spell, self.kinds = spell, {}
         for kind, text in zip(kinds, spell([f"{kind or UNTYPED}:" for kind in kinds])):
             if not text.endswith(":") or len(text) < 2:
-                raise ValueError(f"the vocabulary spells {f'{kind or UNTYPED}:'!r} as {text!r}: what is written could not be read again")
+                raise ValueError(
+                    f"the vocabulary spells {f'{kind or UNTYPED}:'!r} as {text!r}: what is written could not be read again"
+                )
             if text in self.kinds:
-                raise ValueError(f"the vocabulary spells the types {self.kinds[text]!r} and {kind!r} alike, as {text!r}: give them other names")
+                raise ValueError(
+                    f"the vocabulary spells the types {self.kinds[text]!r} and {kind!r} alike, as {text!r}: give them other names"
+                )
             self.kinds[text] = kind
         names = "|".join(map(re.escape, sorted(self.kinds, key=len, reverse=True)))
         self.begins = re.compile(rf"(?:^|(?<=\s))({names})(?=\s|$)")
@@ -49,11 +65,17 @@ class Reading:
     def said(self, text: str) -> list[tuple[str, str]]:
         """[(type, text)] in their order; what stands in front of the first type is nothing."""
         _, *parts = self.begins.split(text)
-        return [(self.kinds[name], "".join(said.split())) for name, said in zip(parts[::2], parts[1::2])]
+        return [
+            (self.kinds[name], "".join(said.split())) for name, said in zip(parts[::2], parts[1::2])
+        ]
 
     def __call__(self, text: str, words: Sequence[str]) -> list[Entity]:
         """The entities in the order of the sentence, none over another. One that stands nowhere in it begins and ends behind its last word."""
-        spelt, free, at = ["".join(word.split()) for word in self.spell(list(words))], [True] * len(words), 0
+        spelt, free, at = (
+            ["".join(word.split()) for word in self.spell(list(words))],
+            [True] * len(words),
+            0,
+        )
         found = []
         for kind, said in self.said(text):
             places = sorted(_places(spelt, free, said), key=lambda place: (place[0] < at, place[0]))

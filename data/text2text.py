@@ -73,7 +73,9 @@ def source_of(objective: Text2Text, texts) -> str:
     if not objective.names:
         return objective.prefix + "".join(texts)
     named = list(zip(objective.names, texts, strict=True))
-    return objective.prefix + " ".join(f"{name}: {text}" for name, text in (named if objective.questions else sorted(named)))
+    return objective.prefix + " ".join(
+        f"{name}: {text}" for name, text in (named if objective.questions else sorted(named))
+    )
 
 
 def target_of(objective: Text2Text, label) -> str:
@@ -81,7 +83,9 @@ def target_of(objective: Text2Text, label) -> str:
     if objective.labels:
         if label not in objective.labels:
             known = ", ".join(map(repr, objective.labels))
-            raise ValueError(f"the label {label!r} is not one of {known}, which are those that are learned")
+            raise ValueError(
+                f"the label {label!r} is not one of {known}, which are those that are learned"
+            )
         return objective.words[objective.labels.index(label)]
     return rounded(label, objective.step) if objective.step else label
 
@@ -102,7 +106,9 @@ def step_for(scores) -> float:
 def spelt(vocabulary: Vocabulary, ids) -> str:
     """Ids that were written as text: up to the end, without special pieces and ids that no piece has."""
     ids = ids[: ids.index(vocabulary.eos)] if vocabulary.eos in ids else ids
-    return vocabulary.decode([i for i in ids if i < vocabulary.size and not vocabulary.special[i]]).strip()
+    return vocabulary.decode(
+        [i for i in ids if i < vocabulary.size and not vocabulary.special[i]]
+    ).strip()
 
 
 def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
@@ -112,7 +118,10 @@ def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
     Raises ValueError where it spells two classes alike.
     """
     if objective.scheme:
-        return Reading(objective.kinds, lambda texts: [spelt(vocabulary, ids) for ids in vocabulary.encode_batch(texts)])
+        return Reading(
+            objective.kinds,
+            lambda texts: [spelt(vocabulary, ids) for ids in vocabulary.encode_batch(texts)],
+        )
     if objective.step:
         return score_in
     if objective.questions == "squad2":
@@ -124,7 +133,9 @@ def reading(objective: Text2Text, vocabulary: Vocabulary) -> Callable:
     for label, word in zip(objective.labels, objective.words):
         text = spelt(vocabulary, vocabulary.encode(word))
         if meant.setdefault(text, label) != label:
-            raise ValueError(f"the vocabulary spells the classes {meant[text]!r} and {label!r} alike, as {text!r}: give them other names")
+            raise ValueError(
+                f"the vocabulary spells the classes {meant[text]!r} and {label!r} alike, as {text!r}: give them other names"
+            )
     return meant.get
 
 
@@ -174,8 +185,17 @@ def marked(objective: Text2Text, sentences: list[Sentence]) -> list[Marked]:
         for entity in segments(one.tags, objective.scheme):
             if entity.type not in objective.kinds:
                 known = ", ".join(map(repr, objective.kinds))
-                raise ValueError(f"{one.place(entity.start)}: the tag {one.tags[entity.start]!r}: expected one of {known}, which are those that are learned")
-        found.append(Marked(source_of(objective, one.words), written(one.words, one.tags, objective.scheme), one.words, one.tags))
+                raise ValueError(
+                    f"{one.place(entity.start)}: the tag {one.tags[entity.start]!r}: expected one of {known}, which are those that are learned"
+                )
+        found.append(
+            Marked(
+                source_of(objective, one.words),
+                written(one.words, one.tags, objective.scheme),
+                one.words,
+                one.tags,
+            )
+        )
     return found
 
 
@@ -184,16 +204,31 @@ def described(objective: Text2Text) -> dict:
     if objective.tasks:
         return {"tasks": [{"task": each.task} | described(each) for each in objective.tasks]}
     plain = {key: getattr(objective, key) for key in ("prefix", "names", "labels", "words", "step")}
-    later = {key: value for key in ("questions", "scheme", "kinds") if (value := getattr(objective, key))}  # stores of before know none of these
+    later = {
+        key: value for key in ("questions", "scheme", "kinds") if (value := getattr(objective, key))
+    }  # stores of before know none of these
     return plain | later
 
 
-def write_pairs(output, vocabulary: Vocabulary, objective: Text2Text, examples: dict[str, list[tuple[str, str]]], **more) -> Store:
+def write_pairs(
+    output,
+    vocabulary: Vocabulary,
+    objective: Text2Text,
+    examples: dict[str, list[tuple[str, str]]],
+    **more,
+) -> Store:
     """`write_sources` of a run of one task; examples: its pairs of each split."""
     return write_sources(output, vocabulary, objective, {"examples": examples}, [1.0], **more)
 
 
-def write_sources(output, vocabulary: Vocabulary, objective: Text2Text, sources: dict[str, dict], rates: list[float], **more) -> Store:
+def write_sources(
+    output,
+    vocabulary: Vocabulary,
+    objective: Text2Text,
+    sources: dict[str, dict],
+    rates: list[float],
+    **more,
+) -> Store:
     """Write pairs as the store `output`, in place of what is there, and open it.
 
     sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written), `Asked`, `Scored` or `Marked`; rates: how often
@@ -221,6 +256,8 @@ def add_pairs(writer: StoreWriter, split: str, examples) -> None:
     writer.add_lines(split, ANSWERS, [json.dumps(answer, ensure_ascii=False) for answer in answers])
     ends = np.zeros(len(examples), "<i4")
     standing = [i for i, pair in enumerate(examples) if isinstance(pair, Asked) and pair.answers]
-    for i, (_, offsets) in zip(standing, writer.vocabulary.encode_offsets([examples[i].source for i in standing])):
+    for i, (_, offsets) in zip(
+        standing, writer.vocabulary.encode_offsets([examples[i].source for i in standing])
+    ):
         ends[i] = sum(begin < examples[i].end for begin, _ in offsets)
     writer.add_beside(split, ENDS, ends)

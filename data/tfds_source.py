@@ -34,7 +34,9 @@ def shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int
                 min(start + length, info.num_examples if part.to is None else part.to),
             )
             if low < high:
-                found.append((str(builder.data_dir), part.splitname, low, high, int(each * (high - low)) + 1))
+                found.append(
+                    (str(builder.data_dir), part.splitname, low, high, int(each * (high - low)) + 1)
+                )
             start += length
     return found
 
@@ -55,7 +57,9 @@ def read(folder: str, split: str, start: int, stop: int, fields: list[str]) -> I
             valid.append(raw.decode("utf-8", "replace").encode())
             mended = mended if valid[-1] == raw else NOT_UTF8
         try:
-            yield Record(pair(*valid) if len(fields) == 2 else valid[0], start + i, int(i * each), mended)
+            yield Record(
+                pair(*valid) if len(fields) == 2 else valid[0], start + i, int(i * each), mended
+            )
         except ValueError as error:
             raise ValueError(f"{place}: {error}") from None
 
@@ -69,14 +73,23 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
 
     tfds, match = _tfds(), TFDS.fullmatch(source)
     if not match:
-        raise ValueError(f"{source}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]")
+        raise ValueError(
+            f"{source}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]"
+        )
     name, split = match["name"], match["split"] or "train"
     features = _builder(name).info.features
-    classes = {column: feature.names for column, feature in features.items() if isinstance(feature, tfds.features.ClassLabel)}
+    classes = {
+        column: feature.names
+        for column, feature in features.items()
+        if isinstance(feature, tfds.features.ClassLabel)
+    }
     for folder, part, start, stop, _ in shards(name, split, []):
         examples = _examples(tfds.builder_from_directory(folder), part, start, stop, list(features))
         for i, example in enumerate(examples, start):
-            yield f"{folder}, {part}[{i}]", {column: _plain(example[column], classes.get(column)) for column in features}
+            yield (
+                f"{folder}, {part}[{i}]",
+                {column: _plain(example[column], classes.get(column)) for column in features},
+            )
 
 
 def _plain(value, names):
@@ -95,11 +108,15 @@ def _examples(builder, split: str, start: int, stop: int, fields: list[str]) -> 
         return iter(builder.as_data_source(split=part))
     once = tfds.ReadConfig(try_autocache=False)
     only = tfds.decode.PartialDecoding({field: True for field in fields})
-    return builder.as_dataset(split=part, decoders=only, read_config=once, shuffle_files=False).as_numpy_iterator()
+    return builder.as_dataset(
+        split=part, decoders=only, read_config=once, shuffle_files=False
+    ).as_numpy_iterator()
 
 
 def _tfds():
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # before TensorFlow is imported: it greets on stderr
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "3"
+    )  # before TensorFlow is imported: it greets on stderr
     import tensorflow_datasets
 
     return tensorflow_datasets

@@ -16,17 +16,35 @@ import pathlib
 
 from data.byte_bpe_vocabulary import train_byte_bpe
 from data.paths import as_path
-from data.released_vocabulary import is_word_bpe, read_byte_bpe, read_tokenizer_json, read_word_bpe, read_wordpiece
-from data.sentencepiece_vocabulary import SentencePieceVocabulary, read_sentencepiece, train_sentencepiece
+from data.released_vocabulary import (
+    is_word_bpe,
+    read_byte_bpe,
+    read_tokenizer_json,
+    read_word_bpe,
+    read_wordpiece,
+)
+from data.sentencepiece_vocabulary import (
+    SentencePieceVocabulary,
+    read_sentencepiece,
+    train_sentencepiece,
+)
 from data.vocabulary import PROBE, ROLES, Vocabulary
 
-__all__ = ["Vocabulary", "load_vocabulary", "read_vocabulary", "save_vocabulary", "train_vocabulary"]
+__all__ = [
+    "Vocabulary",
+    "load_vocabulary",
+    "read_vocabulary",
+    "save_vocabulary",
+    "train_vocabulary",
+]
 
 VERSION = 1
 DESCRIPTION = "vocabulary.json"
 
 
-def train_vocabulary(texts, size, layout="bert", algorithm="unigram", lowercase=False) -> Vocabulary:
+def train_vocabulary(
+    texts, size, layout="bert", algorithm="unigram", lowercase=False
+) -> Vocabulary:
     """Train a vocabulary of `size` ids, specials and sentinels included: see train_sentencepiece and train_byte_bpe.
 
     Raises ValueError for a layout that the algorithm does not have, and for too little text.
@@ -59,17 +77,27 @@ def load_vocabulary(folder) -> Vocabulary:
         raise FileNotFoundError(f"{folder}: no {DESCRIPTION}; read_vocabulary reads released files")
     described = json.loads((folder / DESCRIPTION).read_text())
     if described["version"] != VERSION:
-        raise ValueError(f"{folder / DESCRIPTION}: version {described['version']}, this program reads {VERSION}")
+        raise ValueError(
+            f"{folder / DESCRIPTION}: version {described['version']}, this program reads {VERSION}"
+        )
     options = described["options"]
     kinds = {
-        "sentencepiece": lambda: SentencePieceVocabulary((folder / "spiece.model").read_bytes(), **options),
+        "sentencepiece": lambda: SentencePieceVocabulary(
+            (folder / "spiece.model").read_bytes(), **options
+        ),
         "wordpiece": lambda: read_wordpiece(_text(folder / "vocab.txt"), **options),
-        "byte_bpe": lambda: read_byte_bpe(_text(folder / "vocab.json"), _text(folder / "merges.txt")),
-        "word_bpe": lambda: read_word_bpe(_text(folder / "vocab.json"), _text(folder / "merges.txt")),
+        "byte_bpe": lambda: read_byte_bpe(
+            _text(folder / "vocab.json"), _text(folder / "merges.txt")
+        ),
+        "word_bpe": lambda: read_word_bpe(
+            _text(folder / "vocab.json"), _text(folder / "merges.txt")
+        ),
         "tokenizer_json": lambda: read_tokenizer_json(_text(folder / "tokenizer.json"), **options),
     }
     if described["kind"] not in kinds:
-        raise ValueError(f"{folder / DESCRIPTION}: kind {described['kind']!r}, not one of {', '.join(kinds)}")
+        raise ValueError(
+            f"{folder / DESCRIPTION}: kind {described['kind']!r}, not one of {', '.join(kinds)}"
+        )
     vocabulary = kinds[described["kind"]]()
     if vocabulary.fingerprint != described["fingerprint"]:
         raise ValueError(
@@ -111,14 +139,20 @@ def _read_folder(folder) -> Vocabulary:
     whole = _read_file(json_file)
     for model in models:
         plain = _read_file(model)
-        if plain.pieces == whole.pieces and plain.encode(probe := _probe(plain)) == whole.encode(probe):
+        if plain.pieces == whole.pieces and plain.encode(probe := _probe(plain)) == whole.encode(
+            probe
+        ):
             return plain
     return whole
 
 
 def _probe(vocabulary: Vocabulary) -> str:
     """A text that tells two ways of normalising apart: odd characters, and pieces in lower and upper case."""
-    plain = [piece.strip("▁Ġ#") for piece, hidden in zip(vocabulary.pieces, vocabulary.special) if not hidden]
+    plain = [
+        piece.strip("▁Ġ#")
+        for piece, hidden in zip(vocabulary.pieces, vocabulary.special)
+        if not hidden
+    ]
     some = plain[:: len(plain) // 1000 + 1]
     return " ".join([PROBE, *some, *(piece.upper() for piece in some)])
 
@@ -130,7 +164,11 @@ def _read_file(path) -> Vocabulary:
     if first := next((a for a, b in beside.items() if path.name == b), None):
         path = path.parent / first
     if path.name in beside:
-        merges = [path.parent / name for name in ("merges.txt", "vocab.bpe") if (path.parent / name).exists()]
+        merges = [
+            path.parent / name
+            for name in ("merges.txt", "vocab.bpe")
+            if (path.parent / name).exists()
+        ]
         if not merges:
             raise FileNotFoundError(f"{path}: BPE needs {beside[path.name]} beside it")
         read = read_word_bpe if is_word_bpe(_text(path)) else read_byte_bpe
@@ -145,7 +183,9 @@ def _read_file(path) -> Vocabulary:
         )
     if path.name.endswith(".json"):
         return read_tokenizer_json(_text(path), _named_roles(config))
-    raise ValueError(f"{path}: a vocabulary is a *.model, vocab.txt, vocab.json with merges.txt, or tokenizer.json")
+    raise ValueError(
+        f"{path}: a vocabulary is a *.model, vocab.txt, vocab.json with merges.txt, or tokenizer.json"
+    )
 
 
 def _settings(folder) -> dict:
@@ -160,7 +200,10 @@ def _settings(folder) -> dict:
 
 def _named_roles(config: dict) -> dict[str, str]:
     named = {role: config.get(f"{role}_token") for role in ROLES}
-    pieces = {role: piece["content"] if isinstance(piece, dict) else piece for role, piece in named.items()}
+    pieces = {
+        role: piece["content"] if isinstance(piece, dict) else piece
+        for role, piece in named.items()
+    }
     return {role: piece for role, piece in pieces.items() if piece}
 
 

@@ -52,20 +52,39 @@ class Vocabulary:
         scores: Sequence[float] = (),
         roles: dict[str, str] | None = None,
     ):
-        self.kind, self.size, self.pieces, self.options = kind, len(pieces), tuple(pieces), dict(options)
+        self.kind, self.size, self.pieces, self.options = (
+            kind,
+            len(pieces),
+            tuple(pieces),
+            dict(options),
+        )
         ids = {piece: i for i, piece in enumerate(pieces)}
         found = _roles(ids, roles or {})
         self.pad, self.unk, self.cls, self.sep, self.mask, self.bos, self.eos = found
-        self.special, self.starts_word = np.array(special, np.bool_), np.array(starts_word, np.bool_)
+        self.special, self.starts_word = (
+            np.array(special, np.bool_),
+            np.array(starts_word, np.bool_),
+        )
         self.special[[i for i in found if i is not None]] = True
         known = np.arange(self.size) != self.unk
-        self.starts_word |= self.special & known  # an unknown piece may be a word or go on with one: as its kind says
+        self.starts_word |= (
+            self.special & known
+        )  # an unknown piece may be a word or go on with one: as its kind says
         self.special.flags.writeable = self.starts_word.flags.writeable = False
         numbered = {
-            int(match[1]): i for piece, i in ids.items() if piece[:1] == "<" and (match := SENTINEL.match(piece))
+            int(match[1]): i
+            for piece, i in ids.items()
+            if piece[:1] == "<" and (match := SENTINEL.match(piece))
         }
-        self.sentinels = tuple(numbered[n] for n in range(len(numbered))) if _dense(numbered) else ()
-        described = [kind, self.pieces, [f"{score:.6g}" for score in scores], np.flatnonzero(self.special).tolist()]
+        self.sentinels = (
+            tuple(numbered[n] for n in range(len(numbered))) if _dense(numbered) else ()
+        )
+        described = [
+            kind,
+            self.pieces,
+            [f"{score:.6g}" for score in scores],
+            np.flatnonzero(self.special).tolist(),
+        ]
         described += [found, normalize(PROBE)]
         self.fingerprint = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:32]
 
@@ -87,7 +106,9 @@ class Vocabulary:
 
         text: UTF-8. first: the index of each document's first sentence.
         """
-        parts = self.encode_batch([text[a:b].decode() for a, b in zip(starts.tolist(), ends.tolist())])
+        parts = self.encode_batch(
+            [text[a:b].decode() for a, b in zip(starts.tolist(), ends.tolist())]
+        )
         lengths = np.array([len(part) for part in parts], np.int64)
         ids = np.fromiter((i for part in parts for i in part), np.int32, count=int(lengths.sum()))
         return ids, lengths
@@ -139,7 +160,9 @@ def _roles(ids: dict[str, int], given: dict[str, str]) -> list[int | None]:
         elif role in ("cls", "sep") and "<mask>" not in ids:
             names = names[:2]
         found.append(next((ids[name] for name in names if name in ids), None))
-    if found[1] in found[5:]:  # GPT-2's settings call <|endoftext|> unknown too, but bytes are never unknown
+    if (
+        found[1] in found[5:]
+    ):  # GPT-2's settings call <|endoftext|> unknown too, but bytes are never unknown
         found[1] = None
     return found
 

@@ -35,8 +35,13 @@ class WindowRows:
         self.held_R = np.minimum(room_Q[self.question_R], size_Q[self.question_R] - self.skipped_R)
         self.asked_R, self.length_R = asked_Q[self.question_R], length_Q[self.question_R]
         self.context_R = self.length_R + 1 + objective.separators
-        self.part_R = first_Q[self.question_R] + self.skipped_R  # where the part begins in the store
-        start_R, end_R = answer_Q[self.question_R] - self.part_R, answer_end_Q[self.question_R] - self.part_R
+        self.part_R = (
+            first_Q[self.question_R] + self.skipped_R
+        )  # where the part begins in the store
+        start_R, end_R = (
+            answer_Q[self.question_R] - self.part_R,
+            answer_end_Q[self.question_R] - self.part_R,
+        )
         whole_R = (answer_Q[self.question_R] >= 0) & (start_R >= 0) & (end_R <= self.held_R)
         self.start_R = np.where(whole_R, self.context_R + start_R, 0)
         self.end_R = np.where(whole_R, self.context_R + end_R - 1, 0)
@@ -49,7 +54,14 @@ def window_rows(objective, tokens, spans_Q6, vocabulary):
 
     def rows(row_B):
         asked_B1, length_B1, context_B1, part_B1, held_B1 = (
-            array[row_B][:, None] for array in (table.asked_R, table.length_R, table.context_R, table.part_R, table.held_R)
+            array[row_B][:, None]
+            for array in (
+                table.asked_R,
+                table.length_R,
+                table.context_R,
+                table.part_R,
+                table.held_R,
+            )
         )
         in_question_BL = (column_L > 0) & (column_L <= length_B1)
         in_context_BL = (column_L >= context_B1) & (column_L < context_B1 + held_B1)
@@ -58,7 +70,13 @@ def window_rows(objective, tokens, spans_Q6, vocabulary):
         tokens_BL = np.where(text_BL, read(np.where(text_BL, index_BL, 0)), vocabulary.sep)
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL = np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32)
-        named = {"starts": table.start_R, "ends": table.end_R, "questions": table.question_R, "contexts": table.context_R, "skipped": table.skipped_R}
+        named = {
+            "starts": table.start_R,
+            "ends": table.end_R,
+            "questions": table.question_R,
+            "contexts": table.context_R,
+            "skipped": table.skipped_R,
+        }
         return {
             "tokens": tokens_BL,
             "valid": valid_BL,

@@ -15,7 +15,13 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from models.finetuned import (
+    ChoiceConfig,
+    ClassifierConfig,
+    HeadedConfig,
+    SpanReaderConfig,
+    TaggerConfig,
+)
 
 # Where the module of each configuration is. Named, not imported: a configuration is read without JAX.
 MODELS = {
@@ -46,6 +52,8 @@ def build(config, **parts):
     """
     if type(config) not in MODELS:
         known = ", ".join(kind.__name__ for kind in MODELS)
-        raise ValueError(f"no model is configured by a {type(config).__name__}; models/__init__.py knows {known}")
+        raise ValueError(
+            f"no model is configured by a {type(config).__name__}; models/__init__.py knows {known}"
+        )
     module, name = MODELS[type(config)]
     return getattr(importlib.import_module(module), name)(config, **parts)

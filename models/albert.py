@@ -36,14 +36,20 @@ class Albert(nn.Module):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend),
+            attention=partial(
+                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
+            ),
             mlp=partial(Mlp, c.mlp, act=gelu_tanh),
             norm=partial(LayerNorm, c.epsilon),
             dropout=partial(Dropout, c.dropout),
         )
-        self.embeddings = Embeddings(c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout))
+        self.embeddings = Embeddings(
+            c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout)
+        )
         self.widen = Dense(c.width)
-        self.encoder = Stack(layer, c.depth, scan=c.scan, share=True, remat=c.remat, constrain=self.constrain)
+        self.encoder = Stack(
+            layer, c.depth, scan=c.scan, share=True, remat=c.remat, constrain=self.constrain
+        )
         self.pooler = Dense(c.width)
 
     def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
@@ -70,14 +76,22 @@ class AlbertForPretraining(nn.Module):
         self.word = WordHead(self.config.epsilon, act=gelu_tanh)
         self.order = Dense(2)
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
-        x_BPD, order_BC = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train)
+    def __call__(
+        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+    ):
+        x_BPD, order_BC = self.states(
+            tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train
+        )
         return self.logits(x_BPD), order_BC
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
+    def states(
+        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+    ):
         """What `logits` reads to tell the words [B, P, D], and the logits [B, 2] of the order."""
         x_BLD, pooled_BD = self.albert(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
-        if positions_BP is not None:  # before the vocabulary, which is the costliest product of a small model
+        if (
+            positions_BP is not None
+        ):  # before the vocabulary, which is the costliest product of a small model
             x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
         return x_BLD, self.order(pooled_BD).astype(jnp.float32)
 

@@ -34,9 +34,13 @@ class Places(nn.Module):
     def __call__(self, x_BLD, train, step=None):
         c, L = self.config, x_BLD.shape[1]
         if L > c.length:
-            raise ValueError(f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)")
+            raise ValueError(
+                f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)"
+            )
         positions = Embed(c.first_position + c.length, c.width, NORMAL, name="positions").embedding
-        x_BLD = LayerNorm(c.epsilon, name="norm")(x_BLD + at(positions[c.first_position :], L, step))
+        x_BLD = LayerNorm(c.epsilon, name="norm")(
+            x_BLD + at(positions[c.first_position :], L, step)
+        )
         return Dropout(c.dropout)(x_BLD, deterministic=not train)
 
 
@@ -49,7 +53,13 @@ class Bart(nn.Module):
 
     def setup(self):
         c = self.config
-        attention = partial(Attention, c.heads, kernel_init=NORMAL, dropout=partial(Dropout, c.attention_dropout), core=self.attend)
+        attention = partial(
+            Attention,
+            c.heads,
+            kernel_init=NORMAL,
+            dropout=partial(Dropout, c.attention_dropout),
+            core=self.attend,
+        )
         layer = partial(
             PostNormLayer,
             attention=attention,
@@ -70,11 +80,17 @@ class Bart(nn.Module):
     def states(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
         """What `logits` reads to tell each of the targets: [B, L, D]."""
         read_BL = jnp.pad(targets_BL, ((0, 0), (1, 0)), constant_values=self.config.start)[:, :-1]
-        return self.decode(self.encode(inputs_BM, inputs_valid_BM, train), inputs_valid_BM, read_BL, train)
+        return self.decode(
+            self.encode(inputs_BM, inputs_valid_BM, train), inputs_valid_BM, read_BL, train
+        )
 
     def encode(self, inputs_BM, inputs_valid_BM, train=False):
         """What the decoder reads: [B, M, D]."""
-        return self.encoder(self.encoder_places(self.words(inputs_BM), train), train, mask=padding_mask(inputs_valid_BM))
+        return self.encoder(
+            self.encoder_places(self.words(inputs_BM), train),
+            train,
+            mask=padding_mask(inputs_valid_BM),
+        )
 
     def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, train=False, step=None):
         """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.

@@ -54,7 +54,9 @@ class Beam:
             return (search.t < rules.length) & search.improves_B.any()
 
         def step(search):
-            last_R = jnp.take_along_axis(search.tokens_BWN.reshape(B * W, -1), (length_R + search.t - 1)[:, None], axis=1)[:, 0]
+            last_R = jnp.take_along_axis(
+                search.tokens_BWN.reshape(B * W, -1), (length_R + search.t - 1)[:, None], axis=1
+            )[:, 0]
             logits_RV, cache = prompt.advance(search.cache, last_R, length_R + search.t - 1)
             return self.grow(search._replace(cache=cache), logits_RV, prompt.length_B, rules)
 
@@ -62,7 +64,9 @@ class Beam:
         search = Search(
             t=jnp.int32(0),
             tokens_BWN=tokens_BWN,
-            score_BW=jnp.full((B, W), NEVER).at[:, 0].set(0.0),  # all are the same yet: one may grow
+            score_BW=jnp.full((B, W), NEVER)
+            .at[:, 0]
+            .set(0.0),  # all are the same yet: one may grow
             cache=gather(prompt.cache, jnp.repeat(jnp.arange(B), W)),
             ended_BWN=tokens_BWN,
             ended_score_BW=jnp.full((B, W), NEVER),
@@ -83,7 +87,9 @@ class Beam:
         score_BC, choice_BC = jax.lax.top_k(score_BWV.reshape(B, W * V), 2 * W)
         parent_BC, id_BC = choice_BC // V, (choice_BC % V).astype(jnp.int32)
         tokens_BCN = jnp.take_along_axis(search.tokens_BWN, parent_BC[..., None], axis=1)
-        tokens_BCN = jnp.where(jnp.arange(N) == count_B[:, None, None], id_BC[..., None], tokens_BCN)
+        tokens_BCN = jnp.where(
+            jnp.arange(N) == count_B[:, None, None], id_BC[..., None], tokens_BCN
+        )
         ends_BC = rules.ends(id_BC) | (search.t + 1 == rules.length)
         power = (search.t + 1).astype(jnp.float32) ** self.length_penalty
 
@@ -111,4 +117,6 @@ class Beam:
 
 
 def _take(x_BX, index_BY):
-    return jnp.take_along_axis(x_BX, index_BY.reshape(*index_BY.shape, *[1] * (x_BX.ndim - 2)), axis=1)
+    return jnp.take_along_axis(
+        x_BX, index_BY.reshape(*index_BY.shape, *[1] * (x_BX.ndim - 2)), axis=1
+    )

@@ -22,5 +22,7 @@ class Chooser(Headed):
     def states(self, tokens_BCL, valid_BCL, segments_BCL=None, train=False):
         B, C, L = tokens_BCL.shape
         segments_NL = None if segments_BCL is None else segments_BCL.reshape(B * C, L)
-        _, pooled_ND = self.read(tokens_BCL.reshape(B * C, L), valid_BCL.reshape(B * C, L), segments_NL, train)
+        _, pooled_ND = self.read(
+            tokens_BCL.reshape(B * C, L), valid_BCL.reshape(B * C, L), segments_NL, train
+        )
         return self.classifier(pooled_ND, train).reshape(B, C)

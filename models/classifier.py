@@ -30,7 +30,9 @@ class Classifier(Headed):
 
     def setup(self):
         super().setup()
-        self.classifier = HEADS[type(self.config.encoder)](self.config.outputs, partial(Dropout, self.config.dropout))
+        self.classifier = HEADS[type(self.config.encoder)](
+            self.config.outputs, partial(Dropout, self.config.dropout)
+        )
 
     def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
         _, pooled_BD = self.read(tokens_BL, valid_BL, segments_BL, train)

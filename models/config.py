@@ -48,7 +48,9 @@ class DistilBertConfig:
     def __post_init__(self):
         check(self)
         if self.teacher_depth is not None and self.teacher_depth < 1:
-            raise ValueError(f"teacher_depth is {self.teacher_depth}; it must be at least 1, or none")
+            raise ValueError(
+                f"teacher_depth is {self.teacher_depth}; it must be at least 1, or none"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +178,12 @@ class BartConfig:
 
     vocab: int = 50265
     length: int = 1024  # the longest row on either side, <s> and </s> included
-    first_position: int = 2  # the number of a row's first position: behind the padding's id, as RoBERTa's
-    start: int = 2  # the id that a decoder reads before the first one of a target: </s> in its vocabulary
+    first_position: int = (
+        2  # the number of a row's first position: behind the padding's id, as RoBERTa's
+    )
+    start: int = (
+        2  # the id that a decoder reads before the first one of a target: </s> in its vocabulary
+    )
     width: int = 768
     depth: int = 6
     decoder_depth: int = 6

@@ -32,7 +32,19 @@ def unrolled(model, params):
     return model.clone(config=dataclasses.replace(model.config, scan=False)), stack.unrolled(params)
 
 
-def generate(model, params, inputs_BM, inputs_valid_BM, *, length, strategy=Greedy(), start=0, end=1, pad=0, **how):
+def generate(
+    model,
+    params,
+    inputs_BM,
+    inputs_valid_BM,
+    *,
+    length,
+    strategy=Greedy(),
+    start=0,
+    end=1,
+    pad=0,
+    **how,
+):
     """What an encoder-decoder writes: int32 [B, T = length].
 
     model: a Linen module with `config.vocab` and the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with
@@ -45,7 +57,16 @@ def generate(model, params, inputs_BM, inputs_valid_BM, *, length, strategy=Gree
     """
     _check_ids(model, "inputs", np.where(inputs_valid_BM, inputs_BM, 0))
     _check_ids(model, "start", np.int32(start))
-    write = generator(model, len(inputs_BM), length=length, strategy=strategy, start=start, end=end, pad=pad, **how)
+    write = generator(
+        model,
+        len(inputs_BM),
+        length=length,
+        strategy=strategy,
+        start=start,
+        end=end,
+        pad=pad,
+        **how,
+    )
     return write(params, inputs_BM, inputs_valid_BM)
 
 
@@ -56,10 +77,14 @@ def generator(model, B, *, length, strategy=Greedy(), start=0, end=1, pad=0, **h
     """
     rules, key_B = _rules(model, B, length, end, pad, **how)
     start_B1 = jnp.full((B, 1), start, jnp.int32)
-    return lambda params, *inputs: _generate(model, params, *inputs, start_B1, key_B, rules=rules, strategy=strategy)
+    return lambda params, *inputs: _generate(
+        model, params, *inputs, start_B1, key_B, rules=rules, strategy=strategy
+    )
 
 
-def extend(model, params, tokens_BM, length_B, *, length, strategy=Greedy(), end=None, pad=0, **how):
+def extend(
+    model, params, tokens_BM, length_B, *, length, strategy=Greedy(), end=None, pad=0, **how
+):
     """What a decoder writes behind each row: int32 [B, T = length]. The rest is as in `generate`.
 
     model: a Linen module with `config.vocab` and the methods `states` and `logits` of `models.gpt.Gpt`; length_B: how many of a row's
@@ -74,7 +99,15 @@ def extend(model, params, tokens_BM, length_B, *, length, strategy=Greedy(), end
         )
     rules, key_B = _rules(model, len(lengths), length, end, pad, **how)
     _check_ids(model, "tokens", np.where(np.arange(M) < lengths[:, None], tokens_BM, 0))
-    return _extend(model, params, tokens_BM, jnp.asarray(lengths, jnp.int32), key_B, rules=rules, strategy=strategy)
+    return _extend(
+        model,
+        params,
+        tokens_BM,
+        jnp.asarray(lengths, jnp.int32),
+        key_B,
+        rules=rules,
+        strategy=strategy,
+    )
 
 
 def _rules(model, B, length, end, pad, *, size=None, no_repeat_ngram=None, seed=0, rows_B=None):
@@ -84,17 +117,25 @@ def _rules(model, B, length, end, pad, *, size=None, no_repeat_ngram=None, seed=
         if value is not None and value < 1:
             raise ValueError(f"{name} is {value}; it must be at least 1")
     if size is not None and not 1 <= size <= vocab:
-        raise ValueError(f"size is {size}; it must be at least 1 and at most the {vocab} ids of the model")
+        raise ValueError(
+            f"size is {size}; it must be at least 1 and at most the {vocab} ids of the model"
+        )
     key = jax.random.key(seed)
-    key_B = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(B) if rows_B is None else jnp.asarray(rows_B))
-    return Rules(length=length, end=end, pad=pad, size=size or vocab, no_repeat_ngram=no_repeat_ngram), key_B
+    key_B = jax.vmap(partial(jax.random.fold_in, key))(
+        jnp.arange(B) if rows_B is None else jnp.asarray(rows_B)
+    )
+    return Rules(
+        length=length, end=end, pad=pad, size=size or vocab, no_repeat_ngram=no_repeat_ngram
+    ), key_B
 
 
 def _check_ids(model, name, ids_BM):
     """An id without a vector would be read as NaN, and all that follows be id 0."""
     wrong = ids_BM[(ids_BM < 0) | (ids_BM >= model.config.vocab)]
     if wrong.size:
-        raise ValueError(f"{name} has the id {wrong.flat[0]}; the model has ids 0 to {model.config.vocab - 1}")
+        raise ValueError(
+            f"{name} has the id {wrong.flat[0]}; the model has ids 0 to {model.config.vocab - 1}"
+        )
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
@@ -104,12 +145,23 @@ def _generate(model, params, inputs_BM, inputs_valid_BM, start_B1, key_B, *, rul
     def states(variables, tokens_BL, **kw):
         return model.apply(variables, memory_BMD, inputs_valid_BM, tokens_BL, method="decode", **kw)
 
-    return _write(model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy)
+    return _write(
+        model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
+    )
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
 def _extend(model, params, tokens_BM, length_B, key_B, *, rules, strategy):
-    return _write(model, params, partial(model.apply, method="states"), tokens_BM, length_B, key_B, rules, strategy)
+    return _write(
+        model,
+        params,
+        partial(model.apply, method="states"),
+        tokens_BM,
+        length_B,
+        key_B,
+        rules,
+        strategy,
+    )
 
 
 def _write(model, params, states, tokens_BM, length_B, key_B, rules, strategy):
@@ -120,11 +172,24 @@ def _write(model, params, states, tokens_BM, length_B, key_B, rules, strategy):
         return model.apply(variables, x_BD[:, None], method="logits")[:, 0]
 
     def advance(cache, token_B, position_B):
-        x_B1D, changed = states(variables | kept | {CACHE: cache}, token_B[:, None], step=Step(position_B, slots), mutable=[CACHE])
+        x_B1D, changed = states(
+            variables | kept | {CACHE: cache},
+            token_B[:, None],
+            step=Step(position_B, slots),
+            mutable=[CACHE],
+        )
         return scores(x_B1D[:, 0]), changed.get(CACHE, {})
 
     x_BMD, left = states(variables, tokens_BM, mutable=[CACHE, MEMORY])
     kept = {MEMORY: left.get(MEMORY, {})}
-    tokens_BN = jnp.where(jnp.arange(slots) < length_B[:, None], jnp.pad(tokens_BM, ((0, 0), (0, rules.length))), rules.pad)
+    tokens_BN = jnp.where(
+        jnp.arange(slots) < length_B[:, None],
+        jnp.pad(tokens_BM, ((0, 0), (0, rules.length))),
+        rules.pad,
+    )
     logits_BV = scores(jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0])
-    return strategy.write(Prompt(tokens_BN, length_B, logits_BV, widen(left.get(CACHE, {}), slots), advance), rules, key_B)
+    return strategy.write(
+        Prompt(tokens_BN, length_B, logits_BV, widen(left.get(CACHE, {}), slots), advance),
+        rules,
+        key_B,
+    )

@@ -48,13 +48,19 @@ class Reader(nn.Module):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend),
+            attention=partial(
+                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
+            ),
             mlp=partial(Mlp, c.mlp, act=gelu),
             norm=partial(LayerNorm, c.epsilon),
             dropout=partial(Dropout, c.dropout),
         )
-        self.embeddings = Embeddings(c.vocab, c.width, c.length, self.segments, c.epsilon, partial(Dropout, c.dropout))
-        self.encoder = Stack(layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        self.embeddings = Embeddings(
+            c.vocab, c.width, c.length, self.segments, c.epsilon, partial(Dropout, c.dropout)
+        )
+        self.encoder = Stack(
+            layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain
+        )
         self.word = WordHead(c.epsilon)
 
     def __call__(self, tokens_BL, valid_BL, train=False, pieces_BL=None):
@@ -79,13 +85,23 @@ class DistilBert(nn.Module):
     def setup(self):
         c = self.config
         self.student = Reader(c, c.depth, 0, self.constrain, self.attend)
-        self.teacher = Reader(c, c.teacher_depth, c.segments, self.constrain, self.attend) if c.teacher_depth else None
+        self.teacher = (
+            Reader(c, c.teacher_depth, c.segments, self.constrain, self.attend)
+            if c.teacher_depth
+            else None
+        )
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
-        x_BPD, lesson = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train)
+    def __call__(
+        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+    ):
+        x_BPD, lesson = self.states(
+            tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train
+        )
         return self.logits(x_BPD), lesson
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
+    def states(
+        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+    ):
         """What `logits` reads to tell the words [B, P, D], and the lesson."""
         x_BLD = self.student(tokens_BL, valid_BL, train, pieces_BL)
         x_BPD = self.at(positions_BP, x_BLD)
@@ -97,7 +113,11 @@ class DistilBert(nn.Module):
         return x_BPD, Lesson(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
 
     def at(self, positions_BP, x_BLD):
-        return x_BLD if positions_BP is None else jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
+        return (
+            x_BLD
+            if positions_BP is None
+            else jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
+        )
 
     def logits(self, x_BPD):
         """The student's scores of every word, float32 [B, P, V]."""
@@ -111,7 +131,9 @@ class DistilBert(nn.Module):
 
 def divergence(logits_V, expected_V):
     """How far softmax(logits / T) is from softmax(expected / T), in nats, times T^2; over any leading dimensions."""
-    student_V, teacher_V = (jax.nn.log_softmax(scores_V / TEMPERATURE) for scores_V in (logits_V, expected_V))
+    student_V, teacher_V = (
+        jax.nn.log_softmax(scores_V / TEMPERATURE) for scores_V in (logits_V, expected_V)
+    )
     return TEMPERATURE**2 * (jnp.exp(teacher_V) * (teacher_V - student_V)).sum(axis=-1)
 
 

@@ -26,7 +26,9 @@ from models.layers.norms import LayerNorm
 from models.layers.stack import Stack, unchanged
 from models.layers.wiring import PostNormLayer
 
-AT_ONCE = 32  # positions of a row whose scores of all words exist at the same time while words are drawn
+AT_ONCE = (
+    32  # positions of a row whose scores of all words exist at the same time while words are drawn
+)
 
 
 class Fill(NamedTuple):
@@ -56,13 +58,20 @@ class Encoder(nn.Module):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, self.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend),
+            attention=partial(
+                Attention,
+                self.heads,
+                dropout=partial(Dropout, c.attention_dropout),
+                core=self.attend,
+            ),
             mlp=partial(Mlp, self.mlp, act=gelu),
             norm=partial(LayerNorm, c.epsilon),
             dropout=partial(Dropout, c.dropout),
         )
         x_BLD = x_BLE if self.width == c.embedding else Dense(self.width, name="widen")(x_BLE)
-        stack = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain, name="encoder")
+        stack = Stack(
+            layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain, name="encoder"
+        )
         return stack(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
 
 
@@ -91,20 +100,44 @@ class Electra(nn.Module):
     def setup(self):
         c = self.config
         encoder = partial(Encoder, c, constrain=self.constrain, attend=self.attend)
-        self.embeddings = Embeddings(c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout))
+        self.embeddings = Embeddings(
+            c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout)
+        )
         self.generator = encoder(c.generator_width, c.generator_heads, c.generator_mlp)
         self.word = WordHead(c.epsilon)
         self.discriminator = encoder(c.width, c.heads, c.mlp)
         self.judgement = Judgement()
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, fill=None, pieces_BL=None, train=False):
-        x_BPD, judged_BL, _ = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, fill, pieces_BL, train)
+    def __call__(
+        self,
+        tokens_BL,
+        valid_BL,
+        segments_BL=None,
+        positions_BP=None,
+        fill=None,
+        pieces_BL=None,
+        train=False,
+    ):
+        x_BPD, judged_BL, _ = self.states(
+            tokens_BL, valid_BL, segments_BL, positions_BP, fill, pieces_BL, train
+        )
         return self.logits(x_BPD), judged_BL
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, fill=None, pieces_BL=None, train=False):
+    def states(
+        self,
+        tokens_BL,
+        valid_BL,
+        segments_BL=None,
+        positions_BP=None,
+        fill=None,
+        pieces_BL=None,
+        train=False,
+    ):
         """What `logits` reads to tell the words [B, P, D]; the logits [B, L] of "replaced"; and bool [B, L], what is replaced."""
         segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BPD = self.generator(self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL)
+        x_BPD = self.generator(
+            self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL
+        )
         if positions_BP is not None:
             x_BPD = jnp.take_along_axis(x_BPD, positions_BP[..., None], axis=1)
         replaced_BL = jnp.zeros_like(valid_BL)
@@ -112,14 +145,18 @@ class Electra(nn.Module):
             drawn_BP = self.draw(x_BPD, fill.chances_BP)
             tokens_BL = put(tokens_BL, positions_BP, drawn_BP, fill.masked_BP)
             # Where the generator writes what stood there, nothing is replaced.
-            replaced_BL = put(replaced_BL, positions_BP, drawn_BP != fill.targets_BP, fill.masked_BP)
+            replaced_BL = put(
+                replaced_BL, positions_BP, drawn_BP != fill.targets_BP, fill.masked_BP
+            )
         return x_BPD, self.judge(tokens_BL, valid_BL, segments_BL, train, pieces_BL), replaced_BL
 
     def draw(self, x_BPD, chances_BP):
         """A word for each state, int32 [B, P], as likely as the generator finds it."""
         x_BPD = jax.lax.stop_gradient(x_BPD)
         parts = [slice(start, start + AT_ONCE) for start in range(0, x_BPD.shape[1], AT_ONCE)]
-        return jnp.concatenate([word_at(chances_BP[:, part], self.logits(x_BPD[:, part])) for part in parts], axis=1)
+        return jnp.concatenate(
+            [word_at(chances_BP[:, part], self.logits(x_BPD[:, part])) for part in parts], axis=1
+        )
 
     def judge(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
         """float32 logits [B, L] of "this word was replaced"."""
@@ -133,7 +170,9 @@ class Electra(nn.Module):
     def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
         """The discriminator's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""
         segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BLD = self.discriminator(self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL)
+        x_BLD = self.discriminator(
+            self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL
+        )
         return x_BLD, x_BLD[:, 0]
 
 
@@ -147,4 +186,6 @@ def word_at(chances_BP, logits_BPV):
 def put(row_BL, positions_BP, new_BP, masked_BP):
     """The rows with `new` at those positions that are masked."""
     behind = row_BL.shape[1]  # a row's end, where nothing is written
-    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(row_BL, jnp.where(masked_BP, positions_BP, behind), new_BP)
+    return jax.vmap(lambda row, at, new: row.at[at].set(new, mode="drop"))(
+        row_BL, jnp.where(masked_BP, positions_BP, behind), new_BP
+    )

@@ -3,7 +3,14 @@
 import dataclasses
 from typing import Literal
 
-from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, check
+from models.config import (
+    AlbertConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    RobertaConfig,
+    check,
+)
 
 Encoder = BertConfig | RobertaConfig | AlbertConfig | ElectraConfig | DistilBertConfig
 
@@ -33,7 +40,9 @@ class ClassifierConfig(HeadedConfig):
     def __post_init__(self):
         super().__post_init__()
         if len(self.labels) == 1 or len(set(self.labels)) < len(self.labels):
-            raise ValueError(f"labels are {self.labels}; they are two at least, all different, or none for a score")
+            raise ValueError(
+                f"labels are {self.labels}; they are two at least, all different, or none for a score"
+            )
 
     @property
     def outputs(self):
@@ -45,7 +54,9 @@ class TaggerConfig(HeadedConfig):
     """A score for each tag at each token."""
 
     labels: tuple[str, ...] = ("O", "B", "I")  # the names of the tags, in the order of the logits
-    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = "bio"  # how they spell entities: data/tag_schemes.py
+    scheme: Literal["bio", "iob1", "iobes", "bilou", "plain"] = (
+        "bio"  # how they spell entities: data/tag_schemes.py
+    )
 
     def __post_init__(self):
         super().__post_init__()

@@ -55,7 +55,9 @@ class Embeddings(nn.Module):
     def __call__(self, tokens_BL, train, step=None):
         L, longest = tokens_BL.shape[1], self.config.length
         if L > longest:
-            raise ValueError(f"a row of {L} tokens is longer than the {longest} positions of the model (model.length)")
+            raise ValueError(
+                f"a row of {L} tokens is longer than the {longest} positions of the model (model.length)"
+            )
         x_BLD = self.words(tokens_BL) + at(self.positions.embedding, L, step)
         return self.drop(x_BLD, deterministic=not train)
 
@@ -70,7 +72,13 @@ class Gpt(nn.Module):
     def setup(self):
         c = self.config
         self.embeddings = Embeddings(c)
-        self.decoder = Stack(layer_of(c, PostNormLayer, self.attend), c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        self.decoder = Stack(
+            layer_of(c, PostNormLayer, self.attend),
+            c.depth,
+            scan=c.scan,
+            remat=c.remat,
+            constrain=self.constrain,
+        )
 
     def __call__(self, tokens_BL, train=False):
         return self.logits(self.states(tokens_BL, train))
@@ -80,7 +88,9 @@ class Gpt(nn.Module):
 
         step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
         """
-        return self.decoder(self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step))
+        return self.decoder(
+            self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step)
+        )
 
     def logits(self, x_BLD):
         """Scores of every word, float32 [B, L, V]."""

@@ -16,7 +16,12 @@ from models.layers.wiring import PreNormLayer
 
 def layer(config, attend):
     """The constructor of a layer, whose 2 x depth residual kernels begin smaller by the root of their number."""
-    return layer_of(config, PreNormLayer, attend, residual_init=nn.initializers.normal(0.02 / math.sqrt(2 * config.depth)))
+    return layer_of(
+        config,
+        PreNormLayer,
+        attend,
+        residual_init=nn.initializers.normal(0.02 / math.sqrt(2 * config.depth)),
+    )
 
 
 class Gpt2(Gpt):
@@ -25,9 +30,15 @@ class Gpt2(Gpt):
     def setup(self):
         c = self.config
         self.embeddings = Embeddings(c)
-        self.decoder = Stack(layer(c, self.attend), c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        self.decoder = Stack(
+            layer(c, self.attend), c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain
+        )
         self.norm = LayerNorm(c.epsilon)
 
     def states(self, tokens_BL, train=False, step=None):
         """What `logits` reads, as in `Gpt`."""
-        return self.norm(self.decoder(self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step)))
+        return self.norm(
+            self.decoder(
+                self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step)
+            )
+        )

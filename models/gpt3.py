@@ -27,7 +27,9 @@ class DenseThenBanded(nn.Module):
     @nn.compact
     def __call__(self, x_BLD, train, mask):
         x = self.layer(name="dense")(x_BLD, train, mask=mask)
-        return self.layer(name="banded")(self.constrain(x), train, mask=mask.replace(window=self.window))
+        return self.layer(name="banded")(
+            self.constrain(x), train, mask=mask.replace(window=self.window)
+        )
 
 
 class Gpt3(Gpt2):
@@ -36,8 +38,12 @@ class Gpt3(Gpt2):
     def setup(self):
         c = self.config
         if c.depth % 2:
-            raise ValueError(f"a depth of {c.depth} is odd; dense and locally banded layers take turns: it must be even (model.depth)")
+            raise ValueError(
+                f"a depth of {c.depth} is odd; dense and locally banded layers take turns: it must be even (model.depth)"
+            )
         pair = partial(DenseThenBanded, layer(c, self.attend), c.window, self.constrain)
         self.embeddings = Embeddings(c)
-        self.decoder = Stack(pair, c.depth // 2, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        self.decoder = Stack(
+            pair, c.depth // 2, scan=c.scan, remat=c.remat, constrain=self.constrain
+        )
         self.norm = LayerNorm(c.epsilon)

@@ -47,7 +47,9 @@ def observe(model, params, *arguments, method):
 
     def watch(call, args, kwargs, context):
         module = context.module
-        if context.method_name != "__call__" or not isinstance(module, (stack.Stack, Attention, *LAYERS)):
+        if context.method_name != "__call__" or not isinstance(
+            module, (stack.Stack, Attention, *LAYERS)
+        ):
             return call(*args, **kwargs)
         if isinstance(module, stack.Stack):
             seen.append([args[0]])
@@ -62,14 +64,22 @@ def observe(model, params, *arguments, method):
         # Attention is linear in v: what it makes of the unit vectors are its weights. A kernel would take no v of that width.
         B, M, H, _ = v_BMHK.shape
         unit_BMHM = jnp.broadcast_to(jnp.eye(M, dtype=jnp.float32)[:, None], (B, M, H, M))
-        weights.setdefault(reading[-1], []).append(attend(q_BLHK, k_BMHK, unit_BMHM, **kw).swapaxes(1, 2))
+        weights.setdefault(reading[-1], []).append(
+            attend(q_BLHK, k_BMHK, unit_BMHM, **kw).swapaxes(1, 2)
+        )
         return model.attend(q_BLHK, k_BMHK, v_BMHK, **kw)
 
-    plain = model.clone(config=dataclasses.replace(model.config, scan=False, remat=False), attend=core)
+    plain = model.clone(
+        config=dataclasses.replace(model.config, scan=False, remat=False), attend=core
+    )
     params = stack.unrolled(params) if model.config.scan else params
     with nn.intercept_methods(watch):
         output = plain.apply({"params": params}, *arguments, method=method)
     if len(seen) != 1:
-        raise ValueError(f"{type(model).__name__}.{method} goes through {len(seen)} stacks of layers; one can be observed at a time")
+        raise ValueError(
+            f"{type(model).__name__}.{method} goes through {len(seen)} stacks of layers; one can be observed at a time"
+        )
     last = output[0] if isinstance(output, tuple) else output
-    return Inside(output, (*seen[0][:-1], last), {name: tuple(each) for name, each in weights.items()})
+    return Inside(
+        output, (*seen[0][:-1], last), {name: tuple(each) for name, each in weights.items()}
+    )

@@ -36,14 +36,22 @@ class Roberta(nn.Module):
         c = self.config
         layer = partial(
             PostNormLayer,
-            attention=partial(Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend),
+            attention=partial(
+                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
+            ),
             mlp=partial(Mlp, c.mlp, act=gelu),
             norm=partial(LayerNorm, c.epsilon),
             dropout=partial(Dropout, c.dropout),
         )
         # As the authors' code numbers positions, from behind the padding's id: the rows before that are never read.
         self.embeddings = Embeddings(
-            c.vocab, c.width, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout), first=c.first_position
+            c.vocab,
+            c.width,
+            c.length,
+            c.segments,
+            c.epsilon,
+            partial(Dropout, c.dropout),
+            first=c.first_position,
         )
         self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
         self.pooler = Dense(c.width)
@@ -71,14 +79,22 @@ class RobertaForMaskedLM(nn.Module):
         self.roberta = Roberta(self.config, self.constrain, self.attend)
         self.word = WordHead(self.config.epsilon)
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
-        x_BPD, pooled_BD = self.states(tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train)
+    def __call__(
+        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+    ):
+        x_BPD, pooled_BD = self.states(
+            tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train
+        )
         return self.logits(x_BPD), pooled_BD
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False):
+    def states(
+        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+    ):
         """What `logits` reads to tell the words [B, P, D], and the pooled row [B, D]."""
         x_BLD, pooled_BD = self.roberta(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
-        if positions_BP is not None:  # before the vocabulary, which is the costliest product of a small model
+        if (
+            positions_BP is not None
+        ):  # before the vocabulary, which is the costliest product of a small model
             x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
         return x_BLD, pooled_BD
 

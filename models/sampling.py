@@ -74,9 +74,15 @@ class Greedy:
 
         def choose(t, tokens_BN, ended_B, logits_BV):
             scores_BV = rules.new(rules.known(logits_BV), tokens_BN, prompt.length_B + t)
-            next_B = self.choose(scores_BV, jax.vmap(jax.random.fold_in, (0, None))(key_B, t)).astype(jnp.int32)
+            next_B = self.choose(
+                scores_BV, jax.vmap(jax.random.fold_in, (0, None))(key_B, t)
+            ).astype(jnp.int32)
             next_B = jnp.where(ended_B, rules.pad, next_B)
-            return tokens_BN.at[row, prompt.length_B + t].set(next_B), ended_B | rules.ends(next_B), next_B
+            return (
+                tokens_BN.at[row, prompt.length_B + t].set(next_B),
+                ended_B | rules.ends(next_B),
+                next_B,
+            )
 
         def unfinished(state):
             t, _, ended_B, _, _ = state
@@ -102,7 +108,9 @@ class Sample(Greedy):
 
     def __post_init__(self):
         if not 0 < self.temperature < float("inf"):
-            raise ValueError(f"temperature is {self.temperature}; it must be positive (near 0, the likeliest word is drawn nearly always)")
+            raise ValueError(
+                f"temperature is {self.temperature}; it must be positive (near 0, the likeliest word is drawn nearly always)"
+            )
         if self.top_k is not None and self.top_k < 1:
             raise ValueError(f"top_k is {self.top_k}; it must be at least 1")
         if not 0 < self.top_p <= 1:

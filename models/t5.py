@@ -43,7 +43,9 @@ def bucket(distance, *, bidirectional, buckets=32, max_distance=128):
             f"max_distance {max_distance} is not beyond the {near} near distances of {buckets} buckets a direction: "
             "there must be at least 2 buckets, and a larger max_distance"
         )
-    octaves = np.log(np.maximum(distance, 1).astype(np.float32) / near) / math.log(max_distance / near)
+    octaves = np.log(np.maximum(distance, 1).astype(np.float32) / near) / math.log(
+        max_distance / near
+    )
     far = near + (octaves * (buckets - near)).astype(np.int32)
     return ahead + np.where(distance < near, distance, np.minimum(far, buckets - 1))
 
@@ -60,7 +62,12 @@ class RelativeBias(nn.Module):
         L, M = (L, M) if step is None else (step.slots, step.slots)
         table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.heads))
         distance_R = np.arange(1 - L, M)
-        bucket_R = bucket(distance_R, bidirectional=self.bidirectional, buckets=c.buckets, max_distance=c.max_distance)
+        bucket_R = bucket(
+            distance_R,
+            bidirectional=self.bidirectional,
+            buckets=c.buckets,
+            max_distance=c.max_distance,
+        )
         # In float32, in which all layers' gradients then add up.
         bias_HR = table[bucket_R].T.astype(jnp.float32)
         if step is not None:
@@ -144,13 +151,17 @@ class T5(nn.Module):
         L = tokens_BL.shape[1]
         read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(inputs_valid_BM)}
         y = drop(self.words(tokens_BL))
-        y = self.decoder(y, train, **read, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step))
+        y = self.decoder(
+            y, train, **read, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step)
+        )
         return drop(self.decoder_norm(y))
 
     def logits(self, y_BLD):
         """Scores of every word, float32 [B, L, V]."""
         if self.config.tied:
-            return self.words.attend(y_BLD) * self.config.width**-0.5  # the embeddings are as large as N(0, 1)
+            return (
+                self.words.attend(y_BLD) * self.config.width**-0.5
+            )  # the embeddings are as large as N(0, 1)
         return self.head(y_BLD)
 
 

@@ -26,7 +26,9 @@ from models.layers.stack import Stack, unchanged
 from models.layers.wiring import PostNormLayer
 
 START = 0  # the id that a decoder reads before the first one of a target
-GLOROT = nn.initializers.variance_scaling(1.0, "fan_avg", "uniform")  # the paper names none; this is its code's
+GLOROT = nn.initializers.variance_scaling(
+    1.0, "fan_avg", "uniform"
+)  # the paper names none; this is its code's
 
 
 def sinusoids(length, width):
@@ -36,7 +38,9 @@ def sinusoids(length, width):
     code. Raises ValueError for an odd width.
     """
     if width % 2:
-        raise ValueError(f"a width of {width}: sines and cosines take half of it each, so that it must be even (model.width)")
+        raise ValueError(
+            f"a width of {width}: sines and cosines take half of it each, so that it must be even (model.width)"
+        )
     rate_I = 10_000.0 ** (-np.arange(0, width, 2) / width)
     angle_LI = np.arange(length)[:, None] * rate_I
     return np.concatenate([np.sin(angle_LI), np.cos(angle_LI)], axis=1).astype(np.float32)
@@ -57,7 +61,11 @@ class Transformer(nn.Module):
         dropout = partial(Dropout, c.dropout)
         norm = partial(LayerNorm, c.epsilon)
         attention = partial(
-            Attention, c.heads, kernel_init=GLOROT, dropout=partial(Dropout, c.attention_dropout), core=self.attend
+            Attention,
+            c.heads,
+            kernel_init=GLOROT,
+            dropout=partial(Dropout, c.attention_dropout),
+            core=self.attend,
         )
         mlp = partial(Mlp, c.mlp, act=nn.relu, kernel_init=GLOROT)
         layer = partial(PostNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
@@ -68,14 +76,47 @@ class Transformer(nn.Module):
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
         self.drop = dropout()
 
-    def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, inputs_segments_BM=None, targets_segments_BL=None, train=False):
-        return self.logits(self.states(inputs_BM, inputs_valid_BM, targets_BL, inputs_segments_BM, targets_segments_BL, train))
+    def __call__(
+        self,
+        inputs_BM,
+        inputs_valid_BM,
+        targets_BL,
+        inputs_segments_BM=None,
+        targets_segments_BL=None,
+        train=False,
+    ):
+        return self.logits(
+            self.states(
+                inputs_BM,
+                inputs_valid_BM,
+                targets_BL,
+                inputs_segments_BM,
+                targets_segments_BL,
+                train,
+            )
+        )
 
-    def states(self, inputs_BM, inputs_valid_BM, targets_BL, inputs_segments_BM=None, targets_segments_BL=None, train=False):
+    def states(
+        self,
+        inputs_BM,
+        inputs_valid_BM,
+        targets_BL,
+        inputs_segments_BM=None,
+        targets_segments_BL=None,
+        train=False,
+    ):
         """What `logits` reads to tell each of the targets: [B, L, D]."""
         memory_BMD = self.encode(inputs_BM, inputs_valid_BM, inputs_segments_BM, train)
-        segments = None if targets_segments_BL is None else (targets_segments_BL, inputs_segments_BM)
-        return self.decode(memory_BMD, inputs_valid_BM, shift_right(targets_BL, targets_segments_BL), segments, train)
+        segments = (
+            None if targets_segments_BL is None else (targets_segments_BL, inputs_segments_BM)
+        )
+        return self.decode(
+            memory_BMD,
+            inputs_valid_BM,
+            shift_right(targets_BL, targets_segments_BL),
+            segments,
+            train,
+        )
 
     def encode(self, inputs_BM, inputs_valid_BM, segments_BM=None, train=False):
         """What the decoder reads: [B, M, D]."""

@@ -16,16 +16,34 @@ VERBS = {
     "prepare": ("pretrain.prepare", "turn text into a token store"),
     "inspect": ("pretrain.inspect", "show one batch decoded, and check what it promises"),
     "describe": ("pretrain.verbs.describe", "parameters, FLOPs and tokens of a configuration"),
-    "plan": ("pretrain.verbs.plan", "compile for a TPU slice that is not here: what fits, what bounds it"),
+    "plan": (
+        "pretrain.verbs.plan",
+        "compile for a TPU slice that is not here: what fits, what bounds it",
+    ),
     "train": ("pretrain.verbs.train", "train, or go on training, in a workdir"),
     "evaluate": ("pretrain.verbs.evaluate", "score a checkpoint on the whole held-out part"),
-    "average": ("pretrain.verbs.average", "the mean of a run's last checkpoints, as a workdir of its own"),
+    "average": (
+        "pretrain.verbs.average",
+        "the mean of a run's last checkpoints, as a workdir of its own",
+    ),
     "predict": ("pretrain.predict", "fill masks, generate, or tell labels, with a checkpoint"),
     "features": ("pretrain.verbs.features", "hidden states of any layers for a file of texts"),
-    "attention": ("pretrain.verbs.attention", "who reads whom in a text: every layer and head, as a page and pictures"),
-    "senses": ("pretrain.verbs.senses", "one word in many sentences, as a picture by PCA and t-SNE"),
-    "finetune": ("pretrain.finetune.begin", "teach a pretrained encoder to tell labels: GLUE, or text of one's own"),
-    "glue": ("pretrain.finetune.glue", "GLUE's table of fine-tuned runs, and the files of a submission"),
+    "attention": (
+        "pretrain.verbs.attention",
+        "who reads whom in a text: every layer and head, as a page and pictures",
+    ),
+    "senses": (
+        "pretrain.verbs.senses",
+        "one word in many sentences, as a picture by PCA and t-SNE",
+    ),
+    "finetune": (
+        "pretrain.finetune.begin",
+        "teach a pretrained encoder to tell labels: GLUE, or text of one's own",
+    ),
+    "glue": (
+        "pretrain.finetune.glue",
+        "GLUE's table of fine-tuned runs, and the files of a submission",
+    ),
     "distil": ("pretrain.distil", "begin a run whose smaller model learns from a trained one"),
     "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),
@@ -58,10 +76,15 @@ def main(words=None):
 def run(words):
     """One verb, or the list of them."""
     usage = "python -m pretrain VERB ..."
-    parser = argparse.ArgumentParser(prog="python -m pretrain", usage=usage, description=__doc__.split(": ")[1], add_help=False)
+    parser = argparse.ArgumentParser(
+        prog="python -m pretrain", usage=usage, description=__doc__.split(": ")[1], add_help=False
+    )
     if not words or words[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
-        print(f"usage: {usage}\n\nPretrain BERT, T5 and their relatives in JAX.\n\n" + "\n".join(lines))
+        print(
+            f"usage: {usage}\n\nPretrain BERT, T5 and their relatives in JAX.\n\n"
+            + "\n".join(lines)
+        )
         print("\n`python -m pretrain VERB --help` tells what a verb takes.")
         return 0 if words else 2
     verb, *rest = words
@@ -76,12 +99,18 @@ def run(words):
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     os.environ.setdefault("NO_GCE_CHECK", "true")
-    if importlib.util.find_spec("libtpu") and not glob.glob("/dev/accel*") and not glob.glob("/dev/vfio/[0-9]*"):
+    if (
+        importlib.util.find_spec("libtpu")
+        and not glob.glob("/dev/accel*")
+        and not glob.glob("/dev/vfio/[0-9]*")
+    ):
         # The TPU's compiler is here for `plan`, and no TPU: without these, JAX's look for one fills the screen.
         os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")
         os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
     module = importlib.import_module(VERBS[verb][0])
-    parser = argparse.ArgumentParser(prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False
+    )
     module.add_arguments(parser)
     if verb == "local":
         args = parser.parse_args(rest)  # all that follows N is another verb's

@@ -42,21 +42,37 @@ class Aligned:
             self.tokenizer.enable_truncation(self.longest)
 
     def __call__(self, texts):
-        return [self._row(place, text, encoding) for (place, text), encoding in zip(texts, self.tokenizer.encode_batch([text for _, text in texts]))]
+        return [
+            self._row(place, text, encoding)
+            for (place, text), encoding in zip(
+                texts, self.tokenizer.encode_batch([text for _, text in texts])
+            )
+        ]
 
     def _row(self, place, text, encoding):
         own = [not special for special in encoding.special_tokens_mask]
         if not any(own):
             raise ValueError(f"{place}: there is no word in {cut(text)}")
         words = [found.span() for found in re.finditer(r"\S+", text)]
-        spans = [_trimmed(text, *span) if mine else (0, 0) for span, mine in zip(encoding.offsets, own)]
+        spans = [
+            _trimmed(text, *span) if mine else (0, 0) for span, mine in zip(encoding.offsets, own)
+        ]
         word_of, at = [], 0
         for (begin, _), mine in zip(spans, own):
             while mine and at + 1 < len(words) and begin >= words[at][1]:
                 at += 1
             word_of.append(at if mine else -1)
         read = words[: at + 1] if encoding.overflowing else words
-        return Row(place, text, encoding.ids, encoding.tokens, spans, read, word_of, bool(encoding.overflowing))
+        return Row(
+            place,
+            text,
+            encoding.ids,
+            encoding.tokens,
+            spans,
+            read,
+            word_of,
+            bool(encoding.overflowing),
+        )
 
 
 def _trimmed(text, begin, end):

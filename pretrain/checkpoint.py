@@ -41,20 +41,25 @@ def _unseal(sealed):
     if not isinstance(record, dict) or _seal(record)["crc32c"] != sealed.get("crc32c"):
         raise DamagedCheckpoint("its record does not agree with its own checksum")
     if record["version"] != VERSION:
-        raise ConfigError(f"checkpoint version {record['version']}: this Cloze reads version {VERSION}")
+        raise ConfigError(
+            f"checkpoint version {record['version']}: this Cloze reads version {VERSION}"
+        )
     return record
 
 
 def _agree(recorded, tree, what):
     """Raise ConfigError where the leaves that were saved are not those of `tree`: the model or the optimizer is another."""
     expected = {
-        path_of(keys): [str(leaf.dtype), list(leaf.shape)] for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
+        path_of(keys): [str(leaf.dtype), list(leaf.shape)]
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
     }
     for path in sorted(expected.keys() | recorded.keys()):
         saved = recorded[path][:2] if path in recorded else "absent"
         wanted = expected.get(path, "absent")
         if saved != wanted:
-            raise ConfigError(f"the checkpoint's {what} do not fit this configuration: {path} was saved as {saved}, needed is {wanted}")
+            raise ConfigError(
+                f"the checkpoint's {what} do not fit this configuration: {path} was saved as {saved}, needed is {wanted}"
+            )
 
 
 # ---- saving and restoring ----------------------------------------------------
@@ -68,17 +73,24 @@ class Checkpoints:
         hush()
         self.workdir = epath.Path(workdir)
         if "://" not in str(workdir):
-            self.workdir = epath.Path(os.path.abspath(workdir))  # Orbax saves under absolute paths only
+            self.workdir = epath.Path(
+                os.path.abspath(workdir)
+            )  # Orbax saves under absolute paths only
         self.retention = Retention(rule, self.workdir) if rule else None
         options = ocp.CheckpointManagerOptions(
-            preservation_policy=self.retention, cleanup_tmp_directories=not read_only, read_only=read_only, create=not read_only
+            preservation_policy=self.retention,
+            cleanup_tmp_directories=not read_only,
+            read_only=read_only,
+            create=not read_only,
         )
         handlers = {
             "params": ocp.StandardCheckpointHandler(),
             "optimizer": ocp.StandardCheckpointHandler(),
             "record": ocp.JsonCheckpointHandler(),
         }
-        self.manager = ocp.CheckpointManager(self.workdir / "checkpoints", options=options, item_handlers=handlers)
+        self.manager = ocp.CheckpointManager(
+            self.workdir / "checkpoints", options=options, item_handlers=handlers
+        )
 
     def __enter__(self):
         return self
@@ -125,7 +137,9 @@ class Checkpoints:
                 ),
             )
         if not saved:
-            raise OSError(f"{self.workdir}/checkpoints/{step}: not saved; the newest step there is {self.manager.latest_step()}")
+            raise OSError(
+                f"{self.workdir}/checkpoints/{step}: not saved; the newest step there is {self.manager.latest_step()}"
+            )
 
     def check(self):
         """Raise what went wrong in the background, such as a full disk; costs nothing."""
@@ -141,7 +155,9 @@ class Checkpoints:
     def record(self, step):
         """The record of a step. Raises DamagedCheckpoint where there is none that can be read."""
         with damage():
-            sealed = self.manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
+            sealed = self.manager.restore(
+                step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
+            )["record"]
         return _unseal(sealed)
 
     def scores(self, step):
@@ -166,16 +182,22 @@ class Checkpoints:
             try:
                 return self._restore_step(step, abstract, placed, vocabulary)
             except DamagedCheckpoint as error:
-                report(f"checkpoint {step} is damaged and is set aside in {self.workdir}/damaged: {error}")
+                report(
+                    f"checkpoint {step} is damaged and is set aside in {self.workdir}/damaged: {error}"
+                )
                 self._set_aside(step)
         if steps:
-            raise DamagedCheckpoint(f"{self.workdir}: none of the checkpoints {steps} is sound; they lie in damaged/")
+            raise DamagedCheckpoint(
+                f"{self.workdir}: none of the checkpoints {steps} is sound; they lie in damaged/"
+            )
         return None
 
     def _restore_step(self, step, abstract, placed, vocabulary):
         record = self.record(step)
         if vocabulary is not None and record["vocabulary"] != vocabulary:
-            raise ConfigError(f"{self.workdir}: checkpoint {step} was trained with another vocabulary than the token store's")
+            raise ConfigError(
+                f"{self.workdir}: checkpoint {step} was trained with another vocabulary than the token store's"
+            )
         _agree(record["params"], abstract.params, "parameters")
         _agree(record["optimizer"], abstract.optimizer, "optimizer's values")
         target = jax.tree.map(_target, abstract, placed)
@@ -183,7 +205,8 @@ class Checkpoints:
             items = self.manager.restore(
                 step,
                 args=ocp.args.Composite(
-                    params=ocp.args.StandardRestore(target.params), optimizer=ocp.args.StandardRestore(target.optimizer)
+                    params=ocp.args.StandardRestore(target.params),
+                    optimizer=ocp.args.StandardRestore(target.optimizer),
                 ),
             )
         _compare(items["params"], record["params"])
@@ -200,9 +223,13 @@ class Checkpoints:
             *parents, name = path.split("/")
             for parent in parents:
                 node = node.setdefault(parent, {})
-            node[name] = jax.ShapeDtypeStruct(tuple(shape), jnp.dtype(dtype), sharding=place(path, tuple(shape)))
+            node[name] = jax.ShapeDtypeStruct(
+                tuple(shape), jnp.dtype(dtype), sharding=place(path, tuple(shape))
+            )
         with damage():
-            params = self.manager.restore(step, args=ocp.args.Composite(params=ocp.args.StandardRestore(target)))["params"]
+            params = self.manager.restore(
+                step, args=ocp.args.Composite(params=ocp.args.StandardRestore(target))
+            )["params"]
         _compare(params, record["params"])
         return record, params
 
@@ -211,7 +238,9 @@ class Checkpoints:
             aside = self.workdir / "damaged"
             aside.mkdir(exist_ok=True)
             names = (aside / (f"{step}" if not n else f"{step}.{n}") for n in range(1000))
-            (self.workdir / "checkpoints" / str(step)).rename(next(path for path in names if not path.exists()))
+            (self.workdir / "checkpoints" / str(step)).rename(
+                next(path for path in names if not path.exists())
+            )
         self.manager.reload()
 
 
@@ -222,7 +251,9 @@ def _target(leaf, sharding):
 def _compare(tree, recorded):
     for path, row in leaves_of(tree).items():
         if row != recorded[path]:
-            raise DamagedCheckpoint(f"{path} is not what was saved (fingerprint {row[2]}, recorded {recorded[path][2]})")
+            raise DamagedCheckpoint(
+                f"{path} is not what was saved (fingerprint {row[2]}, recorded {recorded[path][2]})"
+            )
 
 
 # ---- for the other verbs -----------------------------------------------------
@@ -232,7 +263,9 @@ def read_run(workdir):
     """The configuration of a workdir. Raises FileNotFoundError where `workdir` is none."""
     path = epath.Path(workdir) / "config.json"
     if not path.exists():
-        raise FileNotFoundError(f"{workdir}: not a workdir (it has no config.json); `train --workdir` and `import --workdir` make one")
+        raise FileNotFoundError(
+            f"{workdir}: not a workdir (it has no config.json); `train --workdir` and `import --workdir` make one"
+        )
     return read_json(path)
 
 
@@ -244,19 +277,29 @@ def restore_params(workdir, step=None, place=None, report=print):
     """
     workdir = epath.Path(workdir)
     if not (workdir / "checkpoints").is_dir():
-        raise FileNotFoundError(f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and `import --workdir` make one")
+        raise FileNotFoundError(
+            f"{workdir}: not a workdir (it has no checkpoints/); `train --workdir` and `import --workdir` make one"
+        )
     place = place or (lambda path, shape: jax.sharding.SingleDeviceSharding(jax.devices()[0]))
     with Checkpoints(workdir, read_only=True) as checkpoints:
         steps = checkpoints.steps()
         if step is not None and step not in steps:
-            raise FileNotFoundError(f"{workdir}: no checkpoint of step {step}; there are {sorted(steps) or 'none'}")
+            raise FileNotFoundError(
+                f"{workdir}: no checkpoint of step {step}; there are {sorted(steps) or 'none'}"
+            )
         for candidate in steps if step is None else [step]:
             try:
                 record, params = checkpoints.restore_params(candidate, place)
-                return from_json(record["run"], where=f"{workdir}, step {candidate}"), candidate, params
+                return (
+                    from_json(record["run"], where=f"{workdir}, step {candidate}"),
+                    candidate,
+                    params,
+                )
             except DamagedCheckpoint as error:
                 if step is not None:
-                    raise DamagedCheckpoint(f"{workdir}: checkpoint {candidate} is damaged: {error}") from error
+                    raise DamagedCheckpoint(
+                        f"{workdir}: checkpoint {candidate} is damaged: {error}"
+                    ) from error
                 report(f"checkpoint {candidate} is damaged, taking the one before: {error}")
     if steps:
         raise DamagedCheckpoint(f"{workdir}: none of the checkpoints {sorted(steps)} is sound")

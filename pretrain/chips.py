@@ -32,8 +32,12 @@ CHIPS = {
     "TPU v2": Chip(22.5e12, cores=2),
     "TPU v3": Chip(61.5e12, hbm=16 * GIB, hbm_rate=450 * GB, cores=2),
     "TPU v4": Chip(275e12, hbm=32 * GIB, hbm_rate=1200 * GB, link=47 * GB, torus=3),
-    "TPU v5 lite": Chip(197e12, hbm=16 * GIB, hbm_rate=819 * GB, link=50 * GB, torus=2, network=25 * GBIT),
-    "TPU v5": Chip(459e12, hbm=95 * GIB, hbm_rate=2765 * GB, link=100 * GB, torus=3, network=50 * GBIT),
+    "TPU v5 lite": Chip(
+        197e12, hbm=16 * GIB, hbm_rate=819 * GB, link=50 * GB, torus=2, network=25 * GBIT
+    ),
+    "TPU v5": Chip(
+        459e12, hbm=95 * GIB, hbm_rate=2765 * GB, link=100 * GB, torus=3, network=50 * GBIT
+    ),
     "TPU v6 lite": Chip(918e12, hbm=32 * GIB, hbm_rate=1638 * GB, link=100 * GB, torus=2),
     "NVIDIA A100-SXM4-40GB": Chip(312e12),
     "NVIDIA A100-SXM4-80GB": Chip(312e12),

@@ -19,7 +19,10 @@ _joined = False  # JAX has a client before it has joined
 
 def add_arguments(parser):
     """The three flags, for a verb that runs in many processes."""
-    group = parser.add_argument_group("one of several processes", "where nothing in the environment tells of them; all three or none")
+    group = parser.add_argument_group(
+        "one of several processes",
+        "where nothing in the environment tells of them; all three or none",
+    )
     group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
     group.add_argument("--processes", type=int, metavar="N", help="how many there are")
     group.add_argument("--process", type=int, metavar="I", help="which this one is, from 0")
@@ -48,7 +51,9 @@ def join(cluster, seconds):
     global _joined
     import jax
 
-    rest = {"initialization_timeout": seconds + 60}  # JAX ends the process at its own; ours comes first
+    rest = {
+        "initialization_timeout": seconds + 60
+    }  # JAX ends the process at its own; ours comes first
     if cluster.processes is not None:
         if cluster.process == 0:
             _listen(cluster)
@@ -64,7 +69,12 @@ def join(cluster, seconds):
     try:
         within(seconds, jax.distributed.initialize, **rest)
         _joined = True
-        within(seconds, client().key_value_set, f"cloze/host/{_state().process_id}", socket.gethostname())
+        within(
+            seconds,
+            client().key_value_set,
+            f"cloze/host/{_state().process_id}",
+            socket.gethostname(),
+        )
     except TimeoutError as error:
         raise ValueError(
             f"{cluster}: not all processes came together within {seconds} s. Do all of them run, and do they agree on the coordinator and "
@@ -117,7 +127,10 @@ def part():
     try:
         jax.distributed.shutdown()
     except jax.errors.JaxRuntimeError as error:
-        print(f"the other processes did not end with this one: {str(error).splitlines()[0]}", file=sys.stderr)
+        print(
+            f"the other processes did not end with this one: {str(error).splitlines()[0]}",
+            file=sys.stderr,
+        )
 
 
 def say_farewell():
@@ -131,7 +144,10 @@ def say_farewell():
         if _state().process_id == 0:
             time.sleep(0.5)
     except (TimeoutError, jax.errors.JaxRuntimeError):
-        print(f"the other processes have not ended within {LEAVE} s; this one leaves without them", file=sys.stderr)
+        print(
+            f"the other processes have not ended within {LEAVE} s; this one leaves without them",
+            file=sys.stderr,
+        )
 
 
 def within(seconds, call, *args, **rest):
@@ -163,7 +179,9 @@ def _listen(cluster):
         try:
             probe.bind(("", port))
         except OSError as error:
-            raise ValueError(f"{cluster}: its port cannot be opened here: {error.strerror}. JAX_COORDINATOR_PORT names another") from error
+            raise ValueError(
+                f"{cluster}: its port cannot be opened here: {error.strerror}. JAX_COORDINATOR_PORT names another"
+            ) from error
 
 
 def _reach(cluster, seconds):

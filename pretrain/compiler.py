@@ -13,7 +13,7 @@ OPTIONS = {
         # A product with a matrix that is split over `fsdp` becomes, by default, a ring of partial products whose sums pass through HBM at
         # each stop. Gathered first, four layers of BERT-large on v5p:2x2x4 (compiled, not run) need 10 ms of HBM a step, not 26 (LOG.md).
         "xla_jf_spmd_threshold_for_windowed_einsum_mib": 1_000_000,
-    }
+    },
 }
 
 

@@ -42,7 +42,13 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from models.finetuned import (
+    ChoiceConfig,
+    ClassifierConfig,
+    HeadedConfig,
+    SpanReaderConfig,
+    TaggerConfig,
+)
 from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
 from pretrain.typed import ConfigError, check, plain, replace, typed
 from pretrain.watchdog import Limits
@@ -86,8 +92,29 @@ KINDS = {
     kind.__name__: kind
     for kind in (
         *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
-        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
-        *(BertConfig, T5Config, RobertaConfig, AlbertConfig, GptConfig, Gpt2Config, Gpt3Config, TransformerConfig, ElectraConfig),
+        *(
+            MaskedLm,
+            SentencePair,
+            SpanCorruption,
+            SentenceOrder,
+            CausalLm,
+            PrefixLm,
+            Seq2Seq,
+            ReplacedToken,
+            Denoising,
+            Distillation,
+        ),
+        *(
+            BertConfig,
+            T5Config,
+            RobertaConfig,
+            AlbertConfig,
+            GptConfig,
+            Gpt2Config,
+            Gpt3Config,
+            TransformerConfig,
+            ElectraConfig,
+        ),
         *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
         *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan),
         Text2Text,
@@ -134,22 +161,36 @@ def override(run, words):
     for word in words:
         path, equals, text = word.partition("=")
         if not equals or not path or not path.isprintable():
-            raise ConfigError(f"{word!r} is not of the form path=value, for example train.steps=100")
+            raise ConfigError(
+                f"{word!r} is not of the form path=value, for example train.steps=100"
+            )
         run = replace(run, path.split("."), text, path)
     if run.mesh.sizes.count(-1) > 1:  # words come one by one, so only now
         raise ConfigError(f"mesh {run.mesh}: only one of them may be -1")
     if run.checkpoint.best and not run.evaluate.every:
-        raise ConfigError(f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every to a multiple of checkpoint.every")
+        raise ConfigError(
+            f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every to a multiple of checkpoint.every"
+        )
     if run.checkpoint.best not in ("", "loss", *run.evaluate.metrics):
-        raise ConfigError(f"checkpoint.best={run.checkpoint.best} is not measured: add it to evaluate.metrics, which are {run.evaluate.metrics}")
+        raise ConfigError(
+            f"checkpoint.best={run.checkpoint.best} is not measured: add it to evaluate.metrics, which are {run.evaluate.metrics}"
+        )
     fitting = TRAINED_BY.get(type(run.model), (type(run.data.objective),))
     if not isinstance(run.data.objective, fitting):
         names = " or ".join(kind.__name__ for kind in fitting)
-        raise ConfigError(f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}")
+        raise ConfigError(
+            f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}"
+        )
     if isinstance(run.model, (ClassifierConfig, TaggerConfig)):
         check_labels(run.model.labels, run.data.objective)
-    if isinstance(run.model, TaggerConfig) and run.model.scheme == "plain" and (spelled := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"}):
-        raise ConfigError(f"evaluate.metrics: {min(spelled)} is of entities, and plain tags spell none; take tag_accuracy")
+    if (
+        isinstance(run.model, TaggerConfig)
+        and run.model.scheme == "plain"
+        and (spelled := {*run.evaluate.metrics} - {"tag_accuracy", "unread_words"})
+    ):
+        raise ConfigError(
+            f"evaluate.metrics: {min(spelled)} is of entities, and plain tags spell none; take tag_accuracy"
+        )
     if run.train.free >= 0:
         check_free(run.model, run.train.free)
     return run
@@ -158,19 +199,29 @@ def override(run, words):
 def check_labels(labels, objective):
     """Raise ConfigError unless an objective has a model's labels: none for scores, and a weight for each where they are weighted."""
     if bool(labels) == isinstance(objective, Regression):
-        raise ConfigError(f"data.objective: {objective.name}, but model.labels={labels}: Classification has labels, Regression has none")
+        raise ConfigError(
+            f"data.objective: {objective.name}, but model.labels={labels}: Classification has labels, Regression has none"
+        )
     if labels and len(objective.class_weights) not in (0, len(labels)):
-        raise ConfigError(f"data.objective.class_weights={objective.class_weights}: one for each of model.labels, which are {', '.join(labels)}")
+        raise ConfigError(
+            f"data.objective.class_weights={objective.class_weights}: one for each of model.labels, which are {', '.join(labels)}"
+        )
 
 
 def check_free(model, free):
     """Raise ConfigError unless `free` layers of a model's encoder can learn while the others stay."""
     if not isinstance(model, HeadedConfig):
-        raise ConfigError(f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none")
+        raise ConfigError(
+            f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none"
+        )
     if isinstance(model.encoder, AlbertConfig) and free:
-        raise ConfigError(f"train.free={free}: ALBERT's layers are one and the same; train.free=0 keeps it, -1 lets it learn")
+        raise ConfigError(
+            f"train.free={free}: ALBERT's layers are one and the same; train.free=0 keeps it, -1 lets it learn"
+        )
     if free > model.encoder.depth:
-        raise ConfigError(f"train.free={free}: the encoder has {model.encoder.depth} layers; -1 lets all of it learn")
+        raise ConfigError(
+            f"train.free={free}: the encoder has {model.encoder.depth} layers; -1 lets all of it learn"
+        )
 
 
 def _find(name):
@@ -181,7 +232,9 @@ def _find(name):
     known = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
     close = difflib.get_close_matches(given.stem, known, n=1, cutoff=0.4)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ConfigError(f"no configuration {str(name)!r}: {hint}There are {', '.join(known)}, or a path to a .py or .json file")
+    raise ConfigError(
+        f"no configuration {str(name)!r}: {hint}There are {', '.join(known)}, or a path to a .py or .json file"
+    )
 
 
 def _execute(path):

@@ -23,7 +23,9 @@ def cross_entropy(logits_V, targets, weights, smoothing=0.0):
     correct = jnp.take_along_axis(logits_V, targets[..., None], axis=-1, mode="clip")[..., 0]
     # Softmax next to a temperature of zero leaves 1 for each score that equals the target's, and more for one above it. Counting them by argmax or by
     # comparisons takes 4 to 7 times as long on a CPU, where XLA vectorises neither.
-    hits = (jnp.exp((logits_V - correct[..., None]) * 1e30).sum(axis=-1) == 1).astype(jnp.float32) * weights
+    hits = (jnp.exp((logits_V - correct[..., None]) * 1e30).sum(axis=-1) == 1).astype(
+        jnp.float32
+    ) * weights
     if smoothing:
         correct = (1 - smoothing) * correct + smoothing * logits_V.mean(axis=-1)
     nats = (jax.nn.logsumexp(logits_V, axis=-1) - correct) * weights
@@ -52,7 +54,9 @@ def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES, smo
     filled = math.ceil(T / n) * n
 
     def dealt(x):
-        x = jnp.pad(x, ((0, 0), (0, filled - T), *((0, 0),) * (x.ndim - 2)))  # filled up with weights of 0
+        x = jnp.pad(
+            x, ((0, 0), (0, filled - T), *((0, 0),) * (x.ndim - 2))
+        )  # filled up with weights of 0
         return jnp.moveaxis(x.reshape(B, filled // n, n, *x.shape[2:]), 2, 0)
 
     y_nBtD = dealt(y_BTD)
@@ -79,7 +83,10 @@ def _in_parts_forward(score, read, y_nBtD, targets_nBt, weights_nBt):
     def add(total, xs):
         sums, d_read = total
         seen, (d_part, d_y) = jax.value_and_grad(score, argnums=(0, 1), has_aux=True)(read, *xs)
-        return (jax.tree.map(jnp.add, sums, seen), jax.tree.map(lambda a, b: a + b.astype(jnp.float32), d_read, d_part)), d_y
+        return (
+            jax.tree.map(jnp.add, sums, seen),
+            jax.tree.map(lambda a, b: a + b.astype(jnp.float32), d_read, d_part),
+        ), d_y
 
     zero = jnp.zeros((), jnp.float32)
     begin = (zero, zero), jax.tree.map(lambda x: jnp.zeros(x.shape, jnp.float32), read)

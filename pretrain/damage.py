@@ -84,7 +84,11 @@ def _reason(error):
     """One line: what happened at the bottom, such as the file that is not there, not what was said about it on the way up."""
     while error.__cause__ is not None:
         error = error.__cause__
-    text = next(iter(str(error).splitlines()), "no details").split(" [tensorstore_spec")[0].split(" [source locations")[0]
+    text = (
+        next(iter(str(error).splitlines()), "no details")
+        .split(" [tensorstore_spec")[0]
+        .split(" [source locations")[0]
+    )
     if len(text) > 300:  # the cause stands at the end, such as "No space left on device"
         text = f"{text[:140]} ... {text[-150:]}"
     return f"{type(error).__name__}: {text}"

@@ -6,11 +6,24 @@ from pretrain.config import load
 
 
 def add_arguments(parser):
-    parser.add_argument("config", help="distilbert_base, configs/distilbert_base.py, or a saved config.json")
-    parser.add_argument("--teacher", required=True, metavar="WORKDIR", help="of a BERT that was trained, or imported")
-    parser.add_argument("--step", type=int, help="the teacher's checkpoint; the newest good one unless given")
-    parser.add_argument("--workdir", required=True, help="a new folder for the run, which `train` goes on with")
-    parser.add_argument("overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE model.depth=3")
+    parser.add_argument(
+        "config", help="distilbert_base, configs/distilbert_base.py, or a saved config.json"
+    )
+    parser.add_argument(
+        "--teacher",
+        required=True,
+        metavar="WORKDIR",
+        help="of a BERT that was trained, or imported",
+    )
+    parser.add_argument(
+        "--step", type=int, help="the teacher's checkpoint; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--workdir", required=True, help="a new folder for the run, which `train` goes on with"
+    )
+    parser.add_argument(
+        "overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE model.depth=3"
+    )
 
 
 def run(args):
@@ -20,12 +33,19 @@ def run(args):
     from pretrain.checkpoint import start_workdir
     from pretrain.trained import open_trained
 
-    trained = open_trained(args.teacher, args.step, report=lambda text: print(text, file=sys.stderr))
+    trained = open_trained(
+        args.teacher, args.step, report=lambda text: print(text, file=sys.stderr)
+    )
     check_teacher(config.model, trained.run.model, trained.step)
     params = begin(config.model, trained.run.model, trained.params)
-    origin = {"folder": os.path.basename(os.path.abspath(args.teacher)), "teacher_step": trained.step}
+    origin = {
+        "folder": os.path.basename(os.path.abspath(args.teacher)),
+        "teacher_step": trained.step,
+    }
     start_workdir(args.workdir, config, params, trained.vocabulary, origin)
-    print(f"{args.workdir}: {config.model.depth} layers of {args.teacher}, step {trained.step:,}, and all {config.model.teacher_depth} as its teacher")
+    print(
+        f"{args.workdir}: {config.model.depth} layers of {args.teacher}, step {trained.step:,}, and all {config.model.teacher_depth} as its teacher"
+    )
     words = " ".join([args.config, f"--workdir {args.workdir}", *args.overrides])
     print(f"next:\n  python -m pretrain train {words}")
     return 0
@@ -36,15 +56,26 @@ def check_teacher(model, teacher, step):
     from models.config import BertConfig, DistilBertConfig
 
     if not isinstance(model, DistilBertConfig) or model.teacher_depth is None:
-        raise ValueError(f"only a DistilBertConfig with a teacher_depth is distilled, not a {type(model).__name__}")
+        raise ValueError(
+            f"only a DistilBertConfig with a teacher_depth is distilled, not a {type(model).__name__}"
+        )
     if not isinstance(teacher, BertConfig):
         raise ValueError(f"the teacher is a BERT, not a {type(teacher).__name__}")
-    theirs = {name: getattr(teacher, name) for name in ("vocab", "length", "segments", "width", "heads", "mlp", "epsilon")}
+    theirs = {
+        name: getattr(teacher, name)
+        for name in ("vocab", "length", "segments", "width", "heads", "mlp", "epsilon")
+    }
     theirs["teacher_depth"] = teacher.depth
-    if words := [f"model.{name}={value}" for name, value in theirs.items() if getattr(model, name) != value]:
-        raise ValueError(f"the student's model is not as its teacher's of step {step:,}; say {' '.join(words)}")
+    if words := [
+        f"model.{name}={value}" for name, value in theirs.items() if getattr(model, name) != value
+    ]:
+        raise ValueError(
+            f"the student's model is not as its teacher's of step {step:,}; say {' '.join(words)}"
+        )
     if model.depth > teacher.depth:
-        raise ValueError(f"model.depth={model.depth}: the student has more layers than its teacher's {teacher.depth}")
+        raise ValueError(
+            f"model.depth={model.depth}: the student has more layers than its teacher's {teacher.depth}"
+        )
 
 
 def begin(model, teacher, params):
@@ -69,9 +100,15 @@ def begin(model, teacher, params):
         return {f"layer_{n}": one for n, one in enumerate(chosen)}
 
     segments = embeddings.pop("segments")["embedding"]
-    own = embeddings | {"positions": {"embedding": embeddings["positions"]["embedding"] + segments[0]}}
+    own = embeddings | {
+        "positions": {"embedding": embeddings["positions"]["embedding"] + segments[0]}
+    }
     every = [i * teacher.depth // model.depth for i in range(model.depth)]
     return {
         "student": {"embeddings": own, "encoder": stack(every), "word": params["word"]},
-        "teacher": {"embeddings": params["bert"]["embeddings"], "encoder": stack(range(teacher.depth)), "word": params["word"]},
+        "teacher": {
+            "embeddings": params["bert"]["embeddings"],
+            "encoder": stack(range(teacher.depth)),
+            "word": params["word"],
+        },
     }

@@ -14,7 +14,18 @@ from etils import epath
 from pretrain.damage import named
 
 NAME = "environment.jsonl"
-PACKAGES = ("cloze", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-cpu", "tensorflow", "libtpu")
+PACKAGES = (
+    "cloze",
+    "jax",
+    "jaxlib",
+    "flax",
+    "optax",
+    "orbax-checkpoint",
+    "numpy",
+    "tensorflow-cpu",
+    "tensorflow",
+    "libtpu",
+)
 
 
 def note(workdir, step, mesh, processes, flops_per_step, peak_flops):

@@ -30,7 +30,10 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
     """
     if metrics:
         check_measured(metrics, objective, model.config)
-    writes, writer = metrics and loss.judged is None, functools.cache(functools.partial(HeldOut, model, mesh))
+    writes, writer = (
+        metrics and loss.judged is None,
+        functools.cache(functools.partial(HeldOut, model, mesh)),
+    )
     score = make_score(model, loss, mesh, compute=compute)
 
     def evaluate(params, stream, begin=lambda: None):
@@ -48,11 +51,24 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
                     total[name] = total.get(name, 0.0) + float(value)  # float64
         means = {name: sums[name] / weights[name] for name in sums}
         words = loss.terms[0]
-        perplexity = {"perplexity": math.exp(min(means[words], 700.0))} if loss.judged is None else {}
+        perplexity = (
+            {"perplexity": math.exp(min(means[words], 700.0))} if loss.judged is None else {}
+        )
         if write:
             found = write.scores(metrics, texts[: stream.rows], stream.split)
         else:
-            found = measured(metrics, np.concatenate(judged), model.config, stream.split) if metrics else {}
-        return {"loss": loss.value(means), **means, **perplexity, **found, "targets": weights[words], "rows": stream.rows}
+            found = (
+                measured(metrics, np.concatenate(judged), model.config, stream.split)
+                if metrics
+                else {}
+            )
+        return {
+            "loss": loss.value(means),
+            **means,
+            **perplexity,
+            **found,
+            "targets": weights[words],
+            "rows": stream.rows,
+        }
 
     return evaluate

@@ -3,9 +3,15 @@
 
 def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="a run's folder")
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="a new folder on this machine")
-    parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
-    parser.add_argument("--overwrite", action="store_true", help="replace an earlier export in FOLDER")
+    parser.add_argument(
+        "--output", required=True, metavar="FOLDER", help="a new folder on this machine"
+    )
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an earlier export in FOLDER"
+    )
 
 
 def run(args):
@@ -18,7 +24,12 @@ def run(args):
     trained = open_trained(args.workdir, args.step)
     text = card.of(trained)
     files = write_model(
-        args.output, trained.run.model, trained.params, trained.vocabulary, card=text, overwrite=args.overwrite
+        args.output,
+        trained.run.model,
+        trained.params,
+        trained.vocabulary,
+        card=text,
+        overwrite=args.overwrite,
     )
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():
@@ -27,7 +38,10 @@ def run(args):
         "\n".join(
             [
                 "load it with",
-                *(f"  {line}" for line in card.loading(trained.run, trained.vocabulary, args.output)),
+                *(
+                    f"  {line}"
+                    for line in card.loading(trained.run, trained.vocabulary, args.output)
+                ),
             ]
         )
     )

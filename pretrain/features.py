@@ -50,13 +50,17 @@ def chosen(words, depth):
             picks |= {f"layer_{i}": partial(_state, i=i) for i in range(depth + 1)}
         elif word in COMBINATIONS:
             if depth < COMBINATIONS[word].layers:
-                raise ValueError(f"--layers {word} is of {COMBINATIONS[word].layers} layers; the model has {depth}")
+                raise ValueError(
+                    f"--layers {word} is of {COMBINATIONS[word].layers} layers; the model has {depth}"
+                )
             picks[word] = COMBINATIONS[word].of
         elif word.removeprefix("-").isdigit() and -depth - 1 <= int(word) <= depth:
             number = int(word) % (depth + 1)
             picks[f"layer_{number}"] = partial(_state, i=number)
         else:
-            raise ValueError(f"--layers {word}: there are {', '.join(COMBINATIONS)}, all, and 0 (embeddings) to {depth}, or -1 to {-depth - 1} from the end")
+            raise ValueError(
+                f"--layers {word}: there are {', '.join(COMBINATIONS)}, all, and 0 (embeddings) to {depth}, or -1 to {-depth - 1} from the end"
+            )
     return picks
 
 
@@ -82,32 +86,53 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
     picks = chosen(layers, config.depth)
     aligned = Aligned(trained)
     if pooling == "cls" and "cls" not in NEEDED[aligned.family]:
-        raise ValueError(f"--pooling cls: a text of {type(trained.run.model).__name__} does not begin with a [CLS]; take mean")
+        raise ValueError(
+            f"--pooling cls: a text of {type(trained.run.model).__name__} does not begin with a [CLS]; take mean"
+        )
     rows = aligned(texts)
     pool = POOLINGS[pooling]
     counts = [pool.count(row) for row in rows]
     total, ends = sum(counts), np.cumsum(counts)
     arrays = {}
     model = build(config, **parts(mesh, []))
-    compute = jax.jit(partial(_compute, model, tuple(picks.values())), out_shardings=replicated(mesh))
+    compute = jax.jit(
+        partial(_compute, model, tuple(picks.values())), out_shardings=replicated(mesh)
+    )
     empty = 0
     for batch in ragged.batches([_length(row, aligned.longest) for row in rows], batch_size):
         L = _length(rows[batch[0]], aligned.longest)
         weights = [pool.weights(rows[i]) for i in batch]
-        told = [np.flatnonzero(weights_RL.any(axis=1)) for weights_RL in weights]  # a word may leave no piece: nothing is known of it
-        tokens_BL, valid_BL = ragged.fill([rows[i].ids for i in batch], ragged.power(len(batch)), L, trained.vocabulary.pad or 0)
+        told = [
+            np.flatnonzero(weights_RL.any(axis=1)) for weights_RL in weights
+        ]  # a word may leave no piece: nothing is known of it
+        tokens_BL, valid_BL = ragged.fill(
+            [rows[i].ids for i in batch], ragged.power(len(batch)), L, trained.vocabulary.pad or 0
+        )
         pool_BRL = np.zeros((len(tokens_BL), pool.most(L), L), np.float32)
         for b, (weights_RL, some) in enumerate(zip(weights, told)):
             pool_BRL[b, : len(some), : weights_RL.shape[1]] = weights_RL[some]
-        pooled = jax.device_get(compute(params, *(place_whole(mesh, np.asarray(array)) for array in (tokens_BL, valid_BL, pool_BRL))))
+        pooled = jax.device_get(
+            compute(
+                params,
+                *(
+                    place_whole(mesh, np.asarray(array))
+                    for array in (tokens_BL, valid_BL, pool_BRL)
+                ),
+            )
+        )
         for name, pooled_BRD in zip(picks, pooled):
             if name not in arrays:
                 arrays[name] = np.full((total, pooled_BRD.shape[-1]), np.nan, np.float32)
             for i, some, pooled_RD in zip(batch, told, pooled_BRD):
                 arrays[name][ends[i] - counts[i] + some] = pooled_RD[: len(some)]
         empty += sum(counts[i] - len(some) for i, some in zip(batch, told))
-    arrays |= {"line": np.array([int(row.place.rsplit(":", 1)[1]) for row in rows]), "cut": np.array([row.cut for row in rows])}
-    return Features(arrays | pool.alignment(rows, ends), len(rows), sum(row.cut for row in rows), empty)
+    arrays |= {
+        "line": np.array([int(row.place.rsplit(":", 1)[1]) for row in rows]),
+        "cut": np.array([row.cut for row in rows]),
+    }
+    return Features(
+        arrays | pool.alignment(rows, ends), len(rows), sum(row.cut for row in rows), empty
+    )
 
 
 def _length(row, longest):
@@ -116,6 +141,10 @@ def _length(row, longest):
 
 def _compute(model, picks, params, tokens_BL, valid_BL, pool_BRL):
     """Each combination of hidden states, pooled: [B, R, D]."""
-    read = ((tokens_BL, valid_BL), "encode") if hasattr(model, "encode") else ((tokens_BL,), "states")
+    read = (
+        ((tokens_BL, valid_BL), "encode") if hasattr(model, "encode") else ((tokens_BL,), "states")
+    )
     states = observe(model, params, *read[0], method=read[1]).states
-    return tuple(jnp.einsum("brl,bld->brd", pool_BRL, pick(states), precision="highest") for pick in picks)
+    return tuple(
+        jnp.einsum("brl,bld->brd", pool_BRL, pick(states), precision="highest") for pick in picks
+    )

@@ -27,7 +27,9 @@ def place(parts, intervals, batch_size, mesh):
     def array(key):
         def rows(index):
             lo, hi, _ = index[0].indices(batch_size)
-            held = next(i for i, (first, last) in enumerate(intervals) if first <= lo and hi <= last)
+            held = next(
+                i for i, (first, last) in enumerate(intervals) if first <= lo and hi <= last
+            )
             first = intervals[held][0]
             return parts[held][key][lo - first : hi - first]
 
@@ -40,7 +42,9 @@ def place_whole(mesh, array):
     """Rows that all processes have: each puts those on its devices that these hold; the mesh gets as many as divide over it."""
     short = -len(array) % (mesh.shape["data"] * mesh.shape["fsdp"])
     array = np.pad(array, ((0, short), *((0, 0),) * (array.ndim - 1)))
-    return jax.make_array_from_callback(array.shape, batch_sharding(mesh), lambda index: array[index])
+    return jax.make_array_from_callback(
+        array.shape, batch_sharding(mesh), lambda index: array[index]
+    )
 
 
 def feed(stream, mesh, start, stop, ahead=2):

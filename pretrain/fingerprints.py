@@ -18,7 +18,9 @@ def fingerprint(x):
     bits = jax.lax.bitcast_convert_type(x, unsigned).astype(jnp.uint32)
     place = jnp.zeros(x.shape, jnp.uint32)
     for dim, size in enumerate(x.shape):
-        place = place * jnp.uint32(size % 2**32) + jax.lax.broadcasted_iota(jnp.uint32, x.shape, dim)
+        place = place * jnp.uint32(size % 2**32) + jax.lax.broadcasted_iota(
+            jnp.uint32, x.shape, dim
+        )
     return jnp.sum(bits * (place * jnp.uint32(2) + jnp.uint32(1)), dtype=jnp.uint32)
 
 
@@ -31,4 +33,6 @@ def leaves_of(tree):
     """{path: [dtype, shape, fingerprint]} of a tree of arrays."""
     marks = jax.device_get(_fingerprints(tree))
     rows = zip(jax.tree_util.tree_leaves_with_path(tree), jax.tree.leaves(marks), strict=True)
-    return {path_of(keys): [str(leaf.dtype), list(leaf.shape), int(mark)] for (keys, leaf), mark in rows}
+    return {
+        path_of(keys): [str(leaf.dtype), list(leaf.shape), int(mark)] for (keys, leaf), mark in rows
+    }

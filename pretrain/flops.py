@@ -34,7 +34,11 @@ def _of_equation(equation):
         case "dot_general":
             (contracted, _), _ = params["dimension_numbers"]
             sizes = equation.invars[0].aval.shape
-            return 2 * math.prod(equation.outvars[0].aval.shape) * math.prod(sizes[dim] for dim in contracted)
+            return (
+                2
+                * math.prod(equation.outvars[0].aval.shape)
+                * math.prod(sizes[dim] for dim in contracted)
+            )
         case "scan":
             return params["length"] * count(params["jaxpr"])
         case "shard_map":
@@ -43,8 +47,16 @@ def _of_equation(equation):
             return math.prod(params["grid_mapping"].grid) * count(params["jaxpr"])
         case "cond":
             return max(count(branch) for branch in params["branches"])
-    inner = [part for value in params.values() for part in (value if isinstance(value, (tuple, list)) else (value,))]
-    return sum(count(part) for part in inner if hasattr(part, "eqns") or hasattr(getattr(part, "jaxpr", None), "eqns"))
+    inner = [
+        part
+        for value in params.values()
+        for part in (value if isinstance(value, (tuple, list)) else (value,))
+    ]
+    return sum(
+        count(part)
+        for part in inner
+        if hasattr(part, "eqns") or hasattr(getattr(part, "jaxpr", None), "eqns")
+    )
 
 
 def of_step(run):
@@ -56,13 +68,22 @@ def of_step(run):
 def _of_gradient(config, objective, batch_size):
     """What a step spends matmuls on: the gradient of the loss. No optimizer multiplies matrices."""
     model, loss = build(config), LOSSES[objective.name]
-    batch = {key: jax.ShapeDtypeStruct(shape, dtype) for key, (dtype, shape) in batches.shapes(objective, batch_size).items()}
+    batch = {
+        key: jax.ShapeDtypeStruct(shape, dtype)
+        for key, (dtype, shape) in batches.shapes(objective, batch_size).items()
+    }
 
     def value(params, batch):
-        sums = loss.sums(model, params, batch, train=True, rngs={"dropout": jax.random.key(0)}, scores=math.inf)
+        sums = loss.sums(
+            model, params, batch, train=True, rngs={"dropout": jax.random.key(0)}, scores=math.inf
+        )
         return loss.value({name: sums[name] for name in loss.terms})
 
-    return count(jax.make_jaxpr(jax.grad(value))(jax.eval_shape(partial(init_params, model, objective, 0)), batch))
+    return count(
+        jax.make_jaxpr(jax.grad(value))(
+            jax.eval_shape(partial(init_params, model, objective, 0)), batch
+        )
+    )
 
 
 def kept(model):
@@ -84,7 +105,9 @@ def peak(device, compute):
 def measured(compute, size=1024, seconds=0.2):
     """The rate of a square matmul in the compute type on this host's CPU, the best of what fits in `seconds`."""
     x = jnp.ones((size, size), compute)
-    multiply = jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32)).lower(x).compile()
+    multiply = (
+        jax.jit(lambda x: jax.lax.dot(x, x, preferred_element_type=jnp.float32)).lower(x).compile()
+    )
     multiply(x).block_until_ready()
     best, end = math.inf, time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -25,7 +25,12 @@ from etils import epath
 from pretrain.damage import named
 
 PARTS = ("start", "compile", "data", "step", "save", "evaluate", "lost", "down")
-WORK = ("data", "step", "save", "evaluate")  # what has to be done again where it is not in a checkpoint
+WORK = (
+    "data",
+    "step",
+    "save",
+    "evaluate",
+)  # what has to be done again where it is not in a checkpoint
 NAME = "goodput.json"
 
 
@@ -38,7 +43,9 @@ class Ledger:
 
     def __init__(self, workdir, began, step, told=lambda part: None):
         self.path = None if workdir is None else epath.Path(workdir) / NAME
-        self.every = 30.0 if "://" in str(workdir) else 1.0  # object stores take one writing of a file a second
+        self.every = (
+            30.0 if "://" in str(workdir) else 1.0
+        )  # object stores take one writing of a file a second
         self.error, self.told = None, told
         self.lock, self.over = threading.Lock(), threading.Event()
         known = read(self.path) if self.path else None
@@ -92,13 +99,18 @@ class Ledger:
         with self.lock:
             self._settle()
             self.marks[step] = {part: self.seconds[part] for part in WORK}
-            self.marks = {at: mark for at, mark in sorted(self.marks.items()) if at in {step, *steps}}
+            self.marks = {
+                at: mark for at, mark in sorted(self.marks.items()) if at in {step, *steps}
+            }
 
     def back(self, step):
         """The run goes on from the checkpoint of `step`: what was done behind it is lost."""
         with self.lock:
             self._settle()
-            mark = next((mark for at, mark in sorted(self.marks.items(), reverse=True) if at <= step), dict.fromkeys(WORK, 0.0))
+            mark = next(
+                (mark for at, mark in sorted(self.marks.items(), reverse=True) if at <= step),
+                dict.fromkeys(WORK, 0.0),
+            )
             self.marks = {at: mark for at, mark in self.marks.items() if at <= step}
             for part in WORK:
                 self.seconds["lost"] += self.seconds[part] - mark[part]
@@ -128,7 +140,13 @@ class Ledger:
             return
         with self.lock:
             self._settle()
-            told = {"starts": self.starts, "until": time.time(), "ended": ended, "seconds": dict(self.seconds), "marks": dict(self.marks)}
+            told = {
+                "starts": self.starts,
+                "until": time.time(),
+                "ended": ended,
+                "seconds": dict(self.seconds),
+                "marks": dict(self.marks),
+            }
         part = self.path.with_name(NAME + ".part")
         with named(self.path):
             part.write_text(json.dumps(told) + "\n")
@@ -142,7 +160,10 @@ def read(path):
         return None
     try:
         told = json.loads(path.read_text())
-        if told["seconds"].keys() == set(PARTS) and {"starts", "until", "ended", "marks"} <= told.keys():
+        if (
+            told["seconds"].keys() == set(PARTS)
+            and {"starts", "until", "ended", "marks"} <= told.keys()
+        ):
             return told
     except (ValueError, TypeError, KeyError, AttributeError):
         pass

@@ -38,7 +38,9 @@ def watch(memory):
         share = 1.0 / jnp.minimum(taken, memory).astype(jnp.float32)
         return grads, Norms(norms.mean + (optax.tree.norm(grads) - norms.mean) * share, taken)
 
-    return optax.GradientTransformation(lambda params: Norms(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)), update)
+    return optax.GradientTransformation(
+        lambda params: Norms(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)), update
+    )
 
 
 def verdict(loss, norm, optimizer, spike, memory):
@@ -72,7 +74,9 @@ class Guard:
 
     def __init__(self, patience, kept):
         self.patience = patience
-        self.skipped = kept.get("skipped", 0)  # in a row, up to `step`, the last step whose metrics are known
+        self.skipped = kept.get(
+            "skipped", 0
+        )  # in a row, up to `step`, the last step whose metrics are known
         self.returned = kept.get("returned", False)  # went back, and has saved no good step since
         self.step, self.good = None, False
         self.rewound = False

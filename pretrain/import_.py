@@ -5,7 +5,6 @@ import os
 from models.finetuned import ClassifierConfig
 from pretrain.config import Run, override
 
-
 CLASSIFIER = (  # what can be done with one
     "predict --workdir {} --input FILE",
     "evaluate --workdir {} --labelled FILE",
@@ -14,9 +13,13 @@ CLASSIFIER = (  # what can be done with one
 
 
 def add_arguments(parser):
-    parser.add_argument("folder", metavar="FOLDER", help="with config.json, model.safetensors and tokenizer files")
+    parser.add_argument(
+        "folder", metavar="FOLDER", help="with config.json, model.safetensors and tokenizer files"
+    )
     parser.add_argument("--workdir", required=True, help="a new folder for the run")
-    parser.add_argument("overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE train.steps=1000")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE train.steps=1000"
+    )
 
 
 def run(args):
@@ -54,12 +57,23 @@ def starting_run(model):
         return classifying_run(model)
     kind, trained_by = type(model), TRAINED_BY[type(model)]
     if CausalLm in trained_by:
-        return Run(model=model, data=Data(objective=CausalLm(length=model.length, end_of_text=kind is not models.GptConfig)))
+        return Run(
+            model=model,
+            data=Data(
+                objective=CausalLm(length=model.length, end_of_text=kind is not models.GptConfig)
+            ),
+        )
     if kind is models.BartConfig:
         return Run(model=model, data=Data(objective=Denoising(length=min(512, model.length))))
     if MaskedLm in trained_by or ReplacedToken in trained_by:
-        length, objective = min(128, model.length), MaskedLm if MaskedLm in trained_by else ReplacedToken
-        return Run(model=model, data=Data(objective=objective(length=length, predictions=max(1, length * 20 // 128))))
+        length, objective = (
+            min(128, model.length),
+            MaskedLm if MaskedLm in trained_by else ReplacedToken,
+        )
+        return Run(
+            model=model,
+            data=Data(objective=objective(length=length, predictions=max(1, length * 20 // 128))),
+        )
     return Run(model=model, data=Data(objective=trained_by[0]()))
 
 
@@ -70,8 +84,14 @@ def classifying_run(model):
     from pretrain.finetune.encoders import separators
     from pretrain.parts import Evaluate
 
-    objective = (Classification if model.labels else Regression)(length=min(128, model.length), separators=separators(model.encoder))
-    return Run(model=model, data=Data(objective=objective), evaluate=Evaluate(metrics=("accuracy" if model.labels else "pearson",)))
+    objective = (Classification if model.labels else Regression)(
+        length=min(128, model.length), separators=separators(model.encoder)
+    )
+    return Run(
+        model=model,
+        data=Data(objective=objective),
+        evaluate=Evaluate(metrics=("accuracy" if model.labels else "pearson",)),
+    )
 
 
 def initialiser(run):
@@ -87,19 +107,38 @@ def initialiser(run):
 def summary(args, opened, run, missing, unused):
     """What was taken, what was not there, and what can be done next."""
     kind = ", ".join(opened.architectures) or type(run.model).__name__
-    lines = [f"{args.workdir}: {kind} from {args.folder}, {len(opened.tensors) - len(unused)} tensors"]
+    lines = [
+        f"{args.workdir}: {kind} from {args.folder}, {len(opened.tensors) - len(unused)} tensors"
+    ]
     if stored := [name for name in opened.tensors.formats() if name != "F32"]:
-        lines.append(f"  stored as {', '.join(stored)}: the same numbers in float32 here, and in an export")
+        lines.append(
+            f"  stored as {', '.join(stored)}: the same numbers in float32 here, and in an export"
+        )
     if missing:
-        lines.append(f"  not in the folder, begun at random (train.seed={run.train.seed}): {', '.join(missing)}")
+        lines.append(
+            f"  not in the folder, begun at random (train.seed={run.train.seed}): {', '.join(missing)}"
+        )
     if unused:
         lines.append(f"  not part of pretraining, left out: {', '.join(unused)}")
     if isinstance(run.model, ClassifierConfig):
-        lines.append(f"  tells {', '.join(run.model.labels) or 'a score'}, of the columns {','.join(run.data.objective.columns)}")
+        lines.append(
+            f"  tells {', '.join(run.model.labels) or 'a score'}, of the columns {','.join(run.data.objective.columns)}"
+        )
         lines.append("  of pairs: add data.objective.columns=text,text2,label")
-        return "\n".join([*lines, "next:", *(f"  python -m pretrain {words.format(args.workdir)}" for words in CLASSIFIER)])
-    vocabulary, pairs = opened.vocabulary, " --document pair" if run.data.objective.name == "seq2seq" else ""
-    lines.append(f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {run.model.vocab:,}")
+        return "\n".join(
+            [
+                *lines,
+                "next:",
+                *(f"  python -m pretrain {words.format(args.workdir)}" for words in CLASSIFIER),
+            ]
+        )
+    vocabulary, pairs = (
+        opened.vocabulary,
+        " --document pair" if run.data.objective.name == "seq2seq" else "",
+    )
+    lines.append(
+        f"  vocabulary: {vocabulary.kind}, {vocabulary.size:,} ids; model rows: {run.model.vocab:,}"
+    )
     lines += [
         "next:",
         f"  python -m pretrain prepare TEXT{pairs} --output STORE --vocabulary {args.workdir}/vocabulary",

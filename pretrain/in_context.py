@@ -19,7 +19,19 @@ from pretrain.questions import examples_for, joined, prompt
 from pretrain.sharding import batch_sharding, gathered, replicated
 
 
-def evaluate_task(trained, mesh, questions, *, pool, shots=0, delimiter="\n\n", answer_context=None, seed=0, batch_size=32, attention=None):
+def evaluate_task(
+    trained,
+    mesh,
+    questions,
+    *,
+    pool,
+    shots=0,
+    delimiter="\n\n",
+    answer_context=None,
+    seed=0,
+    batch_size=32,
+    attention=None,
+):
     """({name: number}, [{scores, tokens, chosen, right}] of each question).
 
     pool: the questions of which `shots` stand in front of each, `delimiter` between them, fewer where a row would be too long for the model.
@@ -30,31 +42,53 @@ def evaluate_task(trained, mesh, questions, *, pool, shots=0, delimiter="\n\n", 
     rows, shortened, cut = [], 0, 0
     for number, question in enumerate(questions):
         examples = given = examples_for(number, question, pool, shots, seed)
-        mine, too_long = scorer.rows(question.place, prompt(question, examples, delimiter), question.choices)
+        mine, too_long = scorer.rows(
+            question.place, prompt(question, examples, delimiter), question.choices
+        )
         while too_long and examples:
             examples = examples[1:]
-            mine, too_long = scorer.rows(question.place, prompt(question, examples, delimiter), question.choices)
+            mine, too_long = scorer.rows(
+                question.place, prompt(question, examples, delimiter), question.choices
+            )
         rows, shortened, cut = rows + [mine], shortened + (examples is not given), cut + too_long
     scores = _dealt(rows, scorer, batch_size)
     prior = None
     if answer_context is not None and not questions[0].open:
-        prior = _dealt([scorer.rows(one.place, answer_context, one.choices)[0] for one in questions], scorer, batch_size)
+        prior = _dealt(
+            [scorer.rows(one.place, answer_context, one.choices)[0] for one in questions],
+            scorer,
+            batch_size,
+        )
     found = [_found(question, mine) for question, mine in zip(questions, scores)]
     numbers = {"questions": len(questions), "shots": shots}
     if questions[0].open:
         accuracy = np.mean([one["right"] for one in found])
-        numbers |= {"accuracy": accuracy, "perplexity": math.exp(min(-np.mean([one["scores"][0] for one in found]), 700.0))}
+        numbers |= {
+            "accuracy": accuracy,
+            "perplexity": math.exp(min(-np.mean([one["scores"][0] for one in found]), 700.0)),
+        }
     else:
-        ways = {"accuracy": lambda mine, _: [p for p, _, _ in mine], "accuracy_per_token": lambda mine, _: [p / count for p, _, count in mine]}
+        ways = {
+            "accuracy": lambda mine, _: [p for p, _, _ in mine],
+            "accuracy_per_token": lambda mine, _: [p / count for p, _, count in mine],
+        }
         if prior:
-            ways["accuracy_over_prior"] = lambda mine, alone: [p - q for (p, _, _), (q, _, _) in zip(mine, alone)]
+            ways["accuracy_over_prior"] = lambda mine, alone: [
+                p - q for (p, _, _), (q, _, _) in zip(mine, alone)
+            ]
         for name, way in ways.items():
-            best = [int(np.argmax(way(mine, alone))) for mine, alone in zip(scores, prior or scores)]
+            best = [
+                int(np.argmax(way(mine, alone))) for mine, alone in zip(scores, prior or scores)
+            ]
             numbers[name] = np.mean([one.answer == chosen for one, chosen in zip(questions, best)])
         numbers["chance"] = np.mean([1 / len(question.choices) for question in questions])
-    numbers["standard_error"] = math.sqrt(numbers["accuracy"] * (1 - numbers["accuracy"]) / len(questions))
+    numbers["standard_error"] = math.sqrt(
+        numbers["accuracy"] * (1 - numbers["accuracy"]) / len(questions)
+    )
     numbers |= {"fewer_examples": shortened, "cut": cut}
-    return {name: value if isinstance(value, int) else float(value) for name, value in numbers.items()}, found
+    return {
+        name: value if isinstance(value, int) else float(value) for name, value in numbers.items()
+    }, found
 
 
 def _dealt(rows, scorer, batch_size):
@@ -68,7 +102,12 @@ def _found(question, mine):
     if question.open:
         return {"scores": scores, "tokens": tokens, "right": mine[0][1]}
     chosen = int(np.argmax(scores))
-    return {"scores": scores, "tokens": tokens, "chosen": chosen, "right": chosen == question.answer}
+    return {
+        "scores": scores,
+        "tokens": tokens,
+        "chosen": chosen,
+        "right": chosen == question.answer,
+    }
 
 
 def make_scorer(trained, mesh, attention):
@@ -88,7 +127,11 @@ class Scorer:
     """What both kinds of model share: rows of one shape at a time through the model, on the run's mesh."""
 
     def __init__(self, trained, mesh, how):
-        model, compute, whole = build(trained.run.model, **how), trained.run.train.compute, gathered(mesh)
+        model, compute, whole = (
+            build(trained.run.model, **how),
+            trained.run.train.compute,
+            gathered(mesh),
+        )
         self.mesh, self.params, self.vocabulary = mesh, trained.params, trained.vocabulary
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.longest = getattr(trained.run.model, "length", None)
@@ -97,14 +140,19 @@ class Scorer:
 
     def ids(self, texts):
         """Ids of texts, without special tokens around them."""
-        return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+        return [
+            encoding.ids
+            for encoding in self.tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ]
 
     def __call__(self, rows, batch_size):
         """[(log p, whether each of its tokens is the likeliest, number of tokens)] of rows as `row` makes them."""
         answers = [None] * len(rows)
         for batch in ragged.batches([self.shape(row) for row in rows], batch_size):
             arrays = self.arrays([rows[i] for i in batch], *self.shape(rows[batch[0]]))
-            nats_B, hits_B = jax.device_get(self.score(self.params, *(self._place(array) for array in arrays)))
+            nats_B, hits_B = jax.device_get(
+                self.score(self.params, *(self._place(array) for array in arrays))
+            )
             for index, nats, hits in zip(batch, nats_B.tolist(), hits_B.tolist()):
                 count = len(rows[index][-1])
                 answers[index] = (-nats, round(hits) == count, count)
@@ -115,7 +163,9 @@ class Scorer:
         shards = self.mesh.shape["data"] * self.mesh.shape["fsdp"]
         short = -len(array) % shards
         array = np.pad(array, ((0, short), *((0, 0),) * (array.ndim - 1)))
-        return jax.make_array_from_callback(array.shape, batch_sharding(self.mesh), lambda index: array[index])
+        return jax.make_array_from_callback(
+            array.shape, batch_sharding(self.mesh), lambda index: array[index]
+        )
 
 
 def _score(model, states, compute, whole, params, *arrays):
@@ -148,12 +198,16 @@ class Decoder(Scorer):
         shared = min(_shared(before, row) for row in whole)
         if shared == 0:
             if self.vocabulary.eos is None:
-                raise ValueError(f"{place}: there is nothing before the first token, and the vocabulary has no end of text to begin with")
+                raise ValueError(
+                    f"{place}: there is nothing before the first token, and the vocabulary has no end of text to begin with"
+                )
             whole, shared = [[self.vocabulary.eos, *row] for row in whole], 1
         longest = max(map(len, whole))
         surplus = max(longest - 1 - self.longest, 0)
         if surplus >= shared:
-            raise ValueError(f"{place}: a choice of {longest - shared} tokens leaves no room for a context (model.length={self.longest})")
+            raise ValueError(
+                f"{place}: a choice of {longest - shared} tokens leaves no room for a context (model.length={self.longest})"
+            )
         return [(row[surplus:-1], row[shared:]) for row in whole], bool(surplus)
 
     def shape(self, row):
@@ -181,12 +235,16 @@ class EncoderDecoder(Scorer):
         read, *scored = ([*ids, self.vocabulary.eos] for ids in self.ids([text, *choices]))
         surplus = max(len(read) - (self.longest or len(read)), 0)
         if self.longest and max(map(len, scored)) > self.longest:
-            raise ValueError(f"{place}: a choice of {max(map(len, scored))} tokens is longer than the model (model.length={self.longest})")
+            raise ValueError(
+                f"{place}: a choice of {max(map(len, scored))} tokens is longer than the model (model.length={self.longest})"
+            )
         return [(read[surplus:], row) for row in scored], bool(surplus)
 
     def shape(self, row):
         read, scored = row
-        return min(ragged.padded(len(read)), self.longest or len(read) * 2 + ragged.SHORTEST), ragged.power(len(scored))
+        return min(
+            ragged.padded(len(read)), self.longest or len(read) * 2 + ragged.SHORTEST
+        ), ragged.power(len(scored))
 
     def arrays(self, rows, M, T):
         B = ragged.power(len(rows))

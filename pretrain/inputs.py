@@ -13,7 +13,10 @@ import pathlib
 
 from pretrain.lines import read_lines, read_objects
 
-OTHERS = {".conll": "columns of words are read by models that tag them", ".json": "SQuAD's form is read by models that answer questions"}
+OTHERS = {
+    ".conll": "columns of words are read by models that tag them",
+    ".json": "SQuAD's form is read by models that answer questions",
+}
 
 
 def read_records(path):
@@ -26,7 +29,9 @@ def read_records(path):
 def text_in(record, place):
     """The text of a record. Raises ValueError, which names the place, where there is none."""
     if not isinstance(record.get("text"), str):
-        raise ValueError(f"{place}: expected an object with the field text, a string; this has {', '.join(map(repr, record))[:200]}")
+        raise ValueError(
+            f"{place}: expected an object with the field text, a string; this has {', '.join(map(repr, record))[:200]}"
+        )
     return record["text"]
 
 
@@ -40,7 +45,9 @@ def records_of(path, readers):
     if suffix in readers:
         yield from readers[suffix](str(path))
     elif suffix in OTHERS:
-        raise ValueError(f"{path}: {OTHERS[suffix]}; this one reads {', '.join(readers)}, or any other file as a text a line")
+        raise ValueError(
+            f"{path}: {OTHERS[suffix]}; this one reads {', '.join(readers)}, or any other file as a text a line"
+        )
     else:
         yield from ((place, {"text": line}) for place, line in read_lines(path))
 
@@ -56,7 +63,11 @@ def readers_of(run):
     """Readers for the model of a run."""
     from data import questions, tagged
 
-    columns = {".conll": tagged.column_records, ".tsv": tagged.column_records} if tags(run.data.objective) else {}
+    columns = (
+        {".conll": tagged.column_records, ".tsv": tagged.column_records}
+        if tags(run.data.objective)
+        else {}
+    )
     return texts() | columns | ({".json": questions.records} if asks(run.data.objective) else {})
 
 

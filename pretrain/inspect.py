@@ -8,8 +8,12 @@ import json
 
 def add_arguments(parser):
     parser.add_argument("config", help="name or path of a configuration")
-    parser.add_argument("overrides", nargs="*", metavar="path=value", help="for example data.store=STORE")
-    parser.add_argument("--step", type=int, default=0, help="the step that is shown, and the first that is checked")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="path=value", help="for example data.store=STORE"
+    )
+    parser.add_argument(
+        "--step", type=int, default=0, help="the step that is shown, and the first that is checked"
+    )
     parser.add_argument("--rows", type=int, default=4, help="rows to show (default 4)")
     parser.add_argument("--batches", type=int, default=8, help="batches to check (default 8)")
     parser.add_argument("--split", default="train", choices=("train", "heldout"))
@@ -26,10 +30,14 @@ def run(args):
     from pretrain.convert.tokenizer import build
 
     if args.batches < 1 or args.rows < 0:
-        raise ValueError(f"--batches {args.batches} --rows {args.rows}: at least one batch, and 0 rows or more")
+        raise ValueError(
+            f"--batches {args.batches} --rows {args.rows}: at least one batch, and 0 rows or more"
+        )
     settings = load(args.config, args.overrides)
     if not settings.data.store:
-        raise ValueError(f"{args.config} names no token store: add data.store=FOLDER, a folder that prepare wrote")
+        raise ValueError(
+            f"{args.config} names no token store: add data.store=FOLDER, a folder that prepare wrote"
+        )
     store = Store.open(settings.data.store)
     stream = Stream(store, settings.data, split=args.split, seed=settings.train.seed)
     exported = build(store.vocabulary, name_of(settings.model))
@@ -52,14 +60,25 @@ def show(report):
     where = f"step {report['step']:,}, {report['split']} part of {report['store']}"
     console.print(f"[bold]{report['objective']}[/bold], {where}")
     for row in report["rows"]:
-        console.print(Panel(text_of(row), title=f"row {row['row']:,} of the split", title_align="left"))
-    table = Table("promise", "seen", "expected", "", title=f"over {report['batches']} batches", title_justify="left")
+        console.print(
+            Panel(text_of(row), title=f"row {row['row']:,} of the split", title_align="left")
+        )
+    table = Table(
+        "promise",
+        "seen",
+        "expected",
+        "",
+        title=f"over {report['batches']} batches",
+        title_justify="left",
+    )
     for check in report["checks"]:
         verdict = "[green]holds[/green]" if check["passed"] else "[bold red]BROKEN[/bold red]"
         table.add_row(check["name"], check["seen"], check["expected"], verdict)
     console.print(table)
     broken = sum(not check["passed"] for check in report["checks"])
-    console.print(f"[bold red]{broken} broken[/bold red]" if broken else "[green]every promise holds[/green]")
+    console.print(
+        f"[bold red]{broken} broken[/bold red]" if broken else "[green]every promise holds[/green]"
+    )
 
 
 STYLES = {"as [MASK]": "bold green", "by another word": "bold yellow", "as itself": "bold blue"}

@@ -6,7 +6,6 @@ could repeat, so a model with attention dropout is computed by XLA while it trai
 B batch   L length of the readers   M length of what is read   H heads   K head width
 """
 
-
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
@@ -27,7 +26,10 @@ def make_attend(mesh, note=lambda kernel, reason: None):
 
     note(kernel, reason): hears, whenever attention is traced, which kernel it became, and why not the platform's own (None where it is).
     """
-    table = {"tpu": ("Splash", why_not_splash, splash_attend), "gpu": ("cuDNN", why_not_cudnn, cudnn_attend)}
+    table = {
+        "tpu": ("Splash", why_not_splash, splash_attend),
+        "gpu": ("cuDNN", why_not_cudnn, cudnn_attend),
+    }
     platform = mesh.devices.flat[0].platform
     if platform not in table:
         note("XLA", None)
@@ -38,7 +40,9 @@ def make_attend(mesh, note=lambda kernel, reason: None):
         reason = "reads no cache" if kept else why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
         note("XLA" if reason else name, reason and f"{name} {reason}")
         if reason:
-            return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, kept=kept)
+            return attend(
+                q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, kept=kept
+            )
         return kernel(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, mesh=mesh)
 
     return chosen
@@ -64,7 +68,9 @@ def why_not_splash(q_BLHK, k_BMHK, mask, bias, drop, mesh):
     return None
 
 
-def splash_attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, mesh, interpret=False):
+def splash_attend(
+    q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, mesh, interpret=False
+):
     """Splash attention (a Pallas kernel that ships with JAX) on each device's rows, heads and, of the readers, positions.
 
     Blocks of pairs that a causal mask or a window rules out are not computed. interpret: run it on a CPU, slowly.
@@ -73,9 +79,13 @@ def splash_attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, m
     L, H, M = *q_BLHK.shape[1:3], k_BMHK.shape[1]
     parts = mesh.shape["sequence"]
     heads = "model" if H % mesh.shape["model"] == 0 else None
-    causal = mask is not None and mask.causal  # without it all readers are alike, and the kernel is that of one device's
+    causal = (
+        mask is not None and mask.causal
+    )  # without it all readers are alike, and the kernel is that of one device's
     kernel = splash.make_splash_mha(
-        splash_masks.MultiHeadMask([_splash_mask(mask, L, M) if causal else splash_masks.FullMask((L // parts, M))] * H),
+        splash_masks.MultiHeadMask(
+            [_splash_mask(mask, L, M) if causal else splash_masks.FullMask((L // parts, M))] * H
+        ),
         block_sizes=_blocks(L // parts, M),
         head_shards=mesh.shape["model"] if heads else 1,
         q_seq_shards=parts if causal else 1,
@@ -83,7 +93,9 @@ def splash_attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, m
     )
     over = P(heads, "sequence" if causal else None)
     scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
-    q_BHLK, k_BHMK, v_BHMK = (x.swapaxes(1, 2) for x in (q_BLHK * jnp.asarray(scale, q_BLHK.dtype), k_BMHK, v_BMHK))
+    q_BHLK, k_BHMK, v_BHMK = (
+        x.swapaxes(1, 2) for x in (q_BLHK * jnp.asarray(scale, q_BLHK.dtype), k_BMHK, v_BMHK)
+    )
     reads, read = P(BATCH[0], heads, "sequence"), P(BATCH[0], heads)
     segments = _segments(mask, q_BLHK.shape[0], L, M)
     ids = segments and splash.SegmentIds(P(BATCH[0], "sequence"), BATCH)
@@ -119,9 +131,19 @@ def _segments(mask, B, L, M):
 
 def _blocks(L, M):
     """Blocks of readers and of what is read, forwards and backwards."""
-    q, kv = (next(size for size in range(min(length, BLOCK), 0, -LANES) if length % size == 0) for length in (L, M))
+    q, kv = (
+        next(size for size in range(min(length, BLOCK), 0, -LANES) if length % size == 0)
+        for length in (L, M)
+    )
     return splash.BlockSizes(
-        block_q=q, block_kv=kv, block_kv_compute=kv, block_q_dkv=q, block_kv_dkv=kv, block_kv_dkv_compute=kv, block_q_dq=q, block_kv_dq=kv
+        block_q=q,
+        block_kv=kv,
+        block_kv_compute=kv,
+        block_q_dkv=q,
+        block_kv_dkv=kv,
+        block_kv_dkv_compute=kv,
+        block_q_dq=q,
+        block_kv_dq=kv,
     )
 
 
@@ -140,7 +162,12 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
         return "drops by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
-    if mask is not None and not isinstance(mask, Mask) or mask is not None and mask.segments is not None:
+    if (
+        mask is not None
+        and not isinstance(mask, Mask)
+        or mask is not None
+        and mask.segments is not None
+    ):
         if bias is not None:
             return "has no gradient for a bias beside a mask that is given pair by pair"
         if L % 2 or M % 2:
@@ -154,7 +181,9 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
     return None
 
 
-def cudnn_attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, mesh, implementation="cudnn"):
+def cudnn_attend(
+    q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, mesh, implementation="cudnn"
+):
     """cuDNN's fused attention, which JAX splits over rows and heads as its arguments are split.
 
     implementation: "xla" asks XLA for the same, on any machine.
@@ -170,4 +199,6 @@ def cudnn_attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, me
             how["local_window_size"] = (mask.window - 1, 0)
         mask = Mask(segments=mask.segments).dense(q_BLHK.shape[1], M)
     bias = None if bias is None else bias.astype(q_BLHK.dtype)
-    return jax.nn.dot_product_attention(q_BLHK, k_BMHK, v_BMHK, bias, mask, scale=scale, implementation=implementation, **how)
+    return jax.nn.dot_product_attention(
+        q_BLHK, k_BMHK, v_BMHK, bias, mask, scale=scale, implementation=implementation, **how
+    )

@@ -34,7 +34,9 @@ class Cluster:
         if self.processes is None or self.name == "none":
             return
         if self.processes < 1 or not 0 <= self.process < self.processes:
-            raise ValueError(f"{self.title}: process {self.process} of {self.processes}: processes are numbered from 0, and there is one at least")
+            raise ValueError(
+                f"{self.title}: process {self.process} of {self.processes}: processes are numbered from 0, and there is one at least"
+            )
         host, _, port = (self.coordinator or "").rpartition(":")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"{self.title}: the coordinator {self.coordinator!r} is not host:port")
@@ -49,7 +51,11 @@ class Cluster:
             return "CLOZE_CLUSTER=none, or nothing speaks of others"
         if self.processes is None:
             return f"{self.title}: JAX asks it for the others"
-        gpus = f", GPU {', '.join(map(str, self.devices))} of those it sees" if self.devices is not None else ""
+        gpus = (
+            f", GPU {', '.join(map(str, self.devices))} of those it sees"
+            if self.devices is not None
+            else ""
+        )
         return f"{self.title}, process {self.process} of {self.processes} (from 0), coordinator {self.coordinator}{gpus}"
 
 
@@ -64,18 +70,31 @@ def recognise(environ: Mapping[str, str], flags=(None, None, None)) -> Cluster:
     """
     if any(flag is not None for flag in flags):
         if missing := [name for name, flag in zip(FLAGS, flags) if flag is None]:
-            raise ValueError(f"{', '.join(FLAGS)} are given all three or not at all; missing: {', '.join(missing)}")
+            raise ValueError(
+                f"{', '.join(FLAGS)} are given all three or not at all; missing: {', '.join(missing)}"
+            )
         coordinator, processes, process = flags
         return Cluster("flags", processes, process, coordinator)
     asked = environ.get("CLOZE_CLUSTER")
     if asked and asked not in ("none", *LAUNCHERS):
-        raise ValueError(f"CLOZE_CLUSTER={asked}: one of none, {', '.join(LAUNCHERS)}, or unset to take the first that is recognised")
-    otherwise = "jax" if environ.get(JAX[0]) else "none"  # an address alone tells too little, but not nothing
-    name = asked or next((name for name, launcher in LAUNCHERS.items() if launcher.recognised(environ)), otherwise)
+        raise ValueError(
+            f"CLOZE_CLUSTER={asked}: one of none, {', '.join(LAUNCHERS)}, or unset to take the first that is recognised"
+        )
+    otherwise = (
+        "jax" if environ.get(JAX[0]) else "none"
+    )  # an address alone tells too little, but not nothing
+    name = asked or next(
+        (name for name, launcher in LAUNCHERS.items() if launcher.recognised(environ)), otherwise
+    )
     if name == "none":
-        return Cluster("none", note="" if asked else _without_srun(environ, "SLURM_NTASKS", "SLURM_JOB_NUM_NODES"))
+        return Cluster(
+            "none",
+            note="" if asked else _without_srun(environ, "SLURM_NTASKS", "SLURM_JOB_NUM_NODES"),
+        )
     if missing := [variable for variable in LAUNCHERS[name].needs if not environ.get(variable)]:
-        raise ValueError(f"{LAUNCHERS[name].title}: needs {', '.join(LAUNCHERS[name].needs)}; missing: {', '.join(missing)}")
+        raise ValueError(
+            f"{LAUNCHERS[name].title}: needs {', '.join(LAUNCHERS[name].needs)}; missing: {', '.join(missing)}"
+        )
     return LAUNCHERS[name].read(environ)
 
 
@@ -84,25 +103,42 @@ def _jax(environ):
 
 
 def _ompi(environ):
-    local, many = _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK"), _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE")
+    local, many = (
+        _number(environ, "OMPI_COMM_WORLD_LOCAL_RANK"),
+        _number(environ, "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    )
     uri = environ.get("OMPI_MCA_orte_hnp_uri", "")  # 1531576320.0;tcp://10.96.0.1,10.148.0.1:34911
     launcher = re.match(r"(\d+)\..*?(?:tcp://([^,:]+)|tcp6://\[([^,\]]+))", uri)
     if not launcher and not environ.get(JAX[0]):  # Open MPI 5 has no such variable
-        raise ValueError(f"Open MPI does not tell where process 0 is: mpirun -x {JAX[0]}=host:port ...")
+        raise ValueError(
+            f"Open MPI does not tell where process 0 is: mpirun -x {JAX[0]}=host:port ..."
+        )
     job, four, six = launcher.groups() if launcher else ("0", "", "")
     where = _coordinator(environ, four or f"[{six}]", EPHEMERAL + int(job) // 4096 % 4096)
     return Cluster(
-        "ompi", _number(environ, "OMPI_COMM_WORLD_SIZE"), _number(environ, "OMPI_COMM_WORLD_RANK"), where, _share(environ, local, many)
+        "ompi",
+        _number(environ, "OMPI_COMM_WORLD_SIZE"),
+        _number(environ, "OMPI_COMM_WORLD_RANK"),
+        where,
+        _share(environ, local, many),
     )
 
 
 def _slurm(environ):
     # A step's tasks: in the shell of an interactive step SLURM_NTASKS are the job's, which nobody started.
     tasks = _number(environ, "SLURM_STEP_NUM_TASKS", _number(environ, "SLURM_NTASKS"))
-    first = re.match(r"([^,\[]+)(?:\[([^,\-\]]+))?", environ["SLURM_STEP_NODELIST"])  # node[001-015,020],other
+    first = re.match(
+        r"([^,\[]+)(?:\[([^,\-\]]+))?", environ["SLURM_STEP_NODELIST"]
+    )  # node[001-015,020],other
     if not first:
-        raise ValueError(f"SLURM_STEP_NODELIST={environ['SLURM_STEP_NODELIST']!r}: expected a list of hosts such as node[001-015]")
-    where = _coordinator(environ, "".join(filter(None, first.groups())), EPHEMERAL + _number(environ, "SLURM_JOB_ID") % 4096)
+        raise ValueError(
+            f"SLURM_STEP_NODELIST={environ['SLURM_STEP_NODELIST']!r}: expected a list of hosts such as node[001-015]"
+        )
+    where = _coordinator(
+        environ,
+        "".join(filter(None, first.groups())),
+        EPHEMERAL + _number(environ, "SLURM_JOB_ID") % 4096,
+    )
     devices = _share(environ, _number(environ, "SLURM_LOCALID"), _tasks_here(environ))
     note = _without_srun(environ, "SLURM_NTASKS") if tasks == 1 else ""
     return Cluster("slurm", tasks, _number(environ, "SLURM_PROCID"), where, devices, note)
@@ -112,11 +148,17 @@ def _gke(environ):
     hosts = _tpu_hosts(environ)
     slices = _number(environ, "MEGASCALE_NUM_SLICES", 1)
     needed = ("MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS") if slices > 1 else ()
-    missing = [name for name in needed if not environ.get(name)] + ["TPU_WORKER_HOSTNAMES"] * (hosts == [""])
+    missing = [name for name in needed if not environ.get(name)] + ["TPU_WORKER_HOSTNAMES"] * (
+        hosts == [""]
+    )
     if missing:
-        raise ValueError(f"{LAUNCHERS['gke'].title} speak of {slices} slices; missing: {', '.join(missing)}")
+        raise ValueError(
+            f"{LAUNCHERS['gke'].title} speak of {slices} slices; missing: {', '.join(missing)}"
+        )
     before = _number(environ, "MEGASCALE_SLICE_ID") * len(hosts) if slices > 1 else 0
-    where = _coordinator(environ, (environ.get("MEGASCALE_COORDINATOR_ADDRESS") or hosts[0]).split(":")[0], TPU_PORT)
+    where = _coordinator(
+        environ, (environ.get("MEGASCALE_COORDINATOR_ADDRESS") or hosts[0]).split(":")[0], TPU_PORT
+    )
     return Cluster("gke", len(hosts) * slices, before + _number(environ, "TPU_WORKER_ID"), where)
 
 
@@ -136,17 +178,31 @@ class Launcher:
 
 # The first row that is recognised counts. Open MPI stands before Slurm, in whose jobs `mpirun` starts its own processes.
 LAUNCHERS = {
-    "jax": Launcher("JAX's variables", lambda environ: any(environ.get(name) for name in JAX[1:]), JAX, _jax),
+    "jax": Launcher(
+        "JAX's variables", lambda environ: any(environ.get(name) for name in JAX[1:]), JAX, _jax
+    ),
     "ompi": Launcher(
         "Open MPI",
         lambda environ: bool(environ.get("OMPI_COMM_WORLD_SIZE")),
-        ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        (
+            "OMPI_COMM_WORLD_SIZE",
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_LOCAL_SIZE",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+        ),
         _ompi,
     ),
-    "slurm": Launcher("Slurm", lambda environ: all(environ.get(name) for name in SLURM), SLURM, _slurm),
+    "slurm": Launcher(
+        "Slurm", lambda environ: all(environ.get(name) for name in SLURM), SLURM, _slurm
+    ),
     "gke": Launcher("GKE's TPU variables", _several_tpu_hosts, ("TPU_WORKER_ID",), _gke),
     # Only by CLOZE_CLUSTER=tpu, which `pod run` sets: asking for the metadata server takes seconds where there is none.
-    "tpu": Launcher("Cloud TPU's metadata server", lambda environ: False, (), lambda environ: Cluster("tpu", None)),
+    "tpu": Launcher(
+        "Cloud TPU's metadata server",
+        lambda environ: False,
+        (),
+        lambda environ: Cluster("tpu", None),
+    ),
 }
 
 
@@ -166,7 +222,9 @@ def _coordinator(environ, host, port):
 
 
 def _tpu_hosts(environ):
-    return (environ.get("TPU_PROCESS_ADDRESSES") or environ.get("TPU_WORKER_HOSTNAMES") or "").split(",")
+    return (
+        environ.get("TPU_PROCESS_ADDRESSES") or environ.get("TPU_WORKER_HOSTNAMES") or ""
+    ).split(",")
 
 
 def _without_srun(environ, *sizes):
@@ -180,7 +238,9 @@ def _without_srun(environ, *sizes):
 def _tasks_here(environ):
     """How many tasks of the step run on this node; None where Slurm does not tell. SLURM_STEP_TASKS_PER_NODE: 2(x3),1"""
     each = environ.get("SLURM_STEP_TASKS_PER_NODE") or environ.get("SLURM_TASKS_PER_NODE") or ""
-    found = [(int(many), int(times or 1)) for many, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", each)]
+    found = [
+        (int(many), int(times or 1)) for many, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", each)
+    ]
     counts = [many for many, times in found for _ in range(times)]
     node = _number(environ, "SLURM_NODEID", 0)
     return counts[node] if node < len(counts) else None
@@ -193,7 +253,14 @@ def _share(environ, local, many):
     """
     if many == 1 or environ.get("JAX_LOCAL_DEVICE_IDS"):  # JAX reads the latter by itself
         return None
-    visible = next((environ[name] for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES") if environ.get(name)), None)
+    visible = next(
+        (
+            environ[name]
+            for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+            if environ.get(name)
+        ),
+        None,
+    )
     if visible is None or many is None:
         return (local,)  # as JAX does
     seen = len(visible.split(","))

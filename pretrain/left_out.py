@@ -18,11 +18,15 @@ def check_left_out(store, workdir, allow_changes):
     try:
         before = json.loads(path.read_text())["told"] if path.exists() else told(None)
     except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f"{path} cannot be read, so it is not known what the run has left out; remove it and add --allow-changes") from error
+        raise ConfigError(
+            f"{path} cannot be read, so it is not known what the run has left out; remove it and add --allow-changes"
+        ) from error
     if (now := told(store)) == before:
         return
     if not allow_changes:
-        raise ConfigError(f"{workdir} holds a run that left out {before} of its token store, now it is {now}. Mend the store, or add --allow-changes")
+        raise ConfigError(
+            f"{workdir} holds a run that left out {before} of its token store, now it is {now}. Mend the store, or add --allow-changes"
+        )
     print(f"changed on continuing: left out of the token store: {before} -> {now}")
 
 
@@ -32,6 +36,8 @@ def write_left_out(store, workdir):
     if jax.process_index() or told(store) == told(None) and not path.exists():
         return
     part = workdir / (NAME + ".part")
-    documents = {split: numbers.tolist() for split, numbers in getattr(store, "left_out", {}).items()}
+    documents = {
+        split: numbers.tolist() for split, numbers in getattr(store, "left_out", {}).items()
+    }
     part.write_text(json.dumps({"told": told(store), **documents}) + "\n")
     part.replace(path)

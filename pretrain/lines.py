@@ -14,7 +14,9 @@ def read_lines(path):
     path = pathlib.Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
-    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+    with (gzip.open if path.suffix == ".gz" else open)(
+        path, "rt", encoding="utf-8-sig", newline="\n"
+    ) as file:
         try:
             for number, line in enumerate(file, 1):
                 line = line.rstrip("\r\n")

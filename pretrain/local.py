@@ -22,11 +22,26 @@ GRACE = 20  # seconds that the others have to end by themselves once one has fai
 
 def add_arguments(parser):
     parser.add_argument("processes", type=int, metavar="N")
-    parser.add_argument("--devices", type=int, default=1, metavar="D", help="fake devices of each process (default 1)")
     parser.add_argument(
-        "--restarts", type=int, default=0, metavar="R", help="start all again when one died, so often without a new checkpoint (default 0)"
+        "--devices",
+        type=int,
+        default=1,
+        metavar="D",
+        help="fake devices of each process (default 1)",
     )
-    parser.add_argument("words", nargs="...", metavar="VERB ...", help="a verb and its words, for example: train bert_tiny --workdir runs/many")
+    parser.add_argument(
+        "--restarts",
+        type=int,
+        default=0,
+        metavar="R",
+        help="start all again when one died, so often without a new checkpoint (default 0)",
+    )
+    parser.add_argument(
+        "words",
+        nargs="...",
+        metavar="VERB ...",
+        help="a verb and its words, for example: train bert_tiny --workdir runs/many",
+    )
 
 
 def run(args):
@@ -35,8 +50,12 @@ def run(args):
     if args.restarts < 0:
         raise ValueError(f"local --restarts {args.restarts}: 0 or more")
     if not args.words:
-        raise ValueError("local N needs a verb to run in each process, for example: local 4 train bert_tiny --workdir runs/many")
-    return supervise(lambda: run_all(args.processes, args.devices, args.words), args.restarts, args.words).code
+        raise ValueError(
+            "local N needs a verb to run in each process, for example: local 4 train bert_tiny --workdir runs/many"
+        )
+    return supervise(
+        lambda: run_all(args.processes, args.devices, args.words), args.restarts, args.words
+    ).code
 
 
 def run_all(count, devices, words):
@@ -45,11 +64,17 @@ def run_all(count, devices, words):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     processes = [subprocess.Popen(**command(i, count, devices, port, words)) for i in range(count)]
-    readers = [threading.Thread(target=pass_on, args=(process, i), daemon=True) for i, process in enumerate(processes)]
+    readers = [
+        threading.Thread(target=pass_on, args=(process, i), daemon=True)
+        for i, process in enumerate(processes)
+    ]
     for reader in readers:
         reader.start()
     asked = []
-    old = {number: signal.signal(number, lambda number, _: tell(processes, number, asked)) for number in (signal.SIGINT, signal.SIGTERM)}
+    old = {
+        number: signal.signal(number, lambda number, _: tell(processes, number, asked))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         first = wait(processes)
     finally:
@@ -106,7 +131,11 @@ def wait(processes):
 
 def failed(processes):
     """The process that failed, or None. One that died of a signal, or hung, goes before those that noticed: they end with an error."""
-    ends = [(process.returncode > 0, process.returncode != HUNG, i) for i, process in enumerate(processes) if process.poll()]
+    ends = [
+        (process.returncode > 0, process.returncode != HUNG, i)
+        for i, process in enumerate(processes)
+        if process.poll()
+    ]
     return min(ends)[-1] if ends else None
 
 

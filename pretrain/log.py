@@ -21,7 +21,9 @@ class Log:
         if self.first:
             device = mesh.devices.flat[0]
             peak = flops.peak(device, run.train.compute)
-            many = 1 if device.platform == "cpu" else mesh.size  # CPU devices share the cores of one host
+            many = (
+                1 if device.platform == "cpu" else mesh.size
+            )  # CPU devices share the cores of one host
             self.file = MetricsLog(workdir, start)
             needed, peak = flops.of_step(run), peak and peak * many
             self.progress = Progress(start, run.train.end, needed, peak)
@@ -61,7 +63,9 @@ class Log:
 
     def step(self, step, metrics):
         """Note a step that has been started; the row of the one before it is written."""
-        self.devices += time.perf_counter() - self.given  # some platforms start a step only when the one before is done
+        self.devices += (
+            time.perf_counter() - self.given
+        )  # some platforms start a step only when the one before is done
         self.finish()
         self.pending = (step, metrics, self.waited)
 
@@ -71,7 +75,10 @@ class Log:
         with self.ledger.during("evaluate"):
             scores = evaluate(*args, begin=lambda: self.ledger.to("evaluate"))
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
-        self.say(f"step {self.row['step']:,}, held out: " + ", ".join(f"{name} {value:.4g}" for name, value in scores.items()))
+        self.say(
+            f"step {self.row['step']:,}, held out: "
+            + ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        )
         self.finish()
         self.clock = time.perf_counter()
         return scores
@@ -84,12 +91,20 @@ class Log:
             values = {name: float(value) for name, value in jax.device_get(metrics).items()}
             now = time.perf_counter()
             seconds, self.clock, self.pending = now - self.clock, now, None
-            self.row = {"step": step, **values, "seconds": seconds, "input_seconds": waited, "tokens_per_second": values["tokens"] / seconds}
+            self.row = {
+                "step": step,
+                **values,
+                "seconds": seconds,
+                "input_seconds": waited,
+                "tokens_per_second": values["tokens"] / seconds,
+            }
             self.row |= self.others.step(waited, self.devices + now - began) | self.noted
             self.devices, self.noted = 0.0, {}
             self.guard.see(step, bool(values["skipped"]))
             if values["skipped"]:
-                self.say(f"step {step:,} skipped: loss {values['loss']:.4g}, gradient norm {values['gradient_norm']:.4g}")
+                self.say(
+                    f"step {step:,} skipped: loss {values['loss']:.4g}, gradient norm {values['gradient_norm']:.4g}"
+                )
 
     def finish(self):
         """Write the row that is not written yet."""

@@ -47,14 +47,27 @@ class Loss(NamedTuple):
 
     def totals(self, batch):
         """{name: the weight of the whole batch}, float32."""
-        sums = {key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())}  # in one order in every process
+        sums = {
+            key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())
+        }  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
     def sums(self, model, params, batch, **how):
         """{name: float32 sum}; how: as in `scored`."""
         return self.scored(model, params, batch, **how)[0]
 
-    def scored(self, model, params, batch, *, compute="float32", gather=lambda params: params, scores=SCORES, smoothing=0.0, **kw):
+    def scored(
+        self,
+        model,
+        params,
+        batch,
+        *,
+        compute="float32",
+        gather=lambda params: params,
+        scores=SCORES,
+        smoothing=0.0,
+        **kw,
+    ):
         """({name: float32 sum}, what `judged` gives or None), computed in the type `compute`; kw: what the model takes besides (train, rngs).
 
         scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
@@ -63,7 +76,9 @@ class Loss(NamedTuple):
         lean = cast(params, compute)
         states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
         logits = partial(model.apply, {"params": gather(lean)}, method="logits")
-        sums = self.score(states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch)
+        sums = self.score(
+            states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch
+        )
         return sums, self.judged and self.judged(states, batch)
 
 
@@ -88,20 +103,29 @@ def sentence_pair(states, scorer, batch):
     """The masked words, and whether B follows A (task 2)."""
     _, next_BC = states
     nats, hits = cross_entropy(next_BC, batch["next_sentence"], batch["next_weights"])
-    return masked_lm(states, scorer, batch) | {"next_sentence": nats, "next_sentence_accuracy": hits}
+    return masked_lm(states, scorer, batch) | {
+        "next_sentence": nats,
+        "next_sentence_accuracy": hits,
+    }
 
 
 def sentence_order(states, scorer, batch):
     """The masked words, and whether A stands before B (Lan et al. 2020, section 3.1)."""
     _, order_BC = states
     nats, hits = cross_entropy(order_BC, batch["order"], batch["order_weights"])
-    return masked_lm(states, scorer, batch) | {"sentence_order": nats, "sentence_order_accuracy": hits}
+    return masked_lm(states, scorer, batch) | {
+        "sentence_order": nats,
+        "sentence_order_accuracy": hits,
+    }
 
 
 def distillation(states, scorer, batch):
     """The masked words, what the teacher thinks of them, and its states (Sanh et al. 2019, section 3)."""
     x_BPD, lesson = states
-    towards = {"distillation": (lesson.words_BP * batch["weights"]).sum(), "states": jnp.where(batch["valid"], lesson.states_BL, 0.0).sum()}
+    towards = {
+        "distillation": (lesson.words_BP * batch["weights"]).sum(),
+        "states": jnp.where(batch["valid"], lesson.states_BL, 0.0).sum(),
+    }
     return words("masked_lm", x_BPD, scorer, batch) | towards
 
 
@@ -109,8 +133,14 @@ def replaced_token(states, scorer, batch):
     """The masked words, told by the generator, and which words are its own, told by the discriminator (Clark et al. 2020, section 2)."""
     x_BPD, judged_BL, replaced_BL = states
     nats, hits = binary_cross_entropy(judged_BL, replaced_BL, batch["token_weights"])
-    share = jnp.where(replaced_BL, batch["token_weights"], 0.0).sum()  # what is wrong where every word is taken for the text's
-    return words("masked_lm", x_BPD, scorer, batch) | {"replaced_token": nats, "replaced_token_accuracy": hits, "replaced_token_share": share}
+    share = jnp.where(
+        replaced_BL, batch["token_weights"], 0.0
+    ).sum()  # what is wrong where every word is taken for the text's
+    return words("masked_lm", x_BPD, scorer, batch) | {
+        "replaced_token": nats,
+        "replaced_token_accuracy": hits,
+        "replaced_token_share": share,
+    }
 
 
 def classification(states_BC, scorer, batch):
@@ -140,7 +170,9 @@ def regression(states_BC, scorer, batch):
 
 def told(predicted_B, right_B, weights_B):
     """float32 [B, 3], as `Loss.judged` says."""
-    return jnp.stack([predicted_B.astype(jnp.float32), right_B.astype(jnp.float32), weights_B], axis=1)
+    return jnp.stack(
+        [predicted_B.astype(jnp.float32), right_B.astype(jnp.float32), weights_B], axis=1
+    )
 
 
 def told_at(predicted_BL, weights_BL, weights_B):
@@ -152,7 +184,9 @@ def told_at(predicted_BL, weights_BL, weights_B):
 def written(name, *besides):
     """The Loss of an encoder that reads `inputs` and a decoder that writes `targets`; besides: what else of the batch the model is given."""
     return Loss(
-        arguments=lambda batch: tuple(batch[key] for key in ("inputs", "inputs_valid", "targets", *besides)),
+        arguments=lambda batch: tuple(
+            batch[key] for key in ("inputs", "inputs_valid", "targets", *besides)
+        ),
         score=partial(words, name),
         weights={name: "weights", f"{name}_accuracy": "weights"},
         terms=(name,),
@@ -162,22 +196,47 @@ def written(name, *besides):
 
 LOSSES = {
     "masked_lm": Loss(
-        arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"], batch.get("pieces")),
+        arguments=lambda batch: (
+            batch["tokens"],
+            batch["valid"],
+            None,
+            batch["positions"],
+            batch.get("pieces"),
+        ),
         score=masked_lm,
         weights={"masked_lm": "weights", "masked_lm_accuracy": "weights"},
         terms=("masked_lm",),
         tokens=("valid",),
     ),
     "distillation": Loss(
-        arguments=lambda batch: (batch["tokens"], batch["valid"], None, batch["positions"], batch.get("pieces")),
+        arguments=lambda batch: (
+            batch["tokens"],
+            batch["valid"],
+            None,
+            batch["positions"],
+            batch.get("pieces"),
+        ),
         score=distillation,
-        weights={"masked_lm": "weights", "masked_lm_accuracy": "weights", "distillation": "weights", "states": "valid"},
+        weights={
+            "masked_lm": "weights",
+            "masked_lm_accuracy": "weights",
+            "distillation": "weights",
+            "states": "valid",
+        },
         terms=("masked_lm", "distillation", "states"),
         tokens=("valid",),
-        factors={"masked_lm": 2.0, "distillation": 5.0},  # as the authors' code was run; the paper names none
+        factors={
+            "masked_lm": 2.0,
+            "distillation": 5.0,
+        },  # as the authors' code was run; the paper names none
     ),
     "sentence_pair": Loss(
-        arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"], batch["positions"]),
+        arguments=lambda batch: (
+            batch["tokens"],
+            batch["valid"],
+            batch["segments"],
+            batch["positions"],
+        ),
         score=sentence_pair,
         weights={
             "masked_lm": "weights",
@@ -189,7 +248,12 @@ LOSSES = {
         tokens=("valid",),
     ),
     "sentence_order": Loss(
-        arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"], batch["positions"]),
+        arguments=lambda batch: (
+            batch["tokens"],
+            batch["valid"],
+            batch["segments"],
+            batch["positions"],
+        ),
         score=sentence_order,
         weights={
             "masked_lm": "weights",
@@ -218,18 +282,24 @@ LOSSES = {
         tokens=("valid",),
         factors={"replaced_token": 50.0},  # the paper's lambda (appendix A)
     ),
-    "span_corruption": written("span_corruption"),  # the dropped spans, each behind its sentinel (Raffel et al. 2019, section 3.1.4)
+    "span_corruption": written(
+        "span_corruption"
+    ),  # the dropped spans, each behind its sentinel (Raffel et al. 2019, section 3.1.4)
     "denoising": written("denoising"),  # the text as it was (Lewis et al. 2020, section 2.2)
     "prefix_lm": written("prefix_lm"),  # the rest of the text (Raffel et al. 2019, section 3.3.1)
     "text2text": written("text2text"),  # the answer (Raffel et al. 2019, section 2.4)
-    "seq2seq": written("seq2seq", "inputs_segments", "targets_segments"),  # each target, given its source (Vaswani et al. 2017, section 5)
+    "seq2seq": written(
+        "seq2seq", "inputs_segments", "targets_segments"
+    ),  # each target, given its source (Vaswani et al. 2017, section 5)
     "classification": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
         score=classification,
         weights={"classification": "weights", "classification_accuracy": "row_weights"},
         terms=("classification",),
         tokens=("valid",),
-        judged=lambda states_BC, batch: told(states_BC.argmax(-1), batch["labels"], batch["row_weights"]),
+        judged=lambda states_BC, batch: told(
+            states_BC.argmax(-1), batch["labels"], batch["row_weights"]
+        ),
     ),
     "regression": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
@@ -245,7 +315,9 @@ LOSSES = {
         weights={"tagging": "weights", "tagging_accuracy": "word_weights"},
         terms=("tagging",),
         tokens=("valid",),
-        judged=lambda states_BLC, batch: told_at(states_BLC.argmax(-1), batch["word_weights"], batch["row_weights"]),
+        judged=lambda states_BLC, batch: told_at(
+            states_BLC.argmax(-1), batch["word_weights"], batch["row_weights"]
+        ),
     ),
     "multiple_choice": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
@@ -253,7 +325,9 @@ LOSSES = {
         weights={"multiple_choice": "weights", "multiple_choice_accuracy": "weights"},
         terms=("multiple_choice",),
         tokens=("valid",),
-        judged=lambda states_BC, batch: told(states_BC.argmax(-1), batch["labels"], batch["weights"]),
+        judged=lambda states_BC, batch: told(
+            states_BC.argmax(-1), batch["labels"], batch["weights"]
+        ),
     ),
     "answer_span": Loss(
         arguments=lambda batch: (batch["tokens"], batch["valid"], batch["segments"]),
@@ -265,7 +339,9 @@ LOSSES = {
     ),
     "causal_lm": Loss(
         arguments=lambda batch: (batch["tokens"],),
-        score=partial(words, "causal_lm"),  # the next word (Radford et al. 2018, section 3.1, equation 1)
+        score=partial(
+            words, "causal_lm"
+        ),  # the next word (Radford et al. 2018, section 3.1, equation 1)
         weights={"causal_lm": "weights", "causal_lm_accuracy": "weights"},
         terms=("causal_lm",),
         tokens=("weights",),

@@ -35,14 +35,24 @@ class MetricsLog:
 
     def write(self, row):
         """Append one row: a dict with `step`; numbers become TensorBoard scalars of the same names. What is not finite is null in JSON."""
-        row = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+        row = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in row.items()
+        }
         if self.rows is not None:
             self.rows.append(row)
         else:
             with named(self.path):
                 self.file.write(json.dumps(row) + "\n")
                 self.file.flush()
-        self._event(row["step"], {key: value for key, value in row.items() if key not in ("step", "time") and value is not None})
+        self._event(
+            row["step"],
+            {
+                key: value
+                for key, value in row.items()
+                if key not in ("step", "time") and value is not None
+            },
+        )
 
     def sync(self):
         """Make what was written durable; called where a checkpoint is saved."""
@@ -87,7 +97,13 @@ class Progress:
 
     def __init__(self, start, stop, flops_per_step, peak, out=None, seconds=15.0):
         out = out or sys.stderr
-        self.start, self.stop, self.flops, self.peak, self.out = start, stop, flops_per_step, peak, out
+        self.start, self.stop, self.flops, self.peak, self.out = (
+            start,
+            stop,
+            flops_per_step,
+            peak,
+            out,
+        )
         self.began = self.last = time.perf_counter()
         self.terminal = out.isatty()
         self.seconds = 0.2 if self.terminal else seconds

@@ -37,9 +37,13 @@ def schedule(config, steps):
 
     def inverse_square_root(n):
         n = jnp.asarray(n, jnp.float32) + 1
-        return peak * jnp.minimum(n / max(config.warmup, 1), jax.lax.rsqrt(n / max(config.warmup, 1)))
+        return peak * jnp.minimum(
+            n / max(config.warmup, 1), jax.lax.rsqrt(n / max(config.warmup, 1))
+        )
 
-    return {"inverse_sqrt": inverse_sqrt, "inverse_square_root": inverse_square_root}.get(decay, falling)
+    return {"inverse_sqrt": inverse_sqrt, "inverse_square_root": inverse_square_root}.get(
+        decay, falling
+    )
 
 
 def optimizer_of(run):
@@ -51,7 +55,9 @@ def optimizer_of(run):
     optimizer = _without_teacher(run, make_optimizer(run.optimizer, run.train.steps))
     if run.train.free >= 0:
         learns = optax.stateless(partial(of_free, run.model.encoder.depth, run.train.free))
-        optimizer = optax.chain(learns, optimizer, learns)  # in front, so that gradients of what stays do not count for the clipped norm
+        optimizer = optax.chain(
+            learns, optimizer, learns
+        )  # in front, so that gradients of what stays do not count for the clipped norm
     return optax.chain(watch(run.guard.memory), optimizer) if run.guard.spike else optimizer
 
 
@@ -60,7 +66,9 @@ def _without_teacher(run, optimizer):
         return optimizer
 
     def kinds(params):
-        return jax.tree_util.tree_map_with_path(lambda keys, _: "stays" if path_of(keys).startswith("teacher/") else "learns", params)
+        return jax.tree_util.tree_map_with_path(
+            lambda keys, _: "stays" if path_of(keys).startswith("teacher/") else "learns", params
+        )
 
     return optax.partition({"learns": optimizer, "stays": optax.set_to_zero()}, kinds)
 
@@ -91,7 +99,12 @@ def make_optimizer(config, steps):
         clip = clipped(config.clip) if config.clip else optax.identity()
         if not config.relative:
             adam = optax.adamw(
-                rate, config.beta1, config.beta2, config.epsilon, weight_decay=config.weight_decay, mask=decayed
+                rate,
+                config.beta1,
+                config.beta2,
+                config.epsilon,
+                weight_decay=config.weight_decay,
+                mask=decayed,
             )
             return optax.chain(clip, adam)
         return optax.chain(
@@ -138,7 +151,9 @@ def as_long_as_weights(updates, params):
             return update
         dims = tuple(range("/layers/" in f"/{path}", update.ndim))
         own, theirs = (jnp.sqrt(jnp.square(x).sum(dims, keepdims=True)) for x in (update, weight))
-        return update * jnp.where((own > 0) & (theirs > 0), theirs / jnp.where(own > 0, own, 1.0), 1.0)
+        return update * jnp.where(
+            (own > 0) & (theirs > 0), theirs / jnp.where(own > 0, own, 1.0), 1.0
+        )
 
     return jax.tree_util.tree_map_with_path(scaled, updates, params)
 

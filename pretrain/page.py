@@ -12,4 +12,10 @@ ESCAPED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 def page(name, data):
     """The text of a page. data: whatever JSON can say; a number that is not finite is an error, as JSON cannot say it."""
     before, after = (PAGES / f"{name}.html").read_text(encoding="utf-8").split(MARK)
-    return before + json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(ESCAPED) + after
+    return (
+        before
+        + json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).translate(
+            ESCAPED
+        )
+        + after
+    )

@@ -32,7 +32,9 @@ class AdamW:
     warmup: int = 10_000
     final: float = 0.0
     decay: Literal["linear", "cosine", "inverse_square_root"] = "linear"
-    fallen: int = 0  # the step from which the rate stays at `final` times `learning_rate`; 0: the run's last
+    fallen: int = (
+        0  # the step from which the rate stays at `final` times `learning_rate`; 0: the run's last
+    )
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
@@ -41,7 +43,19 @@ class AdamW:
     relative: bool = False
 
     def __post_init__(self):
-        at_least(self, 0, "learning_rate", "warmup", "final", "fallen", "weight_decay", "beta1", "beta2", "epsilon", "clip")
+        at_least(
+            self,
+            0,
+            "learning_rate",
+            "warmup",
+            "final",
+            "fallen",
+            "weight_decay",
+            "beta1",
+            "beta2",
+            "epsilon",
+            "clip",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +94,18 @@ class Lamb:
     clip: float = 1.0
 
     def __post_init__(self):
-        at_least(self, 0, "learning_rate", "warmup", "final", "weight_decay", "beta1", "beta2", "epsilon", "clip")
+        at_least(
+            self,
+            0,
+            "learning_rate",
+            "warmup",
+            "final",
+            "weight_decay",
+            "beta1",
+            "beta2",
+            "epsilon",
+            "clip",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,19 +116,25 @@ class Train:
     until: int = 0  # stop after so many already, e.g. to go on with longer rows; 0: at `steps`
     seed: int = 0  # of parameters, dropout, order and masks alike
     microbatches: int = 1  # the global batch is computed in so many parts; gradients are sums, so the result is the same
-    compute: Literal["bfloat16", "float32"] = "bfloat16"  # parameters and optimizer are float32 in either case
+    compute: Literal["bfloat16", "float32"] = (
+        "bfloat16"  # parameters and optimizer are float32 in either case
+    )
     smoothing: float = 0.0  # the share of a target's weight that all words share alike, in training only (Szegedy et al. 2016, section 7)
 
     free: int = -1  # of a fine-tuned encoder, how many layers from the top learn beside pooler and head; 0: these alone; -1: all of it
 
     def __post_init__(self):
         if not 0 <= self.smoothing < 1:
-            raise ConfigError(f"Train.smoothing is {self.smoothing}; it must be at least 0 and below 1")
+            raise ConfigError(
+                f"Train.smoothing is {self.smoothing}; it must be at least 0 and below 1"
+            )
         at_least(self, 1, "steps", "microbatches")
         at_least(self, 0, "seed", "until")
         at_least(self, -1, "free")
         if self.until > self.steps:
-            raise ConfigError(f"Train.until={self.until} lies behind Train.steps={self.steps}, where the learning rate ends")
+            raise ConfigError(
+                f"Train.until={self.until} lies behind Train.steps={self.steps}, where the learning rate ends"
+            )
 
     @property
     def end(self):
@@ -130,7 +161,9 @@ class Guard:
         at_least(self, 1, "patience", "memory")
         at_least(self, 0, "spike", "replicas")
         if 0 < self.spike <= 1:
-            raise ConfigError(f"Guard.spike is {self.spike:g}, but a norm may well be the mean of them; it must be 0 or above 1")
+            raise ConfigError(
+                f"Guard.spike is {self.spike:g}, but a norm may well be the mean of them; it must be 0 or above 1"
+            )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +179,9 @@ class Mesh:
     sequence: int = 1
 
     def __post_init__(self):
-        if any(size < 1 and size != -1 for size in self.sizes):  # that only one is -1 is checked when all words have been applied
+        if any(
+            size < 1 and size != -1 for size in self.sizes
+        ):  # that only one is -1 is checked when all words have been applied
             raise ConfigError(f"mesh: {self}: each is at least 1, and one of them may be -1")
 
     @property
@@ -154,7 +189,9 @@ class Mesh:
         return self.data, self.fsdp, self.model, self.sequence
 
     def __str__(self):
-        return " x ".join(f"{field.name}={getattr(self, field.name)}" for field in dataclasses.fields(self))
+        return " x ".join(
+            f"{field.name}={getattr(self, field.name)}" for field in dataclasses.fields(self)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,7 +199,9 @@ class Evaluate:
     """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
 
     every: int = 10_000
-    metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()  # of labels and answers: finetune/metrics.py
+    metrics: tuple[
+        Literal[Metric, "unread_words", "null_threshold"], ...
+    ] = ()  # of labels and answers: finetune/metrics.py
     samples: int = 4  # of its rows, whose gaps and what the model says there are noted each time: docs/inside.md
 
     def __post_init__(self):

@@ -57,12 +57,22 @@ def _offsets(ends):
 
 
 def _of_words(rows, ends):
-    return {"offsets": _offsets(ends), "spans": np.array([span for row in rows for span in row.words], np.int32)}
+    return {
+        "offsets": _offsets(ends),
+        "spans": np.array([span for row in rows for span in row.words], np.int32),
+    }
 
 
 def _of_pieces(rows, ends):
-    each = {"spans": [row.spans for row in rows], "ids": [row.ids for row in rows], "word": [row.word_of for row in rows]}
-    return {"offsets": _offsets(ends)} | {name: np.concatenate([np.array(part, np.int32) for part in parts]) for name, parts in each.items()}
+    each = {
+        "spans": [row.spans for row in rows],
+        "ids": [row.ids for row in rows],
+        "word": [row.word_of for row in rows],
+    }
+    return {"offsets": _offsets(ends)} | {
+        name: np.concatenate([np.array(part, np.int32) for part in parts])
+        for name, parts in each.items()
+    }
 
 
 POOLINGS = {

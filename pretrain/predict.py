@@ -29,20 +29,71 @@ def add_arguments(parser):
         help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), translated (Transformer) or mended (BART)",
     )
     parser.add_argument("--workdir", required=True, help="a run's folder")
-    parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
-    parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl, .tsv, .csv with a column `text`; of a fine-tuned model what `finetune` reads")
-    parser.add_argument("--output", metavar="FILE", help="write JSON lines there instead of printing; of questions and FILE.json {id: answer}")
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="a text a line, or .jsonl, .tsv, .csv with a column `text`; of a fine-tuned model what `finetune` reads",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write JSON lines there instead of printing; of questions and FILE.json {id: answer}",
+    )
     parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
-    parser.add_argument("--n-best", type=int, metavar="N", help="of answers to questions: tell the N best, with their probabilities")
-    parser.add_argument("--length", type=int, metavar="T", help="the most tokens that T5, GPT, BART or the Transformer writes (64)")
-    parser.add_argument("--beams", type=int, metavar="W", help="search for the likeliest text with W beams, instead of the likeliest word at each step")
-    parser.add_argument("--length-penalty", type=float, metavar="A", help="of --beams: above 0 for longer texts, below for shorter ones (1)")
-    parser.add_argument("--temperature", type=float, metavar="T", help="draw the words, below 1 mostly the likely ones, above 1 others too (1)")
+    parser.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="of answers to questions: tell the N best, with their probabilities",
+    )
+    parser.add_argument(
+        "--length",
+        type=int,
+        metavar="T",
+        help="the most tokens that T5, GPT, BART or the Transformer writes (64)",
+    )
+    parser.add_argument(
+        "--beams",
+        type=int,
+        metavar="W",
+        help="search for the likeliest text with W beams, instead of the likeliest word at each step",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=float,
+        metavar="A",
+        help="of --beams: above 0 for longer texts, below for shorter ones (1)",
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="draw the words, below 1 mostly the likely ones, above 1 others too (1)",
+    )
     parser.add_argument("--top-k", type=int, metavar="K", help="draw the words, of the K likeliest")
-    parser.add_argument("--top-p", type=float, metavar="P", help="draw the words, of the fewest that have a share of P")
-    parser.add_argument("--no-repeat-ngram", type=int, metavar="N", help="write no N tokens that stood there in that order before")
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="draw the words, of the fewest that have a share of P",
+    )
+    parser.add_argument(
+        "--no-repeat-ngram",
+        type=int,
+        metavar="N",
+        help="write no N tokens that stood there in that order before",
+    )
     parser.add_argument("--seed", type=int, help="of what is drawn (0)")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="B",
+        help="texts computed at once (%(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
@@ -57,21 +108,41 @@ def run(args):
     from pretrain.ragged import watched
     from pretrain.trained import open_trained
 
-    trained = open_trained(args.workdir, args.step, report=lambda text: print(text, file=sys.stderr))
+    trained = open_trained(
+        args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
+    )
     read, readers = reader(trained), readers_of(trained.run)
-    answer = answerer(trained, top=args.top, n_best=args.n_best, length=args.length, batch_size=args.batch_size, **how)
+    answer = answerer(
+        trained,
+        top=args.top,
+        n_best=args.n_best,
+        length=args.length,
+        batch_size=args.batch_size,
+        **how,
+    )
 
     def records():
-        return ((None, {"text": text}) for text in args.texts) if args.texts else records_of(args.input, readers)
+        return (
+            ((None, {"text": text}) for text in args.texts)
+            if args.texts
+            else records_of(args.input, readers)
+        )
 
     by_id = str(args.output or "").endswith(".json") and asks(trained.run.data.objective)
     if by_id:
         check_ids(records(), args.output, args.n_best)
     done = 0
-    with Progress(lambda: sum(1 for _ in records())) as progress, teller(trained, args.output, args.json, by_id) as tell:
+    with (
+        Progress(lambda: sum(1 for _ in records())) as progress,
+        teller(trained, args.output, args.json, by_id) as tell,
+    ):
         for chunk in _chunks(records(), CHUNK):
             texts = [read(record, place) for place, record in chunk]
-            with watched(lambda share: progress.show(done + share * len(chunk)) if share < 1 else progress.hide()):
+            with watched(
+                lambda share: (
+                    progress.show(done + share * len(chunk)) if share < 1 else progress.hide()
+                )
+            ):
                 results = answer(texts, [place for place, _ in chunk], done)
             for (_, record), text, result in zip(chunk, texts, results, strict=True):
                 tell(record, text, result)
@@ -85,14 +156,26 @@ def run(args):
 
 def decoding(args):
     """How to write, as keywords of `answerer`: what the command line says, and nothing where it does not."""
-    drawn = {name: value for name in ("temperature", "top_k", "top_p") if (value := getattr(args, name)) is not None}
+    drawn = {
+        name: value
+        for name in ("temperature", "top_k", "top_p")
+        if (value := getattr(args, name)) is not None
+    }
     if drawn and args.beams is not None:
-        raise ValueError(f"--beams searches for the likeliest text, {_option(*drawn)} draws one: give one or the other")
+        raise ValueError(
+            f"--beams searches for the likeliest text, {_option(*drawn)} draws one: give one or the other"
+        )
     if args.length_penalty is not None and args.beams is None:
         raise ValueError("--length-penalty is for --beams")
     if args.seed is not None and not drawn:
-        raise ValueError("--seed is for words that are drawn: give --temperature, --top-k or --top-p as well")
-    how = {name: value for name in ("no_repeat_ngram", "seed") if (value := getattr(args, name)) is not None}
+        raise ValueError(
+            "--seed is for words that are drawn: give --temperature, --top-k or --top-p as well"
+        )
+    how = {
+        name: value
+        for name in ("no_repeat_ngram", "seed")
+        if (value := getattr(args, name)) is not None
+    }
     if drawn or args.beams is not None:
         from models.decoding import Beam, Sample
 
@@ -119,8 +202,14 @@ def teller(trained, output, as_json, by_id):
     with sink(output) as write:
 
         def spoken(record, text, result):
-            record = {f"given_{name}" if name in result else name: value for name, value in record.items()}
-            write(json.dumps(record | result, ensure_ascii=False) if as_json or output else show(text, result))
+            record = {
+                f"given_{name}" if name in result else name: value for name, value in record.items()
+            }
+            write(
+                json.dumps(record | result, ensure_ascii=False)
+                if as_json or output
+                else show(text, result)
+            )
 
         def kept(record, text, result):
             answers[str(record["id"])] = result["answer"]
@@ -133,14 +222,20 @@ def teller(trained, output, as_json, by_id):
 def check_ids(records, output, n_best):
     """Raise ValueError unless each record has an id of its own and one answer is asked for."""
     if n_best is not None:
-        raise ValueError(f"--output {output} has one answer to each question: with --n-best name a file that ends in .jsonl")
+        raise ValueError(
+            f"--output {output} has one answer to each question: with --n-best name a file that ends in .jsonl"
+        )
     seen = set()
     for place, record in records:
         place, name = place or "the command line", record.get("id")
         if name is None:
-            raise ValueError(f"{place}: no `id`, by which {output} has its answer; an --output that ends in .jsonl needs none")
+            raise ValueError(
+                f"{place}: no `id`, by which {output} has its answer; an --output that ends in .jsonl needs none"
+            )
         if str(name) in seen:
-            raise ValueError(f"{place}: the id {name!r} stands there twice; {output} has one answer for each")
+            raise ValueError(
+                f"{place}: the id {name!r} stands there twice; {output} has one answer for each"
+            )
         seen.add(str(name))
 
 
@@ -189,12 +284,19 @@ def spell(text, result):
     for number, mask in enumerate(result.get("masks", ()), 1):
         lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
         lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
-    lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in result.get("judged", ())]
+    lines += [
+        f"    {answer['probability']:7.2%}  {answer['word']}" for answer in result.get("judged", ())
+    ]
     if "judged" in result:
         return "\n".join(lines) + "\n"
     for sentinel, span in result.get("spans", {}).items():
         lines.append(f"  {sentinel}  {'(nothing)' if span is None else span}")
-    return "\n".join(line for line in [*lines, f"  {result.get('filled', result.get('written'))}"] if line) + "\n"
+    return (
+        "\n".join(
+            line for line in [*lines, f"  {result.get('filled', result.get('written'))}"] if line
+        )
+        + "\n"
+    )
 
 
 # ---- the families ------------------------------------------------------------
@@ -212,14 +314,24 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
     masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what its head answers (pretrain/finetune/heads.py),
     or what it writes (pretrain/finetune/written.py).
     """
-    from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
-    from models.config import BartConfig, T5Config, TransformerConfig
+    from models.config import (
+        AlbertConfig,
+        BartConfig,
+        BertConfig,
+        DistilBertConfig,
+        ElectraConfig,
+        RobertaConfig,
+        T5Config,
+        TransformerConfig,
+    )
     from models.finetuned import HeadedConfig
     from pretrain import fill, write
 
     if isinstance(trained.run.model, HeadedConfig):
         if top is not None or length is not None or how:
-            raise ValueError("a fine-tuned model tells what its head was taught: --top, --length and how to write are for others")
+            raise ValueError(
+                "a fine-tuned model tells what its head was taught: --top, --length and how to write are for others"
+            )
         from pretrain.finetune.heads import head_of
 
         head, several = head_of(trained.run.model), {} if n_best is None else {"n_best": n_best}
@@ -229,19 +341,30 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
         return lambda texts, places, first=0: answer(texts, places)
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
-    if isinstance(trained.run.model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)):
+    if isinstance(
+        trained.run.model,
+        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig),
+    ):
         if length is not None or how:
             option = "--length" if length is not None else DECODING
-            raise ValueError(f"{option} is for models that write; BERT fills each [MASK] with one piece")
+            raise ValueError(
+                f"{option} is for models that write; BERT fills each [MASK] with one piece"
+            )
         kind = fill.Judgements if isinstance(trained.run.model, ElectraConfig) else fill.Masks
         answer = kind(trained, 5 if top is None else top, batch_size)
         return lambda texts, places, first=0: answer(texts, places)
     if top is not None:
-        raise ValueError("--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of")
+        raise ValueError(
+            "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
+        )
     if trained.run.data.objective.name == "text2text":
         from pretrain.finetune.written import Answers
 
         return Answers(trained, length, batch_size, **how)
-    writers = {T5Config: write.Spans, TransformerConfig: write.Translations, BartConfig: write.Repairs}
+    writers = {
+        T5Config: write.Spans,
+        TransformerConfig: write.Translations,
+        BartConfig: write.Repairs,
+    }
     writer = writers.get(type(trained.run.model), write.Continuations)
     return writer(trained, 64 if length is None else length, batch_size, **how)

@@ -34,11 +34,15 @@ def preflight(run, workdir):
     if jax.process_count() == 1:
         return
     if cluster.client() is None:  # the TPU's runtime knows its neighbours without being told
-        raise ConfigError(f"{jax.process_count()} processes share these devices, but nothing joined them: on Cloud TPU set CLOZE_CLUSTER=tpu")
+        raise ConfigError(
+            f"{jax.process_count()} processes share these devices, but nothing joined them: on Cloud TPU set CLOZE_CLUSTER=tpu"
+        )
     note = _write_note(workdir)
     said = _exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
     # What is not seen differs from host to host, so all complaints are exchanged; afterwards nobody looks for notes any more.
-    complaints = differences(said) + [line for lines in _exchange("seen", _unseen(workdir, said), WAIT) for line in lines]
+    complaints = differences(said) + [
+        line for lines in _exchange("seen", _unseen(workdir, said), WAIT) for line in lines
+    ]
     if note:
         (epath.Path(workdir) / note).unlink(missing_ok=True)
     _refuse(complaints)
@@ -52,7 +56,11 @@ def preflight_store(run, store):
     """
     if jax.process_count() == 1:
         return sound(store, run.data.on_corrupt)
-    _refuse(differences(_exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)))
+    _refuse(
+        differences(
+            _exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)
+        )
+    )
     damage = None
     try:
         store = sound(store, run.data.on_corrupt)
@@ -67,7 +75,9 @@ def preflight_store(run, store):
 
 def _refuse(complaints):
     if complaints:
-        raise ConfigError("the hosts of this run do not agree: " + "; ".join(dict.fromkeys(complaints)))
+        raise ConfigError(
+            "the hosts of this run do not agree: " + "; ".join(dict.fromkeys(complaints))
+        )
 
 
 def facts(run, step):
@@ -94,7 +104,11 @@ def store_facts(store):
 def newest_step(workdir):
     """The newest checkpoint that this process sees in a workdir, by its folder's name; None where there is none."""
     folder = epath.Path(workdir) / "checkpoints"
-    steps = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
+    steps = (
+        [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+        if folder.exists()
+        else []
+    )
     return max(steps, default=None)
 
 
@@ -115,7 +129,9 @@ def differences(said):
         usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
         odd = [f"{one['host']} has {name} {one[name]}" for one in said if one[name] != usual]
         if odd:
-            sentences.append(f"{', '.join(odd)}, {values.count(usual)} of {len(values)} have {usual}")
+            sentences.append(
+                f"{', '.join(odd)}, {values.count(usual)} of {len(values)} have {usual}"
+            )
     return sorted(sentences)
 
 
@@ -138,25 +154,38 @@ def _unseen(workdir, said):
         if one["note"] is None:
             sentences.append(f"{one['host']} cannot write to {workdir}")
         elif not (epath.Path(workdir) / one["note"]).exists():
-            sentences.append(f"{workdir} is another folder on {one['host']} than on {socket.gethostname()}: it must be shared, for example gs://")
+            sentences.append(
+                f"{workdir} is another folder on {one['host']} than on {socket.gethostname()}: it must be shared, for example gs://"
+            )
     return sentences
 
 
 def _exchange(name, mine, wait):
     """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
     client, end, said, silent = cluster.client(), time.monotonic() + wait, [], {}
-    late = f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
+    late = (
+        f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
+    )
     try:
-        cluster.within(WAIT, client.key_value_set, f"cloze/preflight/{name}/{jax.process_index()}", json.dumps(mine))
+        cluster.within(
+            WAIT,
+            client.key_value_set,
+            f"cloze/preflight/{name}/{jax.process_index()}",
+            json.dumps(mine),
+        )
     except TimeoutError as error:
         raise ConfigError(f"process 0, the coordinator, {late}") from error
     for index in range(jax.process_count()):
         left = max(int((end - time.monotonic()) * 1000), 100)
         try:
-            said.append(json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left)))
+            said.append(
+                json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left))
+            )
         except jax.errors.JaxRuntimeError:
             silent[index] = f"{index} ({cluster.host_of(index) or 'host unknown'})"
-    if jax.process_index() in silent:  # which has spoken: it is the coordinator that does not answer any more
+    if (
+        jax.process_index() in silent
+    ):  # which has spoken: it is the coordinator that does not answer any more
         raise ConfigError(f"process 0, the coordinator, {late}")
     if silent:
         raise ConfigError(f"process {', '.join(silent.values())} {late}")

@@ -62,7 +62,9 @@ def add_arguments(parser):
     add(words, "sample_size", type=int, metavar="BYTES")
     add(parser, "workers", type=int, metavar="N")
     add(parser, "overwrite", action="store_true")
-    fleet = parser.add_argument_group("more machines than this one", "needs pip install 'cloze[beam]'")
+    fleet = parser.add_argument_group(
+        "more machines than this one", "needs pip install 'cloze[beam]'"
+    )
     add(fleet, "runner", metavar="NAME")
     add(fleet, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
     add(fleet, "scratch", metavar="FOLDER")
@@ -78,11 +80,15 @@ def run(args):
     from data.summary import summary
 
     if is_remote(args.output):
-        raise ValueError(f"--output {args.output}: write the store to this machine and copy it to the bucket")
+        raise ValueError(
+            f"--output {args.output}: write the store to this machine and copy it to the bucket"
+        )
     given = {name: getattr(args, name) for name in TRAINING if getattr(args, name) is not None}
     if args.vocabulary and given:
         options = ", ".join("--" + name.replace("_", "-") for name in given)
-        raise ValueError(f"--vocabulary names a finished vocabulary, so {options} cannot be asked for")
+        raise ValueError(
+            f"--vocabulary names a finished vocabulary, so {options} cannot be asked for"
+        )
     if given.get("layout") in LAYOUTS["byte_bpe"]:
         given.setdefault("algorithm", "byte_bpe")
     if args.temperature is not None:
@@ -103,7 +109,13 @@ def run(args):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     done = prepare(
-        request, args.output, workers=args.workers, overwrite=args.overwrite, say=say, console=console, fleet=fleet
+        request,
+        args.output,
+        workers=args.workers,
+        overwrite=args.overwrite,
+        say=say,
+        console=console,
+        fleet=fleet,
     )
     print("\n".join(summary(done)))
     return 0
@@ -114,15 +126,21 @@ def _fleet(args):
     if args.runner is None:
         for name in ("runner_option", "scratch"):
             if getattr(args, name):
-                raise ValueError(f"--{name.replace('_', '-')} is for a runner of Apache Beam: --runner names it")
+                raise ValueError(
+                    f"--{name.replace('_', '-')} is for a runner of Apache Beam: --runner names it"
+                )
         return None
     if args.workers is not None:
-        raise ValueError("--workers are processes of this machine; with --runner ask Beam, by --runner-option")
+        raise ValueError(
+            "--workers are processes of this machine; with --runner ask Beam, by --runner-option"
+        )
     if importlib.util.find_spec("apache_beam") is None:
         raise ValueError("--runner needs Apache Beam: pip install 'cloze[beam]'")
     # What fails is told in the end; of jobs elsewhere, Beam tells how they go.
     logging.basicConfig(format="%(message)s", level=logging.CRITICAL)
-    logging.getLogger("apache_beam.runners").setLevel(logging.INFO if args.scratch else logging.CRITICAL)
+    logging.getLogger("apache_beam.runners").setLevel(
+        logging.INFO if args.scratch else logging.CRITICAL
+    )
     from data.runner import Runner
 
     runner = Runner(args.runner, tuple(args.runner_option), args.scratch)

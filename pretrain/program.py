@@ -40,7 +40,11 @@ class Program(NamedTuple):
 
     def state(self):
         """The shapes of a state, each with its sharding: what `update.lower` takes in place of arrays."""
-        return jax.tree.map(lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place), self.abstract, self.placed)
+        return jax.tree.map(
+            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+            self.abstract,
+            self.placed,
+        )
 
 
 def make_program(run, mesh, **how):
@@ -50,7 +54,9 @@ def make_program(run, mesh, **how):
     """
     loss = LOSSES[run.data.objective.name]
     attention = {"update": [], "score": []}
-    model, scored = (build(run.model, **parts(mesh, attention[name])) for name in ("update", "score"))
+    model, scored = (
+        build(run.model, **parts(mesh, attention[name])) for name in ("update", "score")
+    )
     optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
@@ -76,7 +82,9 @@ def make_program(run, mesh, **how):
         loss=loss,
         abstract=abstract,
         placed=placed,
-        batch={key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes},
+        batch={
+            key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes
+        },
         init=partial(once, init, out_shardings=placed),
         update=jax.jit(
             step,

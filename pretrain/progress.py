@@ -16,7 +16,12 @@ class Progress:
     """
 
     def __init__(self, count):
-        self.out, self.began, self.last, self.shown = sys.stderr, time.perf_counter(), float("-inf"), False
+        self.out, self.began, self.last, self.shown = (
+            sys.stderr,
+            time.perf_counter(),
+            float("-inf"),
+            False,
+        )
         self.total = count() if self.out.isatty() else None
 
     def __enter__(self):
@@ -31,7 +36,11 @@ class Progress:
             return
         self.last, seconds = now, max(now - self.began, 1e-9)
         rate = done / seconds
-        told = f"  {rate:,.{0 if rate >= 10 else 1}f} texts/s  {clock((self.total - done) / rate)} left" if done >= 1 else ""
+        told = (
+            f"  {rate:,.{0 if rate >= 10 else 1}f} texts/s  {clock((self.total - done) / rate)} left"
+            if done >= 1
+            else ""
+        )
         self.out.write(f"{ERASE}{int(done):,}/{self.total:,} texts{told}")
         self.out.flush()
         self.shown = True

@@ -46,7 +46,9 @@ def read_questions(path):
         question = _question(place, record)
         if questions and question.open != questions[0].open:
             kinds = {True: "an answer alone", False: "choices"}
-            raise ValueError(f"{place}: has {kinds[question.open]}, but {questions[0].place} has {kinds[questions[0].open]}: one file, one form")
+            raise ValueError(
+                f"{place}: has {kinds[question.open]}, but {questions[0].place} has {kinds[questions[0].open]}: one file, one form"
+            )
         questions.append(question)
     if not questions:
         raise ValueError(f"{path}: there are no questions in it")
@@ -56,29 +58,48 @@ def read_questions(path):
 def _question(place, record):
     if "text" in record:
         if strange := {"context", "choices", "answer"} & record.keys():
-            raise ValueError(f"{place}: text stands alone, and there is {', '.join(sorted(strange))} too")
+            raise ValueError(
+                f"{place}: text stands alone, and there is {', '.join(sorted(strange))} too"
+            )
         context, _, word = _string(place, record, "text").rstrip().rpartition(" ")
         if not context.strip() or not word:
             raise ValueError(f"{place}: text needs a last word and something before it")
         return Question(place, record, context.rstrip(), (word,), 0, open=True)
     context = _string(place, record, "context")
     if "choices" not in record:
-        return Question(place, record, context, (_filled(place, "answer", _string(place, record, "answer")),), 0, open=True)
+        return Question(
+            place,
+            record,
+            context,
+            (_filled(place, "answer", _string(place, record, "answer")),),
+            0,
+            open=True,
+        )
     choices = record["choices"]
-    if not isinstance(choices, list) or len(choices) < 2 or not all(isinstance(choice, str) for choice in choices):
-        raise ValueError(f"{place}: choices is a list of two strings or more, not {json.dumps(choices)[:80]}")
+    if (
+        not isinstance(choices, list)
+        or len(choices) < 2
+        or not all(isinstance(choice, str) for choice in choices)
+    ):
+        raise ValueError(
+            f"{place}: choices is a list of two strings or more, not {json.dumps(choices)[:80]}"
+        )
     choices = tuple(_filled(place, "choices", choice) for choice in choices)
     answer = record.get("answer")
     if isinstance(answer, str) and choices.count(answer) == 1:
         answer = choices.index(answer)
     if not isinstance(answer, int) or isinstance(answer, bool) or not 0 <= answer < len(choices):
-        raise ValueError(f"{place}: answer is the number of a choice, 0 to {len(choices) - 1}, or one of them; not {json.dumps(answer)[:80]}")
+        raise ValueError(
+            f"{place}: answer is the number of a choice, 0 to {len(choices) - 1}, or one of them; not {json.dumps(answer)[:80]}"
+        )
     return Question(place, record, context, choices, answer, open=False)
 
 
 def _string(place, record, name):
     if not isinstance(record.get(name), str):
-        raise ValueError(f"{place}: expected the field {name}, a string (see `evaluate --help` for the forms)")
+        raise ValueError(
+            f"{place}: expected the field {name}, a string (see `evaluate --help` for the forms)"
+        )
     return record[name]
 
 
@@ -97,8 +118,13 @@ def examples_for(number, question, pool, shots, seed):
         return []
     others = [other for other in pool if other.record != question.record]
     if len(others) < shots:
-        raise ValueError(f"{question.place}: {shots} examples (--shots) are to stand in front, and there are {len(others)} others")
-    return [others[i] for i in np.random.default_rng([seed, number]).choice(len(others), shots, replace=False)]
+        raise ValueError(
+            f"{question.place}: {shots} examples (--shots) are to stand in front, and there are {len(others)} others"
+        )
+    return [
+        others[i]
+        for i in np.random.default_rng([seed, number]).choice(len(others), shots, replace=False)
+    ]
 
 
 def prompt(question, examples, delimiter):

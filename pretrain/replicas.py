@@ -34,9 +34,17 @@ class Replicas:
         specs = [sharding.spec for sharding in shardings]
         self.names = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(placed)]
         self.split = [_axes(spec) for spec in specs]
-        self.shared = [i for i, axes in enumerate(self.split) if any(mesh.shape[axis] > 1 for axis in set(AXES) - axes)]
+        self.shared = [
+            i
+            for i, axes in enumerate(self.split)
+            if any(mesh.shape[axis] > 1 for axis in set(AXES) - axes)
+        ]
         inner = jax.shard_map(
-            _own_fingerprints, mesh=mesh, in_specs=([specs[i] for i in self.shared],), out_specs=P(), check_vma=False
+            _own_fingerprints,
+            mesh=mesh,
+            in_specs=([specs[i] for i in self.shared],),
+            out_specs=P(),
+            check_vma=False,
         )
         self.marks = jax.jit(inner)
 
@@ -47,9 +55,15 @@ class Replicas:
         """Compare now; waits for the devices. Raises Altered, which names them, the same in every process."""
         if not self.every or not self.shared:
             return
-        leaves = self.tree.flatten_up_to(jax.block_until_ready(state))  # simulated devices can starve each other in two programs at once
+        leaves = self.tree.flatten_up_to(
+            jax.block_until_ready(state)
+        )  # simulated devices can starve each other in two programs at once
         marks_DL = np.asarray(self.marks([leaves[i] for i in self.shared]))
-        odd = [(self.names[leaf], *group) for at, leaf in enumerate(self.shared) for group in self._groups(marks_DL[:, at], self.split[leaf])]
+        odd = [
+            (self.names[leaf], *group)
+            for at, leaf in enumerate(self.shared)
+            for group in self._groups(marks_DL[:, at], self.split[leaf])
+        ]
         if odd:
             raise Altered(self._told(odd, step))
 
@@ -59,7 +73,9 @@ class Replicas:
         The majority is right, where there is one; else all of them are named.
         """
         dims = tuple(self.mesh.shape[axis] for axis in AXES)
-        order = [i for i, axis in enumerate(AXES) if axis in split] + [i for i, axis in enumerate(AXES) if axis not in split]
+        order = [i for i, axis in enumerate(AXES) if axis in split] + [
+            i for i, axis in enumerate(AXES) if axis not in split
+        ]
         pieces = int(np.prod([dims[i] for i, axis in enumerate(AXES) if axis in split]))
         grid = marks_D.reshape(dims).transpose(order).reshape(pieces, -1)
         holders = np.arange(len(marks_D)).reshape(dims).transpose(order).reshape(pieces, -1)
@@ -68,13 +84,25 @@ class Replicas:
             (usual, count), *others = collections.Counter(marks.tolist()).most_common()
             if others:
                 right = usual if count * 2 > len(marks) else None
-                groups.append(([int(device) for mark, device in zip(marks.tolist(), devices) if mark != right], len(marks)))
+                groups.append(
+                    (
+                        [
+                            int(device)
+                            for mark, device in zip(marks.tolist(), devices)
+                            if mark != right
+                        ],
+                        len(marks),
+                    )
+                )
         return groups
 
     def _told(self, odd, step):
         """odd: [(leaf, devices that differ, how many hold the piece)]."""
         flat, (leaf, devices, holders) = self.mesh.devices.flat, odd[0]
-        named = [f"device {flat[device].id} of {_host(flat[device].process_index)}" for device in sorted({one for row in odd for one in row[1]})]
+        named = [
+            f"device {flat[device].id} of {_host(flat[device].process_index)}"
+            for device in sorted({one for row in odd for one in row[1]})
+        ]
         more = len({row[0] for row in odd}) - 1
         what = leaf + (f" and {more} more" if more else "")
         if len(devices) < holders:
@@ -86,7 +114,12 @@ class Replicas:
 
 def _axes(spec):
     """The mesh axes that a PartitionSpec splits over, as a set."""
-    return {axis for part in spec if part is not None for axis in (part if isinstance(part, tuple) else (part,))}
+    return {
+        axis
+        for part in spec
+        if part is not None
+        for axis in (part if isinstance(part, tuple) else (part,))
+    }
 
 
 def _own_fingerprints(pieces):
@@ -96,4 +129,6 @@ def _own_fingerprints(pieces):
 
 
 def _host(process):
-    return (cluster.host_of(process) if jax.process_count() > 1 else socket.gethostname()) or f"process {process}"
+    return (
+        cluster.host_of(process) if jax.process_count() > 1 else socket.gethostname()
+    ) or f"process {process}"

@@ -21,7 +21,14 @@ CURVES = (
     ("tokens_per_second.png", "tokens/s", "tokens_per_second", None),
     ("mfu.png", "MFU", "mfu", None),
 )
-APART = ("step", "time", "tokens", "seconds", "heldout_targets", "heldout_rows")  # what is told elsewhere, or never changes
+APART = (
+    "step",
+    "time",
+    "tokens",
+    "seconds",
+    "heldout_targets",
+    "heldout_rows",
+)  # what is told elsewhere, or never changes
 HELD = "heldout_"
 POINTS = 400  # of a curve of the page; each is the mean of those that it stands for
 NAME = "report.html"
@@ -35,23 +42,38 @@ def report(workdirs, output=None, pictures=True):
     runs = read(workdirs)
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / NAME).write_text(page("report", {"runs": [as_data(*run) for run in runs.items()]}), encoding="utf-8")
-    return [folder / NAME, *(draw({title: rows for title, (_, rows) in runs.items()}, folder) if pictures else ())]
+    (folder / NAME).write_text(
+        page("report", {"runs": [as_data(*run) for run in runs.items()]}), encoding="utf-8"
+    )
+    return [
+        folder / NAME,
+        *(draw({title: rows for title, (_, rows) in runs.items()}, folder) if pictures else ()),
+    ]
 
 
 def read(workdirs):
     """{title: (workdir, rows)}; a row has `mfu` where the run noted what its devices can do. A title is as short as tells the runs apart."""
     folders = [epath.Path(workdir) for workdir in workdirs]
-    places = [str(folder) if "://" in str(workdir) else os.path.realpath(folder) for workdir, folder in zip(workdirs, folders)]
-    if again := next((workdir for i, workdir in enumerate(workdirs) if places[i] in places[:i]), None):
+    places = [
+        str(folder) if "://" in str(workdir) else os.path.realpath(folder)
+        for workdir, folder in zip(workdirs, folders)
+    ]
+    if again := next(
+        (workdir for i, workdir in enumerate(workdirs) if places[i] in places[:i]), None
+    ):
         raise ValueError(f"--workdir {again}: named twice; each run is drawn once")
     names = [place.rstrip("/").rpartition("/")[2] for place in places]
     runs = {}
     for folder, name in zip(folders, names):
         rows = metrics.read(folder / "metrics.jsonl")
         if not rows:
-            raise FileNotFoundError(f"{folder}/metrics.jsonl: no rows to draw; is {folder} the workdir of a run?")
-        runs[name if names.count(name) == 1 else str(folder)] = folder, with_mfu(rows, environment.read(folder))
+            raise FileNotFoundError(
+                f"{folder}/metrics.jsonl: no rows to draw; is {folder} the workdir of a run?"
+            )
+        runs[name if names.count(name) == 1 else str(folder)] = (
+            folder,
+            with_mfu(rows, environment.read(folder)),
+        )
     return runs
 
 
@@ -61,7 +83,14 @@ def with_mfu(rows, starts):
     for row in rows:
         start = next((one for one in reversed(starts) if one["step"] < row["step"]), {})
         known = start.get("flops_per_step") and start.get("peak_flops") and row.get("seconds")
-        told.append(row | ({"mfu": start["flops_per_step"] / row["seconds"] / start["peak_flops"]} if known else {}))
+        told.append(
+            row
+            | (
+                {"mfu": start["flops_per_step"] / row["seconds"] / start["peak_flops"]}
+                if known
+                else {}
+            )
+        )
     return told
 
 
@@ -82,7 +111,9 @@ class Curve(NamedTuple):
 
 def drawn(rows):
     """The `Curve`s of a run: what is held out of CURVES and the scores that have no other, the others of CURVES, then whatever else."""
-    keys = dict.fromkeys(key for row in rows for key, value in row.items() if isinstance(value, int | float))
+    keys = dict.fromkeys(
+        key for row in rows for key, value in row.items() if isinstance(value, int | float)
+    )
     found = []
     for file, label, *own in CURVES:
         train, heldout = (key and named(keys, key) for key in own)
@@ -92,7 +123,10 @@ def drawn(rows):
     losses = [series(rows, key) for key in ("loss", HELD + "loss")]
     scores, rest = [], []
     for name in dict.fromkeys(key.removeprefix(HELD) for key in keys if key not in known):
-        train, heldout = (key if key in keys and key not in known and series(rows, key) not in losses else None for key in (name, HELD + name))
+        train, heldout = (
+            key if key in keys and key not in known and series(rows, key) not in losses else None
+            for key in (name, HELD + name)
+        )
         if train and not any(series(rows, train)[1]):
             train = None
         label = name.replace("_", " ")
@@ -108,7 +142,13 @@ def named(keys, key):
     if not key.endswith("accuracy"):
         return key if key in keys else None
     prefix = key.removesuffix("accuracy")
-    names = (name for name in keys if name.startswith(prefix) and name.endswith("_accuracy") and (prefix or not name.startswith(HELD)))
+    names = (
+        name
+        for name in keys
+        if name.startswith(prefix)
+        and name.endswith("_accuracy")
+        and (prefix or not name.startswith(HELD))
+    )
     return next(names, key if key in keys else None)
 
 
@@ -121,7 +161,17 @@ def as_data(title, run):
     path = workdir / "config.json"
     config = json.loads(path.read_text()) if path.exists() else {}
     ledger = goodput.read(workdir / goodput.NAME)
-    scored = {row["step"]: told for row in rows if (told := {key: value for key, value in row.items() if key.startswith(HELD) and value is not None})}
+    scored = {
+        row["step"]: told
+        for row in rows
+        if (
+            told := {
+                key: value
+                for key, value in row.items()
+                if key.startswith(HELD) and value is not None
+            }
+        )
+    }
     return {
         "title": title,
         "curves": curves(rows),
@@ -137,8 +187,18 @@ def as_data(title, run):
 
 def best_of(scored, name):
     """{by, step, scores} of the step that is best by the score of that name, or None without one; scored: {step: {key: score}}."""
-    step = best({step: {key.removeprefix(HELD): value for key, value in told.items()} for step, told in scored.items()}, name)
-    return None if step is None else {"by": name.replace("_", " "), "step": step, "scores": scored[step]}
+    step = best(
+        {
+            step: {key.removeprefix(HELD): value for key, value in told.items()}
+            for step, told in scored.items()
+        },
+        name,
+    )
+    return (
+        None
+        if step is None
+        else {"by": name.replace("_", " "), "step": step, "scores": scored[step]}
+    )
 
 
 def curves(rows):
@@ -149,7 +209,11 @@ def curves(rows):
         tokens, hours = tokens + (row.get("tokens") or 0), hours + (row.get("seconds") or 0) / 3600
         along[row["step"]] = tokens, hours
     return [
-        {"label": curve.label} | {kind: key and thinned(*series(rows, key), along) for kind, key in zip(("train", "heldout"), curve[2:])}
+        {"label": curve.label}
+        | {
+            kind: key and thinned(*series(rows, key), along)
+            for kind, key in zip(("train", "heldout"), curve[2:])
+        }
         for curve in drawn(rows)
     ]
 
@@ -168,7 +232,11 @@ def thinned(steps, values, along, most=POINTS):
 def facts(rows):
     """{what: value} of a run in short."""
     seconds = sum(row.get("seconds") or 0 for row in rows)
-    told = {"steps": rows[-1]["step"], "tokens": sum(row.get("tokens") or 0 for row in rows), "hours": seconds / 3600}
+    told = {
+        "steps": rows[-1]["step"],
+        "tokens": sum(row.get("tokens") or 0 for row in rows),
+        "hours": seconds / 3600,
+    }
     _, losses = series(rows, "loss")
     if losses:
         last = losses[-max(1, len(losses) // 50) :]
@@ -179,7 +247,9 @@ def facts(rows):
         told["tokens/s, mean"] = told["tokens"] / seconds
     shares = [(row["mfu"], row["seconds"]) for row in rows if "mfu" in row]
     if shares:
-        told["MFU, mean"] = sum(share * seconds for share, seconds in shares) / sum(seconds for _, seconds in shares)
+        told["MFU, mean"] = sum(share * seconds for share, seconds in shares) / sum(
+            seconds for _, seconds in shares
+        )
     return told
 
 
@@ -187,7 +257,11 @@ def flat(tree, path=""):
     """{path: value} of nested objects."""
     if not isinstance(tree, dict):
         return {path: tree}
-    return {name: value for key, part in tree.items() for name, value in flat(part, f"{path}.{key}" if path else key).items()}
+    return {
+        name: value
+        for key, part in tree.items()
+        for name, value in flat(part, f"{path}.{key}" if path else key).items()
+    }
 
 
 # ---- the pictures ------------------------------------------------------------
@@ -203,18 +277,33 @@ def draw(runs, folder):
     from matplotlib import pyplot
 
     paths = []
-    told = {title: {curve.file: curve for curve in drawn(rows) if curve.file} for title, rows in runs.items()}
-    for name, label in {name: curve.label for curves_of in told.values() for name, curve in curves_of.items()}.items():
+    told = {
+        title: {curve.file: curve for curve in drawn(rows) if curve.file}
+        for title, rows in runs.items()
+    }
+    for name, label in {
+        name: curve.label for curves_of in told.values() for name, curve in curves_of.items()
+    }.items():
         figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
         for number, (title, rows) in enumerate(runs.items()):
             color, curve = f"C{number}", told[title].get(name)
             if curve and curve.train:
                 steps, values = series(rows, curve.train)
-                axes.plot(steps, smooth(values), color=color, label=f"{title}, training", linewidth=1.5)
+                axes.plot(
+                    steps, smooth(values), color=color, label=f"{title}, training", linewidth=1.5
+                )
                 axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
             if curve and curve.heldout:
                 steps, values = series(rows, curve.heldout)
-                axes.plot(steps, values, "o--", color=color, label=f"{title}, held out", markersize=4, markerfacecolor="white")
+                axes.plot(
+                    steps,
+                    values,
+                    "o--",
+                    color=color,
+                    label=f"{title}, held out",
+                    markersize=4,
+                    markerfacecolor="white",
+                )
         axes.set(xlabel="step", ylabel=label)
         axes.grid(alpha=0.3)
         axes.legend()

@@ -27,13 +27,21 @@ def kept(steps, rule, pinned, scores):
     stay = set(sorted(steps)[-rule.keep :]) | (set(steps) & set(pinned))
     if rule.keep_every:
         stay |= {step for step in steps if step % rule.keep_every == 0}
-    return stay | {step for step in [best({step: scores.get(step, {}) for step in steps}, rule.best)] if step is not None}
+    return stay | {
+        step
+        for step in [best({step: scores.get(step, {}) for step in steps}, rule.best)]
+        if step is not None
+    }
 
 
 def best(scores, name):
     """The step with the best finite score of a name, of equals the newest; None where there is none. The lowest loss is best, the highest metric."""
     sign = 1 if name == "loss" else -1
-    judged = [(sign * one[name], -step) for step, one in scores.items() if math.isfinite(one.get(name, math.nan))]
+    judged = [
+        (sign * one[name], -step)
+        for step, one in scores.items()
+        if math.isfinite(one.get(name, math.nan))
+    ]
     return -min(judged)[1] if judged else None
 
 
@@ -55,7 +63,10 @@ class Retention:
     def learn(self, steps, scores_of):
         """Look up the scores of the steps there are, which an earlier start may have saved. scores_of(step): {name: value}."""
         if self.rule.best:
-            self.scores = {step: self.scores[step] if step in self.scores else scores_of(step) for step in steps}
+            self.scores = {
+                step: self.scores[step] if step in self.scores else scores_of(step)
+                for step in steps
+            }
 
     def note(self, step, scores):
         """Of the step that is about to be saved."""

@@ -29,10 +29,22 @@ class Sampler:
         B = min(run.evaluate.samples, heldout.rows)
         self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
         read = samples.READERS[run.data.objective.name]
-        self.read = [read({key: value[b] for key, value in self.rows.items()}, self.vocabulary) for b in range(B)]
+        self.read = [
+            read({key: value[b] for key, value in self.rows.items()}, self.vocabulary)
+            for b in range(B)
+        ]
         self.mesh = mesh
-        told = partial(likeliest, program.model, program.loss, run.train.compute, gathered(mesh), self.vocabulary.size)
-        self.told = jax.jit(told, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh))
+        told = partial(
+            likeliest,
+            program.model,
+            program.loss,
+            run.train.compute,
+            gathered(mesh),
+            self.vocabulary.size,
+        )
+        self.told = jax.jit(
+            told, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh)
+        )
 
     def __call__(self, params, step):
         batch = {key: place_whole(self.mesh, value) for key, value in self.rows.items()}
@@ -45,7 +57,12 @@ class Sampler:
 
 def make_sampler(run, program, mesh, heldout, workdir):
     """`Sampler` of a run that is to have some, else None."""
-    wanted = heldout and heldout.rows and run.evaluate.samples and run.data.objective.name in samples.READERS
+    wanted = (
+        heldout
+        and heldout.rows
+        and run.evaluate.samples
+        and run.data.objective.name in samples.READERS
+    )
     return Sampler(run, program, mesh, heldout, workdir) if wanted else None
 
 
@@ -67,7 +84,9 @@ def likeliest(model, loss, compute, gather, size, params, batch):
     states = model.apply({"params": lean}, *loss.arguments(batch), method="states", train=False)
 
     def scorer(y_BTD, targets_BT, weights_BT):
-        logits_BTV = model.apply({"params": gather(lean)}, y_BTD[:, : samples.TARGETS], method="logits")
+        logits_BTV = model.apply(
+            {"params": gather(lean)}, y_BTD[:, : samples.TARGETS], method="logits"
+        )
         chance_BTV = jax.nn.softmax(logits_BTV.astype(jnp.float32), axis=-1)[..., :size]
         found.append((chance_BTV.max(axis=-1), chance_BTV.argmax(axis=-1)))
         return jnp.float32(0), jnp.float32(0)

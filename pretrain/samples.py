@@ -51,7 +51,9 @@ def spans(row, vocabulary):
     targets = row["targets"].tolist()
     heads = [t for t, piece in enumerate(targets) if piece in vocabulary.sentinels]
     ends = [*heads[1:], int(np.flatnonzero(row["weights"])[-1])]  # the last target is </s>
-    spans = {targets[head]: (head + 1, end) for head, end in zip(heads[:GAPS], ends) if end <= TARGETS}
+    spans = {
+        targets[head]: (head + 1, end) for head, end in zip(heads[:GAPS], ends) if end <= TARGETS
+    }
     ids, gaps = [], []
     for piece in row["inputs"][:PIECES].tolist():
         if piece in spans:
@@ -74,7 +76,9 @@ def following(row, vocabulary):
 
 # By objective; others are scored by what they are for, or have no gaps.
 READERS = {
-    **dict.fromkeys(("masked_lm", "distillation", "sentence_pair", "sentence_order", "replaced_token"), masks),
+    **dict.fromkeys(
+        ("masked_lm", "distillation", "sentence_pair", "sentence_order", "replaced_token"), masks
+    ),
     "span_corruption": spans,
     "causal_lm": following,
 }
@@ -114,14 +118,21 @@ def write(path, line):
         lines = lines[::2]
     part = path.with_name(path.name + ".part")
     with named(path):
-        part.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [*lines, line]), encoding="utf-8")
+        part.write_text(
+            "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [*lines, line]),
+            encoding="utf-8",
+        )
         part.replace(path)
 
 
 def read(path):
     """The lines of a file, in the order of their steps; none where there is no file."""
     path = epath.Path(path)
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        if path.exists()
+        else []
+    )
 
 
 def by_row(lines):
@@ -133,6 +144,9 @@ def by_row(lines):
     for n, line in enumerate(lines):
         for one in line["samples"]:
             right = [gap["right"] for gap in one["gaps"]]
-            row = rows.setdefault((*one["text"], *right), {"text": one["text"], "right": right, "told": [None] * len(lines)})
+            row = rows.setdefault(
+                (*one["text"], *right),
+                {"text": one["text"], "right": right, "told": [None] * len(lines)},
+            )
             row["told"][n] = [[gap["told"], gap["probability"]] for gap in one["gaps"]]
     return {"steps": [line["step"] for line in lines], "rows": list(rows.values())}

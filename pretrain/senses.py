@@ -54,7 +54,12 @@ def tsne(x_ND, seed=0):
         from sklearn.manifold import TSNE
     except ModuleNotFoundError as error:
         raise ValueError("t-SNE needs scikit-learn: pip install -e '.[metrics]'") from error
-    return TSNE(perplexity=min(PERPLEXITY, (len(x_ND) - 1) / 3), init="pca", learning_rate="auto", random_state=seed).fit_transform(x_ND)
+    return TSNE(
+        perplexity=min(PERPLEXITY, (len(x_ND) - 1) / 3),
+        init="pca",
+        learning_rate="auto",
+        random_state=seed,
+    ).fit_transform(x_ND)
 
 
 def projections(x_ND):
@@ -74,12 +79,26 @@ def draw(projected, labels, around, title, path):
     figure = Figure(figsize=(7 * len(projected), 6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     kinds = list(dict.fromkeys(labels))
-    for axes, (name, points_N2) in zip(figure.subplots(1, len(projected), squeeze=False).flat, projected.items()):
+    for axes, (name, points_N2) in zip(
+        figure.subplots(1, len(projected), squeeze=False).flat, projected.items()
+    ):
         for number, kind in enumerate(kinds):
             mine = [n for n, label in enumerate(labels) if label == kind]
-            axes.scatter(*points_N2[mine].T, s=28, color=f"C{number % 10}", label=f" {kind or 'no sense given'}")
+            axes.scatter(
+                *points_N2[mine].T,
+                s=28,
+                color=f"C{number % 10}",
+                label=f" {kind or 'no sense given'}",
+            )
         for point, words in zip(points_N2, around if len(around) <= NAMED else ()):
-            axes.annotate(words, point, xytext=(3, 3), textcoords="offset points", fontsize=6, parse_math=False)
+            axes.annotate(
+                words,
+                point,
+                xytext=(3, 3),
+                textcoords="offset points",
+                fontsize=6,
+                parse_math=False,
+            )
         axes.set(title=name, xticks=[], yticks=[])
         axes.margins(0.15)
         if kinds != [None]:

@@ -63,7 +63,9 @@ def make_mesh(mesh, devices=None):
     if -1 in sizes and len(devices) % known == 0:
         sizes[sizes.index(-1)] = len(devices) // known
     if int(np.prod(sizes)) != len(devices):
-        raise ValueError(f"mesh {mesh} does not cover {len(devices)} devices; -1 on one axis takes what is left")
+        raise ValueError(
+            f"mesh {mesh} does not cover {len(devices)} devices; -1 on one axis takes what is left"
+        )
     # Auto, explicitly: with Explicit axes, jax.make_mesh's default, the gather of an embedding fails.
     types = (AxisType.Auto,) * len(AXES)
     slices = len({slice_of(device) for device in devices})
@@ -71,11 +73,16 @@ def make_mesh(mesh, devices=None):
         raise ValueError(
             f"mesh.data={sizes[0]} on {slices} slices: it must be a multiple, so that only `data` crosses the slower network between them"
         )
-    how = {"devices": devices, "allow_split_physical_axes": True}  # 2 x 2 x 4 has no other way onto a slice of 4 x 4
+    how = {
+        "devices": devices,
+        "allow_split_physical_axes": True,
+    }  # 2 x 2 x 4 has no other way onto a slice of 4 x 4
     if slices == 1:
         placed = mesh_utils.create_device_mesh(sizes, **how)
     else:
-        placed = mesh_utils.create_hybrid_device_mesh((sizes[0] // slices, *sizes[1:]), (slices, 1, 1, 1), **how)
+        placed = mesh_utils.create_hybrid_device_mesh(
+            (sizes[0] // slices, *sizes[1:]), (slices, 1, 1, 1), **how
+        )
     return jax.sharding.Mesh(placed, AXES, axis_types=types)
 
 
@@ -99,7 +106,9 @@ def constrain(mesh):
     Without it XLA may prefer to split features and to repeat rows, which cost BERT-large ten times the memory.
     """
     whole, split = batch_sharding(mesh), NamedSharding(mesh, ACTIVATIONS)
-    return lambda x: jax.lax.with_sharding_constraint(x, split if x.shape[1] % mesh.shape["sequence"] == 0 else whole)
+    return lambda x: jax.lax.with_sharding_constraint(
+        x, split if x.shape[1] % mesh.shape["sequence"] == 0 else whole
+    )
 
 
 def gathered(mesh):
@@ -108,10 +117,20 @@ def gathered(mesh):
     def gather(params):
         if mesh.shape["fsdp"] == 1:
             return params
-        return jax.tree_util.tree_map_with_path(lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, together(keys, leaf)), params)
+        return jax.tree_util.tree_map_with_path(
+            lambda keys, leaf: jax.lax.with_sharding_constraint(leaf, together(keys, leaf)), params
+        )
 
     def together(keys, leaf):
-        return NamedSharding(mesh, P(*(None if axis == "fsdp" else axis for axis in spec(path_of(keys), leaf.shape, mesh))))
+        return NamedSharding(
+            mesh,
+            P(
+                *(
+                    None if axis == "fsdp" else axis
+                    for axis in spec(path_of(keys), leaf.shape, mesh)
+                )
+            ),
+        )
 
     return gather
 
@@ -126,17 +145,26 @@ def meaning(path, shape):
     rows = [(end, dims) for end, dims in PARAMETERS if re.search(rf"(^|/){end}$", path)]
     if len(rows) != 1:
         found = " and ".join(repr(end) for end, _ in rows) or "no row"
-        raise ValueError(f"pretrain/sharding.py: {found} of PARAMETERS matches {path}; exactly one must")
+        raise ValueError(
+            f"pretrain/sharding.py: {found} of PARAMETERS matches {path}; exactly one must"
+        )
     dims = (None, *rows[0][1]) if re.search(r"(^|/)layers/", path) else rows[0][1]
     if len(dims) != len(shape):
-        raise ValueError(f"pretrain/sharding.py: {path} has shape {tuple(shape)}, but {rows[0][0]!r} has {len(dims)} dimensions")
+        raise ValueError(
+            f"pretrain/sharding.py: {path} has shape {tuple(shape)}, but {rows[0][0]!r} has {len(dims)} dimensions"
+        )
     return dims
 
 
 def spec(path, shape, mesh):
     """The PartitionSpec of a parameter. A dimension that its axis does not divide stays whole: see `kept_whole`."""
     axes = (AXES_OF[dim] for dim in meaning(path, shape))
-    return P(*(axis if axis and size % mesh.shape[axis] == 0 else None for axis, size in zip(axes, shape)))
+    return P(
+        *(
+            axis if axis and size % mesh.shape[axis] == 0 else None
+            for axis, size in zip(axes, shape)
+        )
+    )
 
 
 def parameter_sharding(path, shape, mesh):
@@ -173,11 +201,15 @@ def shardings(state, mesh):
             if shape == leaf.shape:
                 return NamedSharding(mesh, split)
         if leaf.size >= 1 << 24:
-            raise ValueError(f"pretrain/sharding.py: the optimizer's {path} {leaf.shape} follows no parameter and is too large to repeat")
+            raise ValueError(
+                f"pretrain/sharding.py: the optimizer's {path} {leaf.shape} follows no parameter and is too large to repeat"
+            )
         return replicated(mesh)
 
     return state.replace(
         step=replicated(mesh),
-        params=jax.tree_util.tree_map_with_path(lambda keys, leaf: NamedSharding(mesh, params[path_of(keys)][1]), state.params),
+        params=jax.tree_util.tree_map_with_path(
+            lambda keys, leaf: NamedSharding(mesh, params[path_of(keys)][1]), state.params
+        ),
         optimizer=jax.tree_util.tree_map_with_path(of_moment, state.optimizer),
     )

@@ -8,7 +8,11 @@ def told(stream, where=""):
     if left_out := getattr(table, "left_out", 0):
         lines.append(f"left out: {left_out:,} pairs that are longer than a row")
     if cut := getattr(table, "cut", 0):
-        lines.append(f"cut: {cut:,} {getattr(table, 'too_long', f'examples that are longer than a row of {length}')}")
+        lines.append(
+            f"cut: {cut:,} {getattr(table, 'too_long', f'examples that are longer than a row of {length}')}"
+        )
     if missed := getattr(table, "missed", 0):
-        lines.append(f"of these, {missed:,} words stand behind the end of a row: their tags are neither learned nor told")
+        lines.append(
+            f"of these, {missed:,} words stand behind the end of a row: their tags are neither learned nor told"
+        )
     return [where + line for line in lines]

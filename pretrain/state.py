@@ -20,7 +20,9 @@ class State(flax.struct.PyTreeNode):
 
 def init_params(model, objective, seed):
     """Fresh float32 parameters; a function of the model and the seed alone, on any mesh. Traceable."""
-    batch = {key: jnp.zeros(shape, dtype) for key, (dtype, shape) in batches.shapes(objective, 1).items()}
+    batch = {
+        key: jnp.zeros(shape, dtype) for key, (dtype, shape) in batches.shapes(objective, 1).items()
+    }
     key = jax.random.fold_in(jax.random.key(seed), 0)
     return model.init({"params": key}, *LOSSES[objective.name].arguments(batch))["params"]
 

@@ -58,7 +58,9 @@ def accumulate(part, params, batch, totals, key, microbatches):
 
     def add(total, xs):
         rows, i = xs
-        return jax.tree.map(jnp.add, total, part(params, rows, totals, jax.random.fold_in(key, i))), None
+        return jax.tree.map(
+            jnp.add, total, part(params, rows, totals, jax.random.fold_in(key, i))
+        ), None
 
     first = jax.tree.map(lambda x: x[0], dealt)
     zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(part, params, first, totals, key))

@@ -16,7 +16,9 @@ class Stop:
 
     def __enter__(self):
         self.signal = None
-        self.numbers = (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
+        self.numbers = (
+            (signal.SIGTERM, signal.SIGINT) if jax.process_count() == 1 else (signal.SIGINT,)
+        )
         self.old = {number: signal.signal(number, self._note) for number in self.numbers}
         self.ear, self.mouth = socket.socketpair()
         self.mouth.setblocking(False)

@@ -15,7 +15,10 @@ from typing import NamedTuple
 from data.paths import is_remote
 from pretrain.watchdog import HUNG
 
-PAUSE, LONGEST = 1.0, 30.0  # seconds before the first start anew, doubled for each failure in a row, and at most
+PAUSE, LONGEST = (
+    1.0,
+    30.0,
+)  # seconds before the first start anew, doubled for each failure in a row, and at most
 STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -35,12 +38,16 @@ class Ending(NamedTuple):
     @property
     def mended(self):
         """Whether another start may help."""
-        return not self.asked and (self.status == HUNG or self.status < 0 and -self.status not in STOPS)
+        return not self.asked and (
+            self.status == HUNG or self.status < 0 and -self.status not in STOPS
+        )
 
     @property
     def why(self):
         """In words, of one that another start may mend."""
-        return f"process {self.process} " + ("hung" if self.status == HUNG else f"died of {signal.Signals(-self.status).name}")
+        return f"process {self.process} " + (
+            "hung" if self.status == HUNG else f"died of {signal.Signals(-self.status).name}"
+        )
 
 
 def supervise(start, tries, words, sleep=time.sleep):
@@ -60,7 +67,9 @@ def supervise(start, tries, words, sleep=time.sleep):
             return ending
         pause = min(PAUSE * 2 ** (failures - 1), LONGEST)
         where = f"step {saved:,}" if saved >= 0 else "its newest checkpoint, if there is one"
-        say(f"{ending.why}; restart {failures} of at most {tries} in a row, in {pause:g} s, from {where}")
+        say(
+            f"{ending.why}; restart {failures} of at most {tries} in a row, in {pause:g} s, from {where}"
+        )
         sleep(pause)
 
 

@@ -23,5 +23,7 @@ def checked(records, *optional):
             if not isinstance(record[name], str):
                 raise ValueError(f"{place}: the field {name} is a string, or left out")
             if half := next((sign for sign in record[name] if "\ud800" <= sign <= "\udfff"), None):
-                raise ValueError(f"{place}: the field {name} has half of a character in it, {half!a}, which no tokenizer reads; leave it out")
+                raise ValueError(
+                    f"{place}: the field {name} has half of a character in it, {half!a}, which no tokenizer reads; leave it out"
+                )
     return records

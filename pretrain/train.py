@@ -31,7 +31,15 @@ from pretrain.typed import ConfigError, difference
 from pretrain.watchdog import Watchdog
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = ("mesh.", "evaluate.", "checkpoint.", "watchdog.", "guard.replicas", "train.steps", "train.until")
+FREE = (
+    "mesh.",
+    "evaluate.",
+    "checkpoint.",
+    "watchdog.",
+    "guard.replicas",
+    "train.steps",
+    "train.until",
+)
 FREE += ("data.store", "data.threads", "data.prefetch", "model.remat", "model.encoder.remat")
 
 FULL = 0.9  # share of the rows' places that hold a token: below it, whoever pads is told of packing
@@ -57,15 +65,30 @@ def train(run, workdir, allow_changes=False, began=None):
     store = preflight_store(run, store)
     check_left_out(store, workdir, allow_changes)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
-    heldout = Stream(store, run.data, split="heldout", seed=run.train.seed) if run.evaluate.every else None
+    heldout = (
+        Stream(store, run.data, split="heldout", seed=run.train.seed)
+        if run.evaluate.every
+        else None
+    )
 
     program = make_program(run, mesh)
-    evaluate = make_evaluator(program.model, program.loss, mesh, compute=run.train.compute, metrics=run.evaluate.metrics, objective=run.data.objective)
+    evaluate = make_evaluator(
+        program.model,
+        program.loss,
+        mesh,
+        compute=run.train.compute,
+        metrics=run.evaluate.metrics,
+        objective=run.data.objective,
+    )
     sampler = make_sampler(run, program, mesh, heldout, workdir)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
-        watchdog = stack.enter_context(Watchdog(run.watchdog, workdir / f"hung-{jax.process_index()}.txt", cluster.say_farewell))
+        watchdog = stack.enter_context(
+            Watchdog(
+                run.watchdog, workdir / f"hung-{jax.process_index()}.txt", cluster.say_farewell
+            )
+        )
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         stop = stack.enter_context(Stop())
         state, kept = begin(program, checkpoints, store)
@@ -73,18 +96,34 @@ def train(run, workdir, allow_changes=False, began=None):
         write_workdir(run, store, workdir)
         write_left_out(store, workdir)
         if start >= run.train.end:
-            print(f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N")
+            print(
+                f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N"
+            )
             return None
-        ledger = stack.enter_context(Ledger(None if jax.process_index() else workdir, began, start, watchdog.to))
+        ledger = stack.enter_context(
+            Ledger(None if jax.process_index() else workdir, began, start, watchdog.to)
+        )
         guard = Guard(run.guard.patience, kept)
         log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start, heldout))
-        job = Job(run, store, program, checkpoints, Replicas(program.placed, mesh, run.guard.replicas), stop, guard, ledger, log)
+        job = Job(
+            run,
+            store,
+            program,
+            checkpoints,
+            Replicas(program.placed, mesh, run.guard.replicas),
+            stop,
+            guard,
+            ledger,
+            log,
+        )
         done = steps(
             job,
             state,
             lambda start: feed(stream, mesh, start, run.train.end),
-            lambda params, step: heldout and log.scores(beside(evaluate, sampler, step), params, heldout),
+            lambda params, step: (
+                heldout and log.scores(beside(evaluate, sampler, step), params, heldout)
+            ),
         )
         log.say(f"saved step {done:,} in {workdir}/checkpoints\n{ledger.line()}")
         return stop.signal if done < run.train.end else None
@@ -113,7 +152,9 @@ def steps(job, state, source, score):
     start, due = int(state.step), False
     for step, batch in log.waits(guard.feed(source, start)):
         with ledger.during("compile" if step == start else "step"):
-            with jax.transfer_guard("disallow"):  # a value from the host that slipped in would stall every step
+            with jax.transfer_guard(
+                "disallow"
+            ):  # a value from the host that slipped in would stall every step
                 state, metrics = program.update(state, batch)
         if step == start:
             log.say(f"attention by {'; '.join(program.attention['update'])}")
@@ -139,7 +180,13 @@ def steps(job, state, source, score):
                 job.replicas.check(state, done)
         if saving:
             with ledger.during("save"):
-                job.checkpoints.save(state, run, job.store.vocabulary.fingerprint, guard=guard.record(), scores=scores)
+                job.checkpoints.save(
+                    state,
+                    run,
+                    job.store.vocabulary.fingerprint,
+                    guard=guard.record(),
+                    scores=scores,
+                )
             ledger.mark(done, job.checkpoints.steps())
             due = False
         if stopping:
@@ -156,7 +203,11 @@ def steps(job, state, source, score):
 def begin(program, checkpoints, store):
     """(the newest good state, or a fresh one; what its checkpoint tells of the guard)."""
     state = checkpoints.restore(program.abstract, program.placed, store.vocabulary.fingerprint)
-    return (program.init(), {}) if state is None else (state, checkpoints.record(int(state.step)).get("guard", {}))
+    return (
+        (program.init(), {})
+        if state is None
+        else (state, checkpoints.record(int(state.step)).get("guard", {}))
+    )
 
 
 def check_vocabulary(run, vocabulary):
@@ -174,10 +225,14 @@ def check_vocabulary(run, vocabulary):
         )
     start = getattr(run.model, "start", None)
     if start is not None and start != vocabulary.eos:
-        raise ConfigError(f"model.start={start}, but </s> is {vocabulary.eos} in the token store's vocabulary; set model.start={vocabulary.eos}")
+        raise ConfigError(
+            f"model.start={start}, but </s> is {vocabulary.eos} in the token store's vocabulary; set model.start={vocabulary.eos}"
+        )
     length = getattr(run.model, "length", None)
     if length is not None and run.data.objective.dims()["L"] > length:
-        raise ConfigError(f"rows of {run.data.objective.dims()['L']} are longer than the model's positions; set model.length")
+        raise ConfigError(
+            f"rows of {run.data.objective.dims()['L']} are longer than the model's positions; set model.length"
+        )
 
 
 def check_workdir(run, workdir, allow_changes):
@@ -189,7 +244,9 @@ def check_workdir(run, workdir, allow_changes):
     changed = [f"{key}: {old} -> {new}" for key, old, new in rows if not key.startswith(FREE)]
     if changed and not allow_changes:
         raise ConfigError(
-            f"{workdir} holds a run of another configuration: " + "; ".join(changed) + ". Name a new --workdir, or add --allow-changes"
+            f"{workdir} holds a run of another configuration: "
+            + "; ".join(changed)
+            + ". Name a new --workdir, or add --allow-changes"
         )
     for line in changed:
         print(f"changed on continuing: {line}")
@@ -222,13 +279,20 @@ def opening(run, store, stream, params, mesh, start, heldout=None):
     ]
     if jax.process_count() > 1:
         own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
-        lines += [f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"]
+        lines += [
+            f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"
+        ]
     if (lost := told(store)) != told(None):
         lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
     if getattr(run.data.objective, "rows", None) == "documents" and stream.table.filled < FULL:
-        lines += [f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"]
+        lines += [
+            f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"
+        ]
     lines += shortened.told(stream) + (shortened.told(heldout, "held out: ") if heldout else [])
-    lines += [f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}" for path, size, axis in kept_whole(params, mesh)]
+    lines += [
+        f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}"
+        for path, size, axis in kept_whole(params, mesh)
+    ]
     lines += filter(None, [pages.advice(mesh.devices.flat[0].platform)])
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 
@@ -242,11 +306,19 @@ def go_back(job):
     first = guard.first()
     with job.ledger.during("start"):
         job.checkpoints.wait()
-        state = job.checkpoints.restore(job.program.abstract, placed, job.store.vocabulary.fingerprint, job.log.say, before=first)
+        state = job.checkpoints.restore(
+            job.program.abstract,
+            placed,
+            job.store.vocabulary.fingerprint,
+            job.log.say,
+            before=first,
+        )
         state = job.program.init() if state is None else state
         saved = int(state.step)
         job.ledger.back(saved)
-    job.log.say(f"steps {first:,} to {guard.step:,} were skipped: on from step {saved:,}, with the data behind step {guard.step:,}")
+    job.log.say(
+        f"steps {first:,} to {guard.step:,} were skipped: on from step {saved:,}, with the data behind step {guard.step:,}"
+    )
     job.log.forget(went_back_to=saved)
     guard.went_back()
     return state.replace(step=jax.device_put(np.int32(guard.step), placed.step))

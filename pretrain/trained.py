@@ -25,7 +25,9 @@ class Trained:
     def body(self):
         """(configuration, parameters) of what `body_of` names."""
         model = self.run.model
-        return body_of(model), self.params["encoder"] if isinstance(model, HeadedConfig) else self.params
+        return body_of(model), self.params["encoder"] if isinstance(
+            model, HeadedConfig
+        ) else self.params
 
     def rows(self):
         """The rows of metrics.jsonl up to this step."""
@@ -68,7 +70,9 @@ def open_trained(workdir, step=None, report=print, place=None):
             f"(fingerprint {vocabulary.fingerprint}, recorded {trained}); put the right one back"
         )
     if vocabulary.size > run.model.vocab:
-        raise ConfigError(f"{workdir}: the vocabulary has {vocabulary.size} ids and the model {run.model.vocab}")
+        raise ConfigError(
+            f"{workdir}: the vocabulary has {vocabulary.size} ids and the model {run.model.vocab}"
+        )
     return Trained(workdir, run, step, params, vocabulary)
 
 
@@ -81,6 +85,9 @@ def open_placed(workdir, step=None):
 
     mesh = make_mesh(read_run(workdir).mesh)
     trained = open_trained(
-        workdir, step, lambda text: print(text, file=sys.stderr), lambda path, shape: parameter_sharding(path, shape, mesh)
+        workdir,
+        step,
+        lambda text: print(text, file=sys.stderr),
+        lambda path, shape: parameter_sharding(path, shape, mesh),
     )
     return trained, mesh

@@ -11,7 +11,6 @@ import types
 import typing
 from typing import Literal
 
-
 LARGEST = 1 << 63  # of an int's size
 
 
@@ -24,7 +23,9 @@ def at_least(config, low, *names):
     for name in names:
         value = getattr(config, name)
         if isinstance(value, (int, float)) and not value >= low:
-            raise ConfigError(f"{type(config).__name__}.{name} is {value}; it must be at least {low}")
+            raise ConfigError(
+                f"{type(config).__name__}.{name} is {value}; it must be at least {low}"
+            )
 
 
 def replace(node, path, text, whole):
@@ -36,7 +37,9 @@ def replace(node, path, text, whole):
         close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
         place = type(node).__name__ if fields else f"{whole.rpartition('.')[0]} is a value and"
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ConfigError(f"{whole}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}")
+        raise ConfigError(
+            f"{whole}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}"
+        )
     if rest:
         value = replace(getattr(node, name), rest, text, whole)
     else:
@@ -57,13 +60,19 @@ def _parse(text, kind, key):
         names = {part.__name__.lower(): part for part in parts}
         if text.lower() in names:
             return names[text.lower()]()
-        raise ConfigError(f"{key}: {text!r} is not one of {', '.join(part.__name__ for part in parts)}")
+        raise ConfigError(
+            f"{key}: {text!r} is not one of {', '.join(part.__name__ for part in parts)}"
+        )
     try:
-        value = ast.literal_eval(text.title() if text.lower() in ("true", "false", "none") else text)
+        value = ast.literal_eval(
+            text.title() if text.lower() in ("true", "false", "none") else text
+        )
     except (SyntaxError, ValueError):
         value = text
     if any(typing.get_origin(one) is tuple for one in kinds) and not isinstance(value, tuple):
-        items = value.split(",") if isinstance(value, str) else value  # words, as in evaluate.metrics=accuracy,f1
+        items = (
+            value.split(",") if isinstance(value, str) else value
+        )  # words, as in evaluate.metrics=accuracy,f1
         value = tuple(items) if isinstance(items, list) else (items,)
     if type(value) is float and value.is_integer() and int in kinds and float not in kinds:
         value = int(value)  # steps=1e6
@@ -76,7 +85,11 @@ def _parse(text, kind, key):
 
 def _alternatives(kind):
     """The types of a union, or the one type."""
-    return typing.get_args(kind) if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union else (kind,)
+    return (
+        typing.get_args(kind)
+        if isinstance(kind, types.UnionType) or typing.get_origin(kind) is typing.Union
+        else (kind,)
+    )
 
 
 def _widen(value, kinds):
@@ -121,7 +134,9 @@ def _fits(value, kind):
     if typing.get_origin(kind) is Literal:
         return value in typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
-        return isinstance(value, tuple) and all(_fits(item, typing.get_args(kind)[0]) for item in value)
+        return isinstance(value, tuple) and all(
+            _fits(item, typing.get_args(kind)[0]) for item in value
+        )
     if type(value) in (int, float) and not _sized(value):
         return False
     return type(value) is kind or (kind is float and type(value) is int)
@@ -133,9 +148,13 @@ def _spell(kind):
             return "one of " + ", ".join(map(repr, typing.get_args(kind)))
         if typing.get_origin(kind) is tuple:
             return f"a tuple of {one(typing.get_args(kind)[0]).removeprefix('a ')}s"
-        return {int: "an int", float: "a number", bool: "true or false", str: "text", type(None): "none"}.get(
-            kind, getattr(kind, "__name__", str(kind))
-        )
+        return {
+            int: "an int",
+            float: "a number",
+            bool: "true or false",
+            str: "text",
+            type(None): "none",
+        }.get(kind, getattr(kind, "__name__", str(kind)))
 
     return " or ".join(map(one, _alternatives(kind)))
 
@@ -143,15 +162,22 @@ def _spell(kind):
 def difference(old, new, path=""):
     """[(path, old value, new value)] of every leaf in which two runs differ."""
     if dataclasses.is_dataclass(old) and type(old) is type(new):
-        parts = [(field.name, getattr(old, field.name), getattr(new, field.name)) for field in dataclasses.fields(old)]
-        return [row for name, a, b in parts for row in difference(a, b, f"{path}.{name}".lstrip("."))]
+        parts = [
+            (field.name, getattr(old, field.name), getattr(new, field.name))
+            for field in dataclasses.fields(old)
+        ]
+        return [
+            row for name, a, b in parts for row in difference(a, b, f"{path}.{name}".lstrip("."))
+        ]
     return [] if old == new else [(path, old, new)]
 
 
 def plain(node):
     """The tree as dictionaries and lists, each dataclass with its `type`."""
     if dataclasses.is_dataclass(node):
-        fields = {field.name: plain(getattr(node, field.name)) for field in dataclasses.fields(node)}
+        fields = {
+            field.name: plain(getattr(node, field.name)) for field in dataclasses.fields(node)
+        }
         return {"type": type(node).__name__, **fields}
     return [plain(item) for item in node] if isinstance(node, tuple) else node
 
@@ -171,7 +197,11 @@ def typed(node, kinds, where):
     if unknown:
         told = ", ".join(name if name.isprintable() else repr(name) for name in unknown)
         raise ConfigError(f"{where}: {named} has no {told}: written by another version of Cloze?")
-    values = {name: typed(value, kinds, f"{where}: {name}") for name, value in node.items() if name != "type"}
+    values = {
+        name: typed(value, kinds, f"{where}: {name}")
+        for name, value in node.items()
+        if name != "type"
+    }
     hints = typing.get_type_hints(kind)
     for name, value in values.items():
         check(value, f"{where}: {name}", hints[name])

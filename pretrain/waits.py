@@ -28,7 +28,11 @@ class Waits:
         input_seconds_max: what the process waited for its input that waited longest. device_seconds_min: what the process waited for the
         devices that waited least. slowest_host: the number of that one. What the others told is at most EVERY seconds older.
         """
-        self.steps, self.input, self.devices = self.steps + 1, self.input + for_input, self.devices + for_devices
+        self.steps, self.input, self.devices = (
+            self.steps + 1,
+            self.input + for_input,
+            self.devices + for_devices,
+        )
         now = time.monotonic()
         if self.client is None or now < self.clock + EVERY:
             return {}
@@ -37,7 +41,10 @@ class Waits:
         self.client.key_value_set(f"cloze/waits/{jax.process_index()}", mine, allow_overwrite=True)
         if jax.process_index():
             return {}
-        told = {int(key.rpartition("/")[2]): json.loads(value) for key, value in self.client.key_value_dir_get("cloze/waits/")}
+        told = {
+            int(key.rpartition("/")[2]): json.loads(value)
+            for key, value in self.client.key_value_dir_get("cloze/waits/")
+        }
         slowest = min(told, key=lambda process: told[process][1])
         return {
             "input_seconds_max": max(waited for waited, _ in told.values()),

@@ -35,7 +35,9 @@ class Limits:
     start: float = 0.0  # parameters made or restored
     compile: float = 0.0  # the first step of each start; hours for the largest models
     data: float = 1800.0  # waiting for one batch
-    step: float = 1800.0  # waiting for one step, of all hosts: the first one for their compilers, too
+    step: float = (
+        1800.0  # waiting for one step, of all hosts: the first one for their compilers, too
+    )
     evaluate: float = 7200.0  # one batch of the held-out part, compiled at its first
     save: float = 3600.0  # one checkpoint, from the state at hand to the old ones deleted
 
@@ -66,7 +68,10 @@ class Watchdog:
 
     def to(self, part):
         """The loop begins `part`, a field of Limits, or begins it anew."""
-        self.doing = part, next(self.count)  # numbered, so that what is done again and again is not taken for something that lasts
+        self.doing = (
+            part,
+            next(self.count),
+        )  # numbered, so that what is done again and again is not taken for something that lasts
 
     def _watch(self):
         ages, clock = {}, time.monotonic()
@@ -89,8 +94,14 @@ class Watchdog:
                 f"and in {self.path}. This process ends with status {HUNG}: give the same words again to go on from the last checkpoint; "
                 f"where it was only slow, with a higher limit, or 0 for none\n"
             )
-            tasks = (lambda: write(sys.__stderr__.fileno(), told + line), lambda: self.path.write_text(told), self.farewell)
-            threads = [threading.Thread(target=quietly, args=(task,), daemon=True) for task in tasks]
+            tasks = (
+                lambda: write(sys.__stderr__.fileno(), told + line),
+                lambda: self.path.write_text(told),
+                self.farewell,
+            )
+            threads = [
+                threading.Thread(target=quietly, args=(task,), daemon=True) for task in tasks
+            ]
             for thread in threads:
                 thread.start()
             end = time.monotonic() + LEAVE
@@ -121,7 +132,10 @@ def stacks():
     parts = []
     for ident, frame in sys._current_frames().items():
         calls = reversed(list(traceback.walk_stack(frame)))
-        lines = [f'  File "{one.f_code.co_filename}", line {number}, in {one.f_code.co_name}' for one, number in calls]
+        lines = [
+            f'  File "{one.f_code.co_filename}", line {number}, in {one.f_code.co_name}'
+            for one, number in calls
+        ]
         parts.append("\n".join([f"thread {names.get(ident, ident)}:", *lines]))
     return "\n\n".join(parts) + "\n\n"
 
@@ -134,5 +148,7 @@ def write(descriptor, text):
 
 
 def quietly(task):
-    with contextlib.suppress(Exception):  # a full disk, a closed terminal: it ends with the status that says so
+    with contextlib.suppress(
+        Exception
+    ):  # a full disk, a closed terminal: it ends with the status that says so
         task()

@@ -10,7 +10,14 @@ from pretrain.typed import ConfigError
 # What a start that was killed leaves behind, and what others may put into an empty folder.
 LEFTOVERS = {
     *("checkpoints", "damaged", "vocabulary", "vocabulary.part", "tensorboard", "config.json.part"),
-    *("metrics.jsonl", "metrics.jsonl.part", "goodput.json", "goodput.json.part", "left_out.json", "left_out.json.part"),
+    *(
+        "metrics.jsonl",
+        "metrics.jsonl.part",
+        "goodput.json",
+        "goodput.json.part",
+        "left_out.json",
+        "left_out.json.part",
+    ),
     *("environment.jsonl", "environment.jsonl.part"),
 }
 HARMLESS = {"lost+found"}
@@ -27,11 +34,15 @@ def check_place(workdir):
     path = pathlib.Path(os.path.abspath(workdir))
     there = next(one for one in (path, *path.parents) if one.exists())
     if not there.is_dir():
-        raise ConfigError(f"{there} is a file, so {path} cannot be a run's folder; name another --workdir")
+        raise ConfigError(
+            f"{there} is a file, so {path} cannot be a run's folder; name another --workdir"
+        )
     try:
         tempfile.TemporaryFile(dir=there, prefix=".cloze").close()
     except OSError as error:
-        raise ConfigError(f"{there} cannot be written ({error.strerror}); name another --workdir, or change its permissions") from error
+        raise ConfigError(
+            f"{there} cannot be written ({error.strerror}); name another --workdir, or change its permissions"
+        ) from error
     if there == path and not (path / "config.json").exists():
         foreign = sorted(one.name for one in path.iterdir() if not _expected(one))
         if foreign:
@@ -42,4 +53,8 @@ def check_place(workdir):
 
 
 def _expected(path):
-    return path.name.startswith(".") or path.name in LEFTOVERS | HARMLESS or path.suffix in HARMLESS_SUFFIXES
+    return (
+        path.name.startswith(".")
+        or path.name in LEFTOVERS | HARMLESS
+        or path.suffix in HARMLESS_SUFFIXES
+    )

@@ -18,12 +18,20 @@ class Writer:
     strategy, no_repeat_ngram, seed: as in `models.decoding.generate`.
     """
 
-    def __init__(self, trained, length, batch_size, strategy=Greedy(), no_repeat_ngram=None, seed=0):
+    def __init__(
+        self, trained, length, batch_size, strategy=Greedy(), no_repeat_ngram=None, seed=0
+    ):
         self.model, self.params = unrolled(build(trained.run.model), trained.params)
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.start = getattr(trained.run.model, "start", 0)  # what an encoder-decoder reads first
-        self.how = {"length": length, "strategy": strategy, "no_repeat_ngram": no_repeat_ngram, "seed": seed, "end": self.vocabulary.eos}
+        self.how = {
+            "length": length,
+            "strategy": strategy,
+            "no_repeat_ngram": no_repeat_ngram,
+            "seed": seed,
+            "end": self.vocabulary.eos,
+        }
 
     def rows(self, texts):
         return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
@@ -35,7 +43,9 @@ class Writer:
             # Copies fill the batch: they end when their row does.
             chosen = batch + batch[:1] * (power(len(batch)) - len(batch))
             numbers_B = np.array([first + i for i in chosen])
-            written_BT = jax.device_get(self.decode([rows[i] for i in chosen], rows_B=numbers_B, **self.how)).tolist()
+            written_BT = jax.device_get(
+                self.decode([rows[i] for i in chosen], rows_B=numbers_B, **self.how)
+            ).tolist()
             for index, ids in zip(batch, written_BT):
                 written[index] = until(self.vocabulary.eos, ids)
         return written
@@ -43,8 +53,18 @@ class Writer:
     def decode(self, rows, **how):
         """An encoder-decoder's: int32 [B, T]."""
         config, M = self.model.config, padded(max(map(len, rows)))
-        inputs_BM, valid_BM = fill(rows, len(rows), min(M, getattr(config, "length", M)), self.vocabulary.pad)
-        return generate(self.model, self.params, inputs_BM, valid_BM, start=self.start, pad=self.vocabulary.pad, **how)
+        inputs_BM, valid_BM = fill(
+            rows, len(rows), min(M, getattr(config, "length", M)), self.vocabulary.pad
+        )
+        return generate(
+            self.model,
+            self.params,
+            inputs_BM,
+            valid_BM,
+            start=self.start,
+            pad=self.vocabulary.pad,
+            **how,
+        )
 
     def text(self, ids):
         """The ids as text; an id beyond the vocabulary, which a little-trained model may write, is shown as unknown."""
@@ -110,9 +130,14 @@ class Repairs(Writer):
             if len(row) < 3:
                 raise ValueError(f"{place}: there is nothing to mend in {cut(text)}")
             if max(len(row), self.length) > longest:
-                raise ValueError(f"{place}: {len(row)} tokens, up to {self.length} to write (--length), the model's rows are {longest}: {cut(text)}")
+                raise ValueError(
+                    f"{place}: {len(row)} tokens, up to {self.length} to write (--length), the model's rows are {longest}: {cut(text)}"
+                )
         special = self.vocabulary.special
-        return [{"filled": self.text([i for i in ids if i >= len(special) or not special[i]])} for ids in self.written(rows, first)]
+        return [
+            {"filled": self.text([i for i in ids if i >= len(special) or not special[i]])}
+            for ids in self.written(rows, first)
+        ]
 
 
 class Continuations(Writer):
@@ -127,20 +152,28 @@ class Continuations(Writer):
         self.how["size"] = self.vocabulary.size
 
     def __call__(self, texts, places, first=0):
-        rows = [row or [i for i in [self.vocabulary.eos] if i is not None] for row in self.rows(texts)]
+        rows = [
+            row or [i for i in [self.vocabulary.eos] if i is not None] for row in self.rows(texts)
+        ]
         for text, place, row in zip(texts, named(places), rows):
             if not row:
-                raise ValueError(f"{place}: there is nothing to continue in {cut(text)}, and the vocabulary has no token that begins a text")
+                raise ValueError(
+                    f"{place}: there is nothing to continue in {cut(text)}, and the vocabulary has no token that begins a text"
+                )
             if len(row) + self.length > self.longest:
                 raise ValueError(
                     f"{place}: {len(row)} tokens and {self.length} more (--length), the model reads at most {self.longest}: {cut(text)}"
                 )
         more = [self.behind(row, ids) for row, ids in zip(rows, self.written(rows, first))]
-        return [{"filled": text + written, "written": written} for text, written in zip(texts, more)]
+        return [
+            {"filled": text + written, "written": written} for text, written in zip(texts, more)
+        ]
 
     def decode(self, rows, **how):
         """A decoder's: int32 [B, T]."""
-        tokens_BM, valid_BM = fill(rows, len(rows), min(padded(max(map(len, rows))), self.longest - self.length), 0)
+        tokens_BM, valid_BM = fill(
+            rows, len(rows), min(padded(max(map(len, rows))), self.longest - self.length), 0
+        )
         return extend(self.model, self.params, tokens_BM, valid_BM.sum(axis=1), **how)
 
     def behind(self, row, ids):

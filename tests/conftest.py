@@ -4,10 +4,14 @@ import os
 from importlib import metadata
 
 # Before JAX is imported anywhere.
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
 # Tests compile much and compute little: without optimisation XLA compiles in half the time.
 os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=0"
-if metadata.version("jaxlib").startswith("0.10."):  # XLA ends a process whose flags it does not know
+if metadata.version("jaxlib").startswith(
+    "0.10."
+):  # XLA ends a process whose flags it does not know
     # The older way to make loops of what was fused compiles a training step in half the time again.
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -42,7 +46,9 @@ LONGEST = (
     "faults/test_full_disk.py",
     "faults/test_hung.py",
 )
-WHOLE = os.environ.get("CLOZE_BOARD") == "whole"  # all cases, as `python -m benchmarks.reliability` tries them
+WHOLE = (
+    os.environ.get("CLOZE_BOARD") == "whole"
+)  # all cases, as `python -m benchmarks.reliability` tries them
 
 
 def pytest_collection_modifyitems(items):

@@ -13,7 +13,10 @@ from pretrain.config import CONFIGS, load
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted(CONFIGS.glob("*.py"))]
-COMMAND = re.compile(r"^\s*(?:#\s*)?(?:\$ )?(?:python -m pretrain|\./launch\.sh) +(?P<words>[a-z]+ .*)$", re.MULTILINE)
+COMMAND = re.compile(
+    r"^\s*(?:#\s*)?(?:\$ )?(?:python -m pretrain|\./launch\.sh) +(?P<words>[a-z]+ .*)$",
+    re.MULTILINE,
+)
 
 
 def commands():

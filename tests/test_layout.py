@@ -19,12 +19,28 @@ OURS = {
 THEIRS = {
     "models": {"jax", "flax", "numpy"},
     "data": {
-        *("numpy", "tensorflow", "tensorflow_datasets", "apache_beam", "sentencepiece", "tokenizers", "google", "google_crc32c"),
+        *(
+            "numpy",
+            "tensorflow",
+            "tensorflow_datasets",
+            "apache_beam",
+            "sentencepiece",
+            "tokenizers",
+            "google",
+            "google_crc32c",
+        ),
         *("etils", "rich"),
     },
     "configs": set(),
 }
-NO_TENSORFLOW = ("pretrain/step.py", "pretrain/convert", "pretrain/config.py", "data/store.py", "data/tokenizers.py", "data/batches.py")
+NO_TENSORFLOW = (
+    "pretrain/step.py",
+    "pretrain/convert",
+    "pretrain/config.py",
+    "data/store.py",
+    "data/tokenizers.py",
+    "data/batches.py",
+)
 
 
 @functools.cache
@@ -68,22 +84,36 @@ def test_nobody_imports_configs(room):
 EXTENDS = {"gpt2": {"models.gpt"}, "gpt3": {"models.gpt", "models.gpt2"}}
 # A head on any encoder; no papers.
 COMPOSED = {name: {"models.headed"} for name in ("classifier", "tagger", "span_reader")}
-COMPOSED |= {"headed": {"models.build", "models.finetuned"}, "chooser": {"models.headed", "models.classifier"}}
-DECODING = {"decoding": {"models.beam", "models.sampling"}, "beam": {"models.sampling"}}  # no papers
+COMPOSED |= {
+    "headed": {"models.build", "models.finetuned"},
+    "chooser": {"models.headed", "models.classifier"},
+}
+DECODING = {
+    "decoding": {"models.beam", "models.sampling"},
+    "beam": {"models.sampling"},
+}  # no papers
 
 
 def test_a_paper_imports_another_only_to_extend_it():
     for path in (ROOT / "models").glob("*.py"):
         if path.stem not in ("__init__", "config"):
             for name in imports(path):
-                allowed = {"models.layers", "models.config", *(EXTENDS | DECODING | COMPOSED).get(path.stem, ())}
-                assert not name.startswith("models.") or within(name, allowed), f"{path.name} imports {name}"
+                allowed = {
+                    "models.layers",
+                    "models.config",
+                    *(EXTENDS | DECODING | COMPOSED).get(path.stem, ()),
+                }
+                assert not name.startswith("models.") or within(name, allowed), (
+                    f"{path.name} imports {name}"
+                )
 
 
 def test_the_step_and_the_conversion_need_no_tensorflow():
     names = [".".join(pathlib.Path(name).with_suffix("").parts) for name in NO_TENSORFLOW]
     code = f"import sys, {', '.join(names)}; print('tensorflow' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"
 
 
@@ -93,13 +123,17 @@ def test_configurations_and_help_need_no_jax():
         "pretrain.__main__.main(['--help']); pretrain.config.load('bert_tiny', ['train.steps=3'])\n"
         "print({'jax', 'tensorflow', 'flax'} & sys.modules.keys())"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.endswith("set()\n"), done.stdout
 
 
 def test_the_data_side_never_loads_jax():
     code = "import sys, data.pipeline, data.prepare, data.inspect, data.sources; print('jax' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "False"
 
 

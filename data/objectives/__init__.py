@@ -20,7 +20,18 @@ from data.objectives.text2text import Text2Text
 OBJECTIVES = {
     objective.name: objective
     for objective in (
-        *(MaskedLm, SentencePair, SpanCorruption, SentenceOrder, CausalLm, PrefixLm, Seq2Seq, ReplacedToken, Denoising, Distillation),
+        *(
+            MaskedLm,
+            SentencePair,
+            SpanCorruption,
+            SentenceOrder,
+            CausalLm,
+            PrefixLm,
+            Seq2Seq,
+            ReplacedToken,
+            Denoising,
+            Distillation,
+        ),
         *(Classification, Regression),
         *(Tagging, MultipleChoice, AnswerSpan),
         Text2Text,

@@ -14,7 +14,9 @@ class AnswerSpan:
     """Rows of a question and a part of its context, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "answer_span"
-    length: int = 384  # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several
+    length: int = (
+        384  # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several
+    )
     stride: int = 128  # tokens of the context that two rows of a question share
     question: int = 64  # tokens of a question; what is longer is cut, and counted
     separators: int = 1  # [SEP]s between question and context; RoBERTa has 2
@@ -25,17 +27,28 @@ class AnswerSpan:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.separators not in (1, 2):
-            raise ValueError(f"answer_span: separators={self.separators}; between two texts stands one [SEP], or RoBERTa's two")
+            raise ValueError(
+                f"answer_span: separators={self.separators}; between two texts stands one [SEP], or RoBERTa's two"
+            )
         if self.question < 1 or self.stride < 0:
-            raise ValueError(f"answer_span: question={self.question} and stride={self.stride}; a question has a token at least, rows share 0 or more")
+            raise ValueError(
+                f"answer_span: question={self.question} and stride={self.stride}; a question has a token at least, rows share 0 or more"
+            )
         if (room := self.length - self.question - 2 - self.separators) <= self.stride:
             told = f"length={self.length} leaves {room} tokens for the context beside a question of {self.question}"
-            raise ValueError(f"answer_span: {told}, of which stride={self.stride} would be read before: shorten question or stride")
+            raise ValueError(
+                f"answer_span: {told}, of which stride={self.stride} would be read before: shorten question or stride"
+            )
         needs(self.name, vocabulary, "cls", "sep", "pad")
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
-        from data.question_store import opened  # here, for a configuration is read without the libraries of vocabularies
+        from data.question_store import (
+            opened,
+        )  # here, for a configuration is read without the libraries of vocabularies
 
         table, rows = window_rows(self, split.tokens, opened(split).spans_Q6, vocabulary)
-        return table, lambda row_B, key_B: {**rows(row_B), "weights": np.ones(len(row_B), np.float32)}
+        return table, lambda row_B, key_B: {
+            **rows(row_B),
+            "weights": np.ones(len(row_B), np.float32),
+        }

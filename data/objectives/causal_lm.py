@@ -23,7 +23,9 @@ class CausalLm:
 
     name: ClassVar[str] = "causal_lm"
     length: int = 1024  # L: tokens that a row reads; it is to tell the next of each
-    end_of_text: bool = True  # between documents; GPT (2018), whose vocabulary has no such token, read them without
+    end_of_text: bool = (
+        True  # between documents; GPT (2018), whose vocabulary has no such token, read them without
+    )
 
     def dims(self):
         return {"L": self.length}
@@ -50,6 +52,10 @@ class CausalLm:
             else:
                 row_BN[:] = read.runs(table.starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)
-            return {"tokens": row_BN[:, :-1].copy(), "targets": row_BN[:, 1:].copy(), "weights": weights_BL}
+            return {
+                "tokens": row_BN[:, :-1].copy(),
+                "targets": row_BN[:, 1:].copy(),
+                "weights": weights_BL,
+            }
 
         return table, build

@@ -15,10 +15,17 @@ class Classification:
     """Rows of one example each, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "classification"
-    length: int = 128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
+    length: int = (
+        128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
+    )
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    columns: tuple[str, ...] = ("text", "label")  # of the files of examples: the text, or the two texts, and the label
-    class_weights: tuple[float, ...] = ()  # how much an example of each class weighs in the loss; () is all alike
+    columns: tuple[str, ...] = (
+        "text",
+        "label",
+    )  # of the files of examples: the text, or the two texts, and the label
+    class_weights: tuple[
+        float, ...
+    ] = ()  # how much an example of each class weighs in the loss; () is all alike
 
     def dims(self):
         return {"L": self.length}
@@ -36,6 +43,11 @@ class Classification:
 
         def build(row_B, key_B):
             labels_B, ones_B = labels_D[row_B], np.ones(len(row_B), np.float32)
-            return {**rows(row_B), "labels": labels_B, "weights": weight_C[labels_B], "row_weights": ones_B}
+            return {
+                **rows(row_B),
+                "labels": labels_B,
+                "weights": weight_C[labels_B],
+                "row_weights": ones_B,
+            }
 
         return table, build

@@ -33,16 +33,25 @@ class Denoising:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.length < 3:
-            raise ValueError(f"denoising: length={self.length}; a row holds <s>, text and </s>, so 3 at least")
-        if not (0 < self.rate <= 0.5 and self.mean_span >= 1):  # else there are more spans than gaps for them
-            raise ValueError(f"denoising: rate={self.rate}, mean_span={self.mean_span}; allowed are 0 < rate <= 0.5 and mean_span >= 1")
+            raise ValueError(
+                f"denoising: length={self.length}; a row holds <s>, text and </s>, so 3 at least"
+            )
+        if not (
+            0 < self.rate <= 0.5 and self.mean_span >= 1
+        ):  # else there are more spans than gaps for them
+            raise ValueError(
+                f"denoising: rate={self.rate}, mean_span={self.mean_span}; allowed are 0 < rate <= 0.5 and mean_span >= 1"
+            )
         needs(self.name, vocabulary, "bos", "eos", "mask", "pad")
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, corrupted as the keys say."""
         read, N = Reader(split.tokens, vocabulary.size), self.length - 2
         table, sentence_starts = DocumentRows(split, N), np.asarray(split.sentence_starts)
-        cdf, draws = poisson(self.mean_span), 2 * round(self.rate * N) + 16  # with a mean of 1 these do, but for one row in e^16
+        cdf, draws = (
+            poisson(self.mean_span),
+            2 * round(self.rate * N) + 16,
+        )  # with a mean of 1 these do, but for one row in e^16
 
         def row(text_BN, length_B):
             """(ids, bool) [B, N + 2] of `<s> text </s>`."""
@@ -61,11 +70,27 @@ class Denoising:
             targets_BT, written_BT = row(text_BN, length_B)
             if self.shuffled:
                 sentence_BN = np.searchsorted(sentence_starts, index_BN, side="right")
-                text_BN = permute(text_BN, sentence_BN, length_B, hashing.key(key_B, hashing.SENTENCES))
+                text_BN = permute(
+                    text_BN, sentence_BN, length_B, hashing.key(key_B, hashing.SENTENCES)
+                )
             number_B = np.rint(self.rate * length_B).astype(np.int64)
             spans_BS, used_BS = draw_spans(hashing.key(key_B, hashing.GONE), number_B, cdf, draws)
-            inputs_BL, read_BL = row(*infill(text_BN, length_B, spans_BS, used_BS, hashing.key(key_B, hashing.KEPT), vocabulary.mask))
-            return {"inputs": inputs_BL, "inputs_valid": read_BL, "targets": targets_BT, "weights": written_BT.astype(np.float32)}
+            inputs_BL, read_BL = row(
+                *infill(
+                    text_BN,
+                    length_B,
+                    spans_BS,
+                    used_BS,
+                    hashing.key(key_B, hashing.KEPT),
+                    vocabulary.mask,
+                )
+            )
+            return {
+                "inputs": inputs_BL,
+                "inputs_valid": read_BL,
+                "targets": targets_BT,
+                "weights": written_BT.astype(np.float32),
+            }
 
         return table, build
 
@@ -73,7 +98,9 @@ class Denoising:
 def poisson(mean):
     """P(length <= k) for k = 0, 1, ...: float64, up to where nothing is left."""
     most = math.ceil(mean + 12 * math.sqrt(mean) + 12)
-    return np.cumsum([math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(most)])
+    return np.cumsum(
+        [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(most)]
+    )
 
 
 def permute(text_BN, sentence_BN, length_B, key_B):
@@ -114,7 +141,9 @@ def infill(text_BN, length_B, spans_BS, used_BS, key_B, mask):
     masks_BG[row, chosen] = 1
     hidden_BG, behind_BG = np.cumsum(hidden_BG, axis=1), np.cumsum(masks_BG, axis=1)
     out_BN = np.empty((B, N), text_BN.dtype)
-    row, kept = np.nonzero(np.arange(N) < stay_B[:, None])  # the kept-th token that stays has those gaps and itself in front
+    row, kept = np.nonzero(
+        np.arange(N) < stay_B[:, None]
+    )  # the kept-th token that stays has those gaps and itself in front
     out_BN[row, kept + behind_BG[row, kept]] = text_BN[row, kept + hidden_BG[row, kept]]
     row, gap = np.nonzero(masks_BG)
     out_BN[row, gap + behind_BG[row, gap] - 1] = mask

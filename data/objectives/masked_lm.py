@@ -24,8 +24,12 @@ class MaskedLm:
     predictions: int = 20  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all the pieces of a word or none
-    duplicates: int = 0  # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe factor)
-    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"  # what a row is made of: see ROWS
+    duplicates: int = (
+        0  # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe factor)
+    )
+    rows: Literal["documents", "windows", "sentences", "packed"] = (
+        "packed"  # what a row is made of: see ROWS
+    )
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}
@@ -42,7 +46,9 @@ class MaskedLm:
 def check_rows(objective, vocabulary):
     """Raise a ValueError unless there can be such rows of this vocabulary."""
     if objective.length < 3:
-        raise ValueError(f"{objective.name}: length={objective.length}; a row holds [CLS], text and [SEP], so 3 at least")
+        raise ValueError(
+            f"{objective.name}: length={objective.length}; a row holds [CLS], text and [SEP], so 3 at least"
+        )
     check_masking(objective, vocabulary, objective.length - 2)
 
 
@@ -52,7 +58,9 @@ def masked_rows(objective, split, vocabulary, masker):
 
     def build(row_B, key_B):
         rows = lay_out(row_B)
-        return rows | masker(rows["tokens"], rows["valid"], key_B)  # which masks the tokens in place
+        return rows | masker(
+            rows["tokens"], rows["valid"], key_B
+        )  # which masks the tokens in place
 
     return table, build
 
@@ -97,14 +105,20 @@ def joined(table, read, row_B, separator, out_BN):
     number_B = count(separator_BN)
     several = np.flatnonzero(number_B)  # rows of more than one document
     out_SN = np.full((len(several), table.width), separator, np.int32)
-    out_SN[~separator_BN[several]] = ids_BN[several][np.arange(table.width) < table.width - number_B[several, None]]
+    out_SN[~separator_BN[several]] = ids_BN[several][
+        np.arange(table.width) < table.width - number_B[several, None]
+    ]
     out_BN[several] = out_SN
     return length_B
 
 
 ROWS = {  # (split, length, vocabulary) -> (table of rows, what lays them out)
     "documents": partial(framed, DocumentRows, pieces),  # rows end with their document
-    "windows": partial(framed, partial(WindowRows, separated=True), joined),  # of one stream, [SEP] between documents; all are full
-    "sentences": partial(framed, SentenceRows, joined),  # the same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES
+    "windows": partial(
+        framed, partial(WindowRows, separated=True), joined
+    ),  # of one stream, [SEP] between documents; all are full
+    "sentences": partial(
+        framed, SentenceRows, joined
+    ),  # the same stream, as many full sentences as fit: RoBERTa's FULL-SENTENCES
     "packed": packed,  # as documents, several to a row, none of which reads another
 }

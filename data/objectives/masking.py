@@ -11,9 +11,16 @@ import numpy as np
 
 from data import hashing
 
-BERTS = (0.8, 0.1)  # shares of the chosen words that become [MASK], and another word; the rest stay as they are
+BERTS = (
+    0.8,
+    0.1,
+)  # shares of the chosen words that become [MASK], and another word; the rest stay as they are
 UNUSED = np.uint32(0xFFFFFFFF)  # sorts behind every position
-MASKABLE, STARTS_WORD, ENDS_WORD = 1, 2, 4  # kinds of ids, in one table: a look-up costs more than a test of a bit
+MASKABLE, STARTS_WORD, ENDS_WORD = (
+    1,
+    2,
+    4,
+)  # kinds of ids, in one table: a look-up costs more than a test of a bit
 EDGES = 4  # so many comparisons of all ids cost less than a look-up
 
 
@@ -31,8 +38,13 @@ class Masker:
         self.whole_words, self.ngram = objective.whole_words, ngram
         ends_word = special & (np.arange(len(special)) != vocabulary.unk)
         starts_word = np.asarray(vocabulary.starts_word) | ends_word
-        self.kinds = (MASKABLE * ~special + STARTS_WORD * starts_word + ENDS_WORD * ends_word).astype(np.uint8)
-        self.first_special, self.edges = bool(special[0]), (np.flatnonzero(np.diff(special)) + 1).tolist()  # ids where special turns to ordinary, or back
+        self.kinds = (
+            MASKABLE * ~special + STARTS_WORD * starts_word + ENDS_WORD * ends_word
+        ).astype(np.uint8)
+        self.first_special, self.edges = (
+            bool(special[0]),
+            (np.flatnonzero(np.diff(special)) + 1).tolist(),
+        )  # ids where special turns to ordinary, or back
 
     def __call__(self, tokens_BL, valid_BL, key_B):
         """Mask contiguous int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batches.py.
@@ -101,13 +113,17 @@ class Masker:
         if self.ngram > 1:
             begin_W = begin_W[starts_of_ngrams(begin_W, candidate_BL, key_B, self.ngram)]
         length_BL = np.zeros(begins_BL.shape, np.int32)
-        length_BL.reshape(-1)[begin_W] = np.diff(begin_W, append=begins_BL.size) * complete(begin_W, candidate_BL)
+        length_BL.reshape(-1)[begin_W] = np.diff(begin_W, append=begins_BL.size) * complete(
+            begin_W, candidate_BL
+        )
         np.copyto(order_BL, UNUSED, where=length_BL == 0)
         order_BL.sort(axis=1)
         first_W = self.walk(order_BL, length_BL, number_B)
         length_W = np.take(length_BL, first_W)
         chosen_BL, end_W = np.zeros(begins_BL.shape, bool), np.cumsum(length_W)
-        chosen_BL.reshape(-1)[np.repeat(first_W - (end_W - length_W), length_W) + np.arange(length_W.sum())] = True
+        chosen_BL.reshape(-1)[
+            np.repeat(first_W - (end_W - length_W), length_W) + np.arange(length_W.sum())
+        ] = True
         return chosen_BL
 
     def walk(self, order_BL, length_BL, number_B):
@@ -116,7 +132,11 @@ class Masker:
         Most rows are full after the first words, so a few columns are walked at a time, by the rows that have room.
         """
         mask = np.uint32(hashing.position_mask(order_BL.shape[1]))
-        taken_BL, left_B, slab = np.zeros(order_BL.shape, bool), number_B.copy(), 2 * self.predictions
+        taken_BL, left_B, slab = (
+            np.zeros(order_BL.shape, bool),
+            number_B.copy(),
+            2 * self.predictions,
+        )
         for first in range(0, order_BL.shape[1], slab):
             row_R = np.flatnonzero((left_B > 0) & (order_BL[:, first] != UNUSED))
             if len(row_R) == 0:
@@ -134,8 +154,12 @@ class Masker:
     def hide(self, targets_M, bits_M):
         """What stands in the targets' places: [MASK], a random ordinary id, or the target itself, in their shares."""
         low_M = bits_M & np.uint64(0xFFFFFFFF)  # the upper half draws the random id
-        as_mask_M, as_either_M = (low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares)))
-        hidden_M = targets_M ^ ((targets_M ^ np.int32(self.mask)) & -as_mask_M.astype(np.int32))  # np.where's branches cost more
+        as_mask_M, as_either_M = (
+            low_M < np.uint64(share * 2**32) for share in (self.shares[0], sum(self.shares))
+        )
+        hidden_M = targets_M ^ (
+            (targets_M ^ np.int32(self.mask)) & -as_mask_M.astype(np.int32)
+        )  # np.where's branches cost more
         random = np.flatnonzero(as_mask_M != as_either_M)  # few
         hidden_M[random] = self.ordinary[hashing.below(bits_M[random], len(self.ordinary))]
         return hidden_M
@@ -149,7 +173,9 @@ def count(chosen_BL):
 def complete(begin_W, candidate_BL):
     """bool [W]: the words all of whose tokens may be masked. begin_W: the place of each word's first token in the flattened rows."""
     complete_W = np.take(candidate_BL, begin_W)
-    within_BL = ~candidate_BL  # tokens that spoil a word without being its first, of which there are few
+    within_BL = (
+        ~candidate_BL
+    )  # tokens that spoil a word without being its first, of which there are few
     within_BL.reshape(-1)[begin_W] = False
     complete_W[np.searchsorted(begin_W, np.flatnonzero(within_BL)) - 1] = False
     return complete_W
@@ -170,14 +196,18 @@ def starts_of_ngrams(begin_W, candidate_BL, key_B, most):
     """
     B, L = candidate_BL.shape
     row_W = begin_W // L
-    place_W = np.arange(len(begin_W)) - np.searchsorted(begin_W, np.arange(B) * L)[row_W]  # of a word in its row
+    place_W = (
+        np.arange(len(begin_W)) - np.searchsorted(begin_W, np.arange(B) * L)[row_W]
+    )  # of a word in its row
     width = int(place_W.max()) + 1
     chances = np.cumsum(1 / np.arange(1, most + 1))
     bits_BK = hashing.halfwords(hashing.key(key_B, hashing.GRAMS), width)
     n_BK = np.ones(bits_BK.shape, np.int32)
     for limit in np.ceil(chances[:-1] / chances[-1] * 2.0**32).astype(np.uint32):
         n_BK += bits_BK >= limit
-    begin_BK = np.cumsum(n_BK, axis=1) - n_BK  # the place of each n-gram's first word, were there words without end
+    begin_BK = (
+        np.cumsum(n_BK, axis=1) - n_BK
+    )  # the place of each n-gram's first word, were there words without end
     starts_BK = np.zeros((B, width), bool)
     np.put(starts_BK, (begin_BK + np.arange(0, B * width, width)[:, None])[begin_BK < width], True)
     alone_W = ~complete(begin_W, candidate_BL)
@@ -205,9 +235,13 @@ def check_masking(objective, vocabulary, body):
     """Raise a ValueError unless rows of `body` tokens can be masked as the settings say, with this vocabulary."""
     name = objective.name
     if not 0 < objective.rate < 1:
-        raise ValueError(f"{name}: rate={objective.rate}; the share of masked tokens lies between 0 and 1")
+        raise ValueError(
+            f"{name}: rate={objective.rate}; the share of masked tokens lies between 0 and 1"
+        )
     if objective.duplicates < 0:
-        raise ValueError(f"{name}: duplicates={objective.duplicates}; allowed are 0 (a new mask every epoch) and more")
+        raise ValueError(
+            f"{name}: duplicates={objective.duplicates}; allowed are 0 (a new mask every epoch) and more"
+        )
     needed = max(int(np.rint(body * objective.rate)), 1)
     if objective.predictions < needed:
         raise ValueError(
@@ -215,7 +249,9 @@ def check_masking(objective, vocabulary, body):
             f"masks in a row of length={objective.length}; set predictions to {needed} or more, or lower the rate"
         )
     if objective.predictions > objective.length:
-        raise ValueError(f"{name}: predictions={objective.predictions} is more than length={objective.length}")
+        raise ValueError(
+            f"{name}: predictions={objective.predictions} is more than length={objective.length}"
+        )
     needs(name, vocabulary, "cls", "sep", "mask", "pad")
 
 

@@ -34,8 +34,13 @@ class MultipleChoice:
         labels_D = split.labels.astype(np.int32)
 
         def build(row_B, key_B):
-            flat = rows(table.start_DC2[row_B].reshape(-1, 2), table.length_DC2[row_B].reshape(-1, 2))
-            batch = {key: array.reshape(len(row_B), self.choices, self.length) for key, array in flat.items()}
+            flat = rows(
+                table.start_DC2[row_B].reshape(-1, 2), table.length_DC2[row_B].reshape(-1, 2)
+            )
+            batch = {
+                key: array.reshape(len(row_B), self.choices, self.length)
+                for key, array in flat.items()
+            }
             return {**batch, "labels": labels_D[row_B], "weights": np.ones(len(row_B), np.float32)}
 
         return table, build
@@ -46,14 +51,24 @@ class ChoiceRows:
 
     def __init__(self, split, objective):
         if split.labels is None:
-            raise ValueError("its documents have no labels; `finetune` makes a store of labelled examples")
+            raise ValueError(
+                "its documents have no labels; `finetune` makes a store of labelled examples"
+            )
         self.count, starts = len(split.labels), np.asarray(split.sentence_starts)
         texts = (len(starts) - 1) // self.count
         if texts != objective.choices + 1:
-            raise ValueError(f"its questions have {texts - 1} choices; data.objective.choices={objective.choices}")
-        start_DT, length_DT = starts[:-1].reshape(self.count, texts), np.diff(starts).reshape(self.count, texts)
+            raise ValueError(
+                f"its questions have {texts - 1} choices; data.objective.choices={objective.choices}"
+            )
+        start_DT, length_DT = (
+            starts[:-1].reshape(self.count, texts),
+            np.diff(starts).reshape(self.count, texts),
+        )
         width = objective.length - 2 - objective.separators
-        self.start_DC2, whole_DC2 = (np.stack(np.broadcast_arrays(array[:, :1], array[:, 1:]), axis=2) for array in (start_DT, length_DT))
+        self.start_DC2, whole_DC2 = (
+            np.stack(np.broadcast_arrays(array[:, :1], array[:, 1:]), axis=2)
+            for array in (start_DT, length_DT)
+        )
         self.length_DC2 = np.stack(fit(whole_DC2[..., 0], whole_DC2[..., 1], width), axis=2)
         self.cut = int((whole_DC2.sum(axis=2) > width).any(axis=1).sum())
         self.offsets = source_edges(split)

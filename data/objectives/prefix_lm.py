@@ -29,22 +29,32 @@ class PrefixLm:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.length < 2:
-            raise ValueError(f"prefix_lm: length={self.length}; a text that is cut in two has 2 tokens at least")
+            raise ValueError(
+                f"prefix_lm: length={self.length}; a text that is cut in two has 2 tokens at least"
+            )
         needs(self.name, vocabulary, "eos", "pad")
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, cut as the keys say."""
-        read, table, column_L = Reader(split.tokens, vocabulary.size), WindowRows(split, self.length), np.arange(self.length)
+        read, table, column_L = (
+            Reader(split.tokens, vocabulary.size),
+            WindowRows(split, self.length),
+            np.arange(self.length),
+        )
 
         def part(start_B, length_B):
             """(ids, bool) [B, L] of `length_B` tokens and </s>."""
-            ids_BL = np.where(column_L < length_B[:, None], read(start_B[:, None] + column_L), vocabulary.pad)
+            ids_BL = np.where(
+                column_L < length_B[:, None], read(start_B[:, None] + column_L), vocabulary.pad
+            )
             ids_BL[np.arange(len(start_B)), length_B] = vocabulary.eos
             return ids_BL.astype(np.int32), column_L <= length_B[:, None]
 
         def build(row_B, key_B):
             start_B = table.starts(row_B)
-            prefix_B = 1 + hashing.below(hashing.words(hashing.key(key_B, hashing.KEPT), 1)[:, 0], self.length - 1)
+            prefix_B = 1 + hashing.below(
+                hashing.words(hashing.key(key_B, hashing.KEPT), 1)[:, 0], self.length - 1
+            )
             inputs_BL, inputs_valid_BL = part(start_B, prefix_B)
             targets_BT, written_BT = part(start_B + prefix_B, self.length - prefix_B)
             return {

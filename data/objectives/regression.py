@@ -14,9 +14,14 @@ class Regression:
     """Rows of one example each, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "regression"
-    length: int = 128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
+    length: int = (
+        128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
+    )
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
-    columns: tuple[str, ...] = ("text", "label")  # of the files of examples: the text, or the two texts, and the label
+    columns: tuple[str, ...] = (
+        "text",
+        "label",
+    )  # of the files of examples: the text, or the two texts, and the label
 
     def dims(self):
         return {"L": self.length}
@@ -30,7 +35,11 @@ class Regression:
         table, rows = labelled_rows(self, split, vocabulary)
 
         def build(row_B, key_B):
-            return {**rows(row_B), "scores": table.labels[row_B].astype(np.float32), "weights": np.ones(len(row_B), np.float32)}
+            return {
+                **rows(row_B),
+                "scores": table.labels[row_B].astype(np.float32),
+                "weights": np.ones(len(row_B), np.float32),
+            }
 
         return table, build
 
@@ -38,7 +47,11 @@ class Regression:
 def check_labelled(objective, vocabulary):
     """Raise a ValueError unless rows of labelled examples can be made with these settings and this vocabulary."""
     if objective.separators not in (1, 2):
-        raise ValueError(f"{objective.name}: separators={objective.separators}; between two texts stands one [SEP], or RoBERTa's two")
+        raise ValueError(
+            f"{objective.name}: separators={objective.separators}; between two texts stands one [SEP], or RoBERTa's two"
+        )
     if objective.length < 6:
-        raise ValueError(f"{objective.name}: length={objective.length}; a row holds [CLS] A [SEP] B [SEP], so 6 at least")
+        raise ValueError(
+            f"{objective.name}: length={objective.length}; a row holds [CLS] A [SEP] B [SEP], so 6 at least"
+        )
     needs(objective.name, vocabulary, "cls", "sep", "pad")

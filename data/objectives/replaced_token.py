@@ -26,7 +26,9 @@ class ReplacedToken:
     predictions: int = 77  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that the generator fills; 0.25 for ELECTRA-large
     duplicates: int = 0  # 0: new masks every epoch; n: n fixed masks in turn
-    rows: Literal["documents", "windows", "sentences", "packed"] = "packed"  # what a row is made of, as in masked_lm
+    rows: Literal["documents", "windows", "sentences", "packed"] = (
+        "packed"  # what a row is made of, as in masked_lm
+    )
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}
@@ -37,7 +39,9 @@ class ReplacedToken:
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, masked as the keys say, and the draws' chances."""
-        table, masked = masked_rows(self, split, vocabulary, Masker(self, vocabulary, shares=(1.0, 0.0)))
+        table, masked = masked_rows(
+            self, split, vocabulary, Masker(self, vocabulary, shares=(1.0, 0.0))
+        )
 
         def build(row_B, key_B):
             rows = masked(row_B, key_B)

@@ -25,7 +25,9 @@ class SentenceOrder:
     length: int = 512  # L: tokens of a row, the three special tokens included
     predictions: int = 77  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that are predicted
-    ngram: int = 3  # up to so many words are masked in a row, n of them with a chance in proportion to 1 / n
+    ngram: int = (
+        3  # up to so many words are masked in a row, n of them with a chance in proportion to 1 / n
+    )
     duplicates: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn
     short: float = 0.1  # share of rows that aim at a random shorter length
 
@@ -35,9 +37,13 @@ class SentenceOrder:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.length < 8:
-            raise ValueError(f"sentence_order: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least")
+            raise ValueError(
+                f"sentence_order: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least"
+            )
         if not 0 <= self.short <= 1:
-            raise ValueError(f"sentence_order: short={self.short}; a share of rows lies between 0 and 1")
+            raise ValueError(
+                f"sentence_order: short={self.short}; a share of rows lies between 0 and 1"
+            )
         if self.ngram < 1:
             raise ValueError(f"sentence_order: ngram={self.ngram}; an n-gram has 1 word or more")
         check_masking(self, vocabulary, self.length - 3)
@@ -57,7 +63,12 @@ class SentenceOrder:
             second = np.where(swap_B, a_start_B, b_start_B), np.where(swap_B, a_B, b_B)
             rows = laid_out(read, vocabulary, self.length, first, second)
             masked = masker(rows["tokens"], rows["valid"], key_B)
-            return {**rows, **masked, "order": swap_B.astype(np.int32), "order_weights": (b_B > 0).astype(np.float32)}
+            return {
+                **rows,
+                **masked,
+                "order": swap_B.astype(np.int32),
+                "order_weights": (b_B > 0).astype(np.float32),
+            }
 
         return table, build
 

@@ -22,7 +22,9 @@ class SentencePair:
     predictions: int = 20  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all the pieces of a word or none
-    duplicates: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn (BERT's dupe factor)
+    duplicates: int = (
+        0  # 0: new pairs and masks every epoch; n: n fixed versions in turn (BERT's dupe factor)
+    )
     short: float = 0.1  # share of rows that aim at a random shorter length
     random_next: float = 0.5  # share of rows whose B comes from another document
 
@@ -32,10 +34,14 @@ class SentencePair:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.length < 8:
-            raise ValueError(f"sentence_pair: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least")
+            raise ValueError(
+                f"sentence_pair: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least"
+            )
         for name in ("short", "random_next"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"sentence_pair: {name}={getattr(self, name)}; a share of rows lies between 0 and 1")
+                raise ValueError(
+                    f"sentence_pair: {name}={getattr(self, name)}; a share of rows lies between 0 and 1"
+                )
         check_masking(self, vocabulary, self.length - 3)
 
     def examples(self, split, vocabulary):
@@ -48,6 +54,11 @@ class SentencePair:
             rows = laid_out(read, vocabulary, self.length, first, second)
             masked = masker(rows["tokens"], rows["valid"], key_B)
             ones_B = np.ones(len(row_B), np.float32)
-            return {**rows, **masked, "next_sentence": other_B.astype(np.int32), "next_weights": ones_B}
+            return {
+                **rows,
+                **masked,
+                "next_sentence": other_B.astype(np.int32),
+                "next_weights": ones_B,
+            }
 
         return table, build

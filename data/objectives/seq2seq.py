@@ -30,12 +30,17 @@ class Seq2Seq:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if min(self.length, self.target_length) < 2:
-            raise ValueError(f"seq2seq: length={self.length}, target_length={self.target_length}; a token and its </s> are 2 at least")
+            raise ValueError(
+                f"seq2seq: length={self.length}, target_length={self.target_length}; a token and its </s> are 2 at least"
+            )
         needs(self.name, vocabulary, "eos", "pad")
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
-        table, read = ParallelRows(split, self.length, self.target_length), Reader(split.tokens, vocabulary.size)
+        table, read = (
+            ParallelRows(split, self.length, self.target_length),
+            Reader(split.tokens, vocabulary.size),
+        )
 
         def side(which, row_B, width):
             """(ids, pair of each) [B, width]."""

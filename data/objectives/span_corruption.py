@@ -85,7 +85,9 @@ class SpanCorruption:
 
         All ways to cut the kept and the removed tokens into K segments are alike likely, as in Raffel et al.'s code.
         """
-        kept_BK = lengths_of(hashing.key(key_B, hashing.KEPT), self.raw_length - self.noise, self.spans)
+        kept_BK = lengths_of(
+            hashing.key(key_B, hashing.KEPT), self.raw_length - self.noise, self.spans
+        )
         return kept_BK, lengths_of(hashing.key(key_B, hashing.GONE), self.noise, self.spans)
 
 
@@ -102,8 +104,12 @@ def corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, eos):
     """
     rows, spans = kept_BK.shape
     lengths_B2K = np.stack([kept_BK, gone_BK], axis=2)
-    gone_BR = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel()).reshape(raw_BR.shape)
-    inputs = filled(raw_BR[~gone_BR], np.cumsum(kept_BK, axis=1) + np.arange(spans), sentinel_K, eos)
+    gone_BR = np.repeat(np.tile([False, True], rows * spans), lengths_B2K.ravel()).reshape(
+        raw_BR.shape
+    )
+    inputs = filled(
+        raw_BR[~gone_BR], np.cumsum(kept_BK, axis=1) + np.arange(spans), sentinel_K, eos
+    )
     heads_BK = np.cumsum(gone_BK, axis=1) - gone_BK + np.arange(spans)
     return inputs, filled(raw_BR[gone_BR], heads_BK, sentinel_K, eos)
 

@@ -15,9 +15,15 @@ class Tagging:
     """Rows of one sentence each, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "tagging"
-    length: int = 128  # L: tokens of a row, [CLS] and [SEP] included; what is longer is cut, and counted
-    columns: tuple[str, ...] = ()  # of JSON lines: the names of the words and of the tags; () are the usual ones
-    class_weights: tuple[float, ...] = ()  # how much a word of each tag weighs in the loss; () is all alike
+    length: int = (
+        128  # L: tokens of a row, [CLS] and [SEP] included; what is longer is cut, and counted
+    )
+    columns: tuple[
+        str, ...
+    ] = ()  # of JSON lines: the names of the words and of the tags; () are the usual ones
+    class_weights: tuple[
+        float, ...
+    ] = ()  # how much a word of each tag weighs in the loss; () is all alike
 
     def dims(self):
         return {"L": self.length}
@@ -25,9 +31,13 @@ class Tagging:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.length < 3:
-            raise ValueError(f"tagging: length={self.length}; a row holds [CLS], a piece and [SEP], so 3 at least")
+            raise ValueError(
+                f"tagging: length={self.length}; a row holds [CLS], a piece and [SEP], so 3 at least"
+            )
         if len(self.columns) not in (0, 2):
-            raise ValueError(f"tagging: columns={self.columns}; the name of the words and that of the tags")
+            raise ValueError(
+                f"tagging: columns={self.columns}; the name of the words and that of the tags"
+            )
         needs(self.name, vocabulary, "cls", "sep", "pad")
         check_weights(self)
 

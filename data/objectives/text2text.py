@@ -24,22 +24,33 @@ class Text2Text:
     """
 
     name: ClassVar[str] = "text2text"
-    length: int = 128  # L: tokens of an input, its </s> included; what is longer is cut, and counted
+    length: int = (
+        128  # L: tokens of an input, its </s> included; what is longer is cut, and counted
+    )
     target_length: int = 128  # T: of a target; no more is written where texts are compared
     start_of_text: bool = False  # <s> in front of both sides, as BART has it
-    columns: tuple[str, ...] = ("source", "target")  # of the files of examples: the text, or the two texts, and the answer
+    columns: tuple[str, ...] = (
+        "source",
+        "target",
+    )  # of the files of examples: the text, or the two texts, and the answer
     prefix: str = ""  # in front of every input, so that it names the task
-    names: tuple[str, ...] = ()  # of the texts, in front of each, in alphabetical order but of questions, as the paper has them; () for a text alone
+    names: tuple[
+        str, ...
+    ] = ()  # of the texts, in front of each, in alphabetical order but of questions, as the paper has them; () for a text alone
     labels: tuple[str, ...] = ()  # the names of the classes in these files
     words: tuple[str, ...] = ()  # what is written for each
     step: float = 0.0
-    questions: Literal["", "squad", "squad2"] = ""  # whose rules compare an answer with all that are right; of squad2 some have none
+    questions: Literal["", "squad", "squad2"] = (
+        ""  # whose rules compare an answer with all that are right; of squad2 some have none
+    )
     choices: int = 0  # of each question, whose numbers are the labels: files of data/choices.py
     scheme: str = ""  # of data/tag_schemes.py, of tagged words
     kinds: tuple[str, ...] = ()  # the types of their entities; of plain tags the tags
     task: str = ""  # one of several: its name
     metrics: tuple[str, ...] = ()  # and what it is measured by
-    tasks: tuple["Text2Text", ...] = ()  # several, the sources of the store: only the lengths and the frame are this one's
+    tasks: tuple[
+        "Text2Text", ...
+    ] = ()  # several, the sources of the store: only the lengths and the frame are this one's
 
     def dims(self):
         return {"L": self.length, "T": self.target_length}
@@ -47,15 +58,22 @@ class Text2Text:
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if min(self.length, self.target_length) < 2 + self.start_of_text:
-            raise ValueError(f"text2text: length={self.length}, target_length={self.target_length}; a token and what frames it must fit")
+            raise ValueError(
+                f"text2text: length={self.length}, target_length={self.target_length}; a token and what frames it must fit"
+            )
         if len(self.columns) != (len(self.names) or 1) + 1 or len(self.words) != len(self.labels):
             raise ValueError(
                 f"text2text: columns={self.columns}, names={self.names}, labels={self.labels}, words={self.words}; "
                 "there is a name for each column but the last, or one text and no name, and a word for each label"
             )
-        if self.step < 0 or bool(self.labels) + bool(self.step) + bool(self.questions) + bool(self.scheme) > 1:
+        if (
+            self.step < 0
+            or bool(self.labels) + bool(self.step) + bool(self.questions) + bool(self.scheme) > 1
+        ):
             told = f"labels={self.labels}, step={self.step}, questions={self.questions!r}, scheme={self.scheme!r}"
-            raise ValueError(f"text2text: {told}; answers are those of questions, or tags, or labels or scores, whose step is above 0")
+            raise ValueError(
+                f"text2text: {told}; answers are those of questions, or tags, or labels or scores, whose step is above 0"
+            )
         for each in self.tasks:
             each.check(vocabulary)
         needs(self.name, vocabulary, "eos", "pad", *(["bos"] if self.start_of_text else []))
@@ -66,10 +84,15 @@ class Text2Text:
 
         def side(which, row_B, width):
             """(ids, bool) [B, width]."""
-            start_B1, length_B1 = table.start_D2[row_B, which, None], table.length_D2[row_B, which, None]
+            start_B1, length_B1 = (
+                table.start_D2[row_B, which, None],
+                table.length_D2[row_B, which, None],
+            )
             column, first = np.arange(width), int(self.start_of_text)
             text_BN = (column >= first) & (column < first + length_B1)
-            ids_BN = np.where(text_BN, read(np.where(text_BN, start_B1 + column - first, 0)), vocabulary.eos)
+            ids_BN = np.where(
+                text_BN, read(np.where(text_BN, start_B1 + column - first, 0)), vocabulary.eos
+            )
             if first:
                 ids_BN[:, 0] = vocabulary.bos
             used_BN = column <= first + length_B1
@@ -78,7 +101,12 @@ class Text2Text:
         def build(row_B, key_B):
             inputs_BL, read_BL = side(0, row_B, self.length)
             targets_BT, written_BT = side(1, row_B, self.target_length)
-            return {"inputs": inputs_BL, "inputs_valid": read_BL, "targets": targets_BT, "weights": written_BT.astype(np.float32)}
+            return {
+                "inputs": inputs_BL,
+                "inputs_valid": read_BL,
+                "targets": targets_BT,
+                "weights": written_BT.astype(np.float32),
+            }
 
         return table, build
 
@@ -99,6 +127,8 @@ class PairRows:
         self.length_D2 = np.minimum(length_D2, room)
         self.cut = int((length_D2 > room).any(axis=1).sum())
         self.too_long = f"examples that are longer than a row of {objective.length}"
-        if (split.folder / ENDS).exists() and (lost := int((np.fromfile(split.folder / ENDS, "<i4") > room[0]).sum())):
+        if (split.folder / ENDS).exists() and (
+            lost := int((np.fromfile(split.folder / ENDS, "<i4") > room[0]).sum())
+        ):
             self.too_long += f"; of {lost:,} the answer stands in what is cut away"
         self.offsets = source_edges(split)

@@ -6,7 +6,9 @@ import numpy as np
 def check_weights(objective):
     """Raise a ValueError unless each of an objective's `class_weights` is a positive number; () are all alike."""
     if not all(0 < weight < np.inf for weight in objective.class_weights):
-        raise ValueError(f"{objective.name}: class_weights={objective.class_weights}; each is above 0")
+        raise ValueError(
+            f"{objective.name}: class_weights={objective.class_weights}; each is above 0"
+        )
 
 
 def weight_of(objective, count):

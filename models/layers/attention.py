@@ -27,10 +27,21 @@ def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=Non
     B, L, H, K = q_BLHK.shape
     scale = K**-0.5 if scale is None else scale
     if kept:  # every head as a row of its own: with any more dimensions XLA's CPU compiler transposes the cache
-        q_XLK, k_XMK, v_XMK = q_BLHK.swapaxes(1, 2).reshape(-1, L, K), *(x.reshape(-1, *x.shape[2:]) for x in (k_BMHK, v_BMHK))
-        scores_BHLM = jnp.einsum("xlk,xmk->xlm", q_XLK, k_XMK, preferred_element_type=jnp.float32).reshape(B, H, L, -1) * scale
+        q_XLK, k_XMK, v_XMK = (
+            q_BLHK.swapaxes(1, 2).reshape(-1, L, K),
+            *(x.reshape(-1, *x.shape[2:]) for x in (k_BMHK, v_BMHK)),
+        )
+        scores_BHLM = (
+            jnp.einsum("xlk,xmk->xlm", q_XLK, k_XMK, preferred_element_type=jnp.float32).reshape(
+                B, H, L, -1
+            )
+            * scale
+        )
     else:
-        scores_BHLM = jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32) * scale
+        scores_BHLM = (
+            jnp.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK, preferred_element_type=jnp.float32)
+            * scale
+        )
     if bias is not None:
         scores_BHLM += bias.astype(jnp.float32)
     if isinstance(mask, Mask):
@@ -38,7 +49,9 @@ def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=Non
     if mask is not None:
         scores_BHLM = jnp.where(mask, scores_BHLM, jnp.finfo(jnp.float32).min)
     if kept:
-        weights_XLM = _dropped(jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype), drop).reshape(B * H, L, -1)
+        weights_XLM = _dropped(jax.nn.softmax(scores_BHLM).astype(v_BMHK.dtype), drop).reshape(
+            B * H, L, -1
+        )
         return jnp.einsum("xlm,xmk->xlk", weights_XLM, v_XMK).reshape(B, H, L, K).swapaxes(1, 2)
     return read(scores_BHLM, v_BMHK, drop)
 
@@ -70,10 +83,17 @@ def _backwards(kept, gradient):
     weights_BHLM, v_BMHK, drop = kept
     weights_BHLM, drop, gradient = apart((weights_BHLM, drop, gradient))
     dropped_BHLM = _dropped(weights_BHLM, drop)
-    (of_dropped_BHLM,) = jax.linear_transpose(lambda dropped: _mean(dropped, v_BMHK), dropped_BHLM)(gradient)
+    (of_dropped_BHLM,) = jax.linear_transpose(lambda dropped: _mean(dropped, v_BMHK), dropped_BHLM)(
+        gradient
+    )
     (of_v_BMHK,) = jax.linear_transpose(lambda v: _mean(dropped_BHLM, v), v_BMHK)(gradient)
-    weights_BHLM, of_weights_BHLM = weights_BHLM.astype(jnp.float32), _dropped(of_dropped_BHLM, drop).astype(jnp.float32)
-    of_scores_BHLM = weights_BHLM * (of_weights_BHLM - (weights_BHLM * of_weights_BHLM).sum(-1, keepdims=True))
+    weights_BHLM, of_weights_BHLM = (
+        weights_BHLM.astype(jnp.float32),
+        _dropped(of_dropped_BHLM, drop).astype(jnp.float32),
+    )
+    of_scores_BHLM = weights_BHLM * (
+        of_weights_BHLM - (weights_BHLM * of_weights_BHLM).sum(-1, keepdims=True)
+    )
     return of_scores_BHLM, of_v_BMHK, None
 
 
@@ -103,11 +123,15 @@ class Attention(nn.Module):
             raise ValueError(f"a width of {D} does not divide into {self.heads} heads")
         shape_HK = (self.heads, self.head_width or D // self.heads)
         project = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
-        q_BLHK = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")(x_BLD)
+        q_BLHK = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")(
+            x_BLD
+        )
 
         def keys_and_values():
             read_BMD = x_BLD if memory_BMD is None else memory_BMD
-            return project(shape_HK, name="key")(read_BMD), project(shape_HK, name="value")(read_BMD)
+            return project(shape_HK, name="key")(read_BMD), project(shape_HK, name="value")(
+                read_BMD
+            )
 
         name = CACHE if memory_BMD is None else MEMORY
         if kept := recall(self, name, getattr(kw.get("mask"), "step", None), keys_and_values):
@@ -117,6 +141,10 @@ class Attention(nn.Module):
             k_BMHK, v_BMHK = keys_and_values()
             keep(self, name, k_BMHK, v_BMHK)
         # A kernel that cannot drop must see None when there is nothing to drop.
-        o_BLHK = self.core(q_BLHK, k_BMHK, v_BMHK, drop=self.dropout(deterministic=not train).draw(), **kw)
+        o_BLHK = self.core(
+            q_BLHK, k_BMHK, v_BMHK, drop=self.dropout(deterministic=not train).draw(), **kw
+        )
         o_BLHK = o_BLHK.reshape(*x_BLD.shape[:2], *shape_HK)
-        return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(o_BLHK)
+        return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(
+            o_BLHK
+        )

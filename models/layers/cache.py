@@ -29,7 +29,9 @@ def at(table_PD, L, step=None):
     if step is None:
         return table_PD[:L]
     if step.slots > len(table_PD):
-        raise ValueError(f"a prompt and what is to be written behind it take {step.slots} positions; the model has {len(table_PD)} (model.length)")
+        raise ValueError(
+            f"a prompt and what is to be written behind it take {step.slots} positions; the model has {len(table_PD)} (model.length)"
+        )
     return table_PD[step.position_B][:, None]
 
 
@@ -39,16 +41,25 @@ def recall(module, name, step, keys_and_values):
     name: `MEMORY`, or `CACHE`, to which the keys and values [B, 1, H, K] of a `step` are added first.
     """
     if name == MEMORY:
-        return (module.get_variable(name, "key"), module.get_variable(name, "value")) if module.has_variable(name, "key") else None
+        return (
+            (module.get_variable(name, "key"), module.get_variable(name, "value"))
+            if module.has_variable(name, "key")
+            else None
+        )
     if step is None:
         return None
     if not module.has_variable(name, "key"):
-        raise ValueError(f"a step of decoding reads what a prompt has left in the collection {name!r}, and there is nothing")
+        raise ValueError(
+            f"a step of decoding reads what a prompt has left in the collection {name!r}, and there is nothing"
+        )
     # XLA's CPU compiler takes a single update for one of a slice, fuses that with each of its readers, and copies the cache for every
     # one of them (measured: 5 times the time at 576 slots). The same update twice stays one, in place.
     row = jnp.arange(len(step.position_B)) if len(step.position_B) > 1 else jnp.zeros(2, jnp.int32)
     slots = module.get_variable(name, "key"), module.get_variable(name, "value")
-    slots = tuple(all_BHNK.at[row, :, step.position_B[row]].set(own_B1HK[row, 0]) for all_BHNK, own_B1HK in zip(slots, keys_and_values()))
+    slots = tuple(
+        all_BHNK.at[row, :, step.position_B[row]].set(own_B1HK[row, 0])
+        for all_BHNK, own_B1HK in zip(slots, keys_and_values())
+    )
     module.put_variable(name, "key", slots[0])
     module.put_variable(name, "value", slots[1])
     return slots
@@ -63,7 +74,12 @@ def keep(module, name, key_BMHK, value_BMHK):
 
 def widen(cache, slots):
     """Room for `slots` positions in all, of which a prompt has filled the first."""
-    return jax.tree.map(lambda x: jnp.pad(x, [(0, slots - n if axis == x.ndim - 2 else 0) for axis, n in enumerate(x.shape)]), cache)
+    return jax.tree.map(
+        lambda x: jnp.pad(
+            x, [(0, slots - n if axis == x.ndim - 2 else 0) for axis, n in enumerate(x.shape)]
+        ),
+        cache,
+    )
 
 
 def gather(cache, row_B):

@@ -46,7 +46,9 @@ def kept(key, rate, shape):
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def drop(x, key, rate, shape):
     """x where `kept(key, rate, shape)`, divided by 1 - rate, and 0 elsewhere; shape: that of x, or with 1 where an axis shares its bits."""
-    return jnp.where(kept(key, rate, shape), x * np.asarray(1 / (1 - rate), x.dtype), np.zeros((), x.dtype))
+    return jnp.where(
+        kept(key, rate, shape), x * np.asarray(1 / (1 - rate), x.dtype), np.zeros((), x.dtype)
+    )
 
 
 def _forwards(x, key, rate, shape):
@@ -95,4 +97,6 @@ class Dropout(nn.Module):
         """The `Drop` of one call, or None where nothing is dropped."""
         if nn.merge_param("deterministic", self.deterministic, deterministic) or self.rate == 0:
             return None
-        return Drop(jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:], self.rate, self.shared)
+        return Drop(
+            jax.random.key_data(self.make_rng("dropout")).reshape(-1)[-2:], self.rate, self.shared
+        )

@@ -40,7 +40,9 @@ class Embeddings(nn.Module):
     def __call__(self, tokens_BL, segments_BL, train, pieces_BL=None):
         L = tokens_BL.shape[1]
         if L > self.length:
-            raise ValueError(f"a row of {L} tokens is longer than the {self.length} positions of the model (model.length)")
+            raise ValueError(
+                f"a row of {L} tokens is longer than the {self.length} positions of the model (model.length)"
+            )
         x_BLD = self.words(tokens_BL)
         if pieces_BL is None:
             x_BLD += self.positions.embedding[self.first : self.first + L]

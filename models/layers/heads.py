@@ -25,7 +25,10 @@ class WordHead(nn.Module):
         """words: the `Embed` [V, E] that the model read. Returns float32 [B, P, V]."""
         h_BPE = self.act(Dense(words.width, name="transform")(x_BPD))
         h_BPE = LayerNorm(self.epsilon, name="norm")(h_BPE)
-        return shift(words.attend(h_BPE), self.param("bias", nn.initializers.zeros, (words.size,)).astype(jnp.float32))
+        return shift(
+            words.attend(h_BPE),
+            self.param("bias", nn.initializers.zeros, (words.size,)).astype(jnp.float32),
+        )
 
 
 class ClassHead(nn.Module):

@@ -41,7 +41,9 @@ class Dense(nn.Module):
         made = tuple(self.features) if isinstance(self.features, Sequence) else (self.features,)
 
         def init(key, shape):
-            return self.kernel_init(key, (math.prod(read), math.prod(made))).reshape(shape)  # variances are those of the flat matrix
+            return self.kernel_init(key, (math.prod(read), math.prod(made))).reshape(
+                shape
+            )  # variances are those of the flat matrix
 
         kernel = self.param("kernel", init, (*read, *made))
         if act is None:

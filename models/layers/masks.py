@@ -32,7 +32,9 @@ class Mask(flax.struct.PyTreeNode):
 
     def __post_init__(self):
         if self.window is not None and (self.window < 1 or not self.causal):
-            raise ValueError(f"a window of {self.window} positions: it is at least 1, and looks back, in a causal mask")
+            raise ValueError(
+                f"a window of {self.window} positions: it is at least 1, and looks back, in a causal mask"
+            )
 
     def dense(self, L, M):
         """The mask itself, bool, broadcastable to [B, H, L, M], or None where nothing is masked."""
@@ -43,7 +45,9 @@ class Mask(flax.struct.PyTreeNode):
             readers_BL, read_BM = self.segments
             parts.append(readers_BL[:, None, :, None] == read_BM[:, None, None, :])
         if self.causal:
-            back = (np.arange(L) if self.step is None else self.step.position_B)[:, None] - np.arange(M)
+            back = (np.arange(L) if self.step is None else self.step.position_B)[
+                :, None
+            ] - np.arange(M)
             read = jnp.asarray((back >= 0) & (back < (self.window or M)))
             parts.append(read[None, None] if self.step is None else read[:, None, None])
         return reduce(jnp.logical_and, parts) if parts else None
@@ -56,4 +60,10 @@ def padding_mask(valid_BM, pieces_BM=None):
 
 def causal_mask(valid_BM=None, segments_BL=None, window=None, step=None):
     """A decoder's: each position reads itself and what stands before it, in its own segment where there are several."""
-    return Mask(valid_BM, None if segments_BL is None else (segments_BL, segments_BL), causal=True, window=window, step=step)
+    return Mask(
+        valid_BM,
+        None if segments_BL is None else (segments_BL, segments_BL),
+        causal=True,
+        window=window,
+        step=step,
+    )

@@ -45,7 +45,9 @@ class Mlp(nn.Module):
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         h_BLF = dense(self.width, name="up")(x_BLD)
         drop = self.dropout(deterministic=not train).draw()
-        return dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")(h_BLF, act=self.act, drop=drop)
+        return dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")(
+            h_BLF, act=self.act, drop=drop
+        )
 
 
 class GatedMlp(nn.Module):
@@ -62,4 +64,6 @@ class GatedMlp(nn.Module):
         dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         gate_BLF, h_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
         drop, act = self.dropout(deterministic=not train).draw(), self.act
-        return dense(x_BLD.shape[-1], name="down")(gate_BLF, h_BLF, act=lambda gate, h: act(gate) * h, drop=drop)
+        return dense(x_BLD.shape[-1], name="down")(
+            gate_BLF, h_BLF, act=lambda gate, h: act(gate) * h, drop=drop
+        )

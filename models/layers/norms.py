@@ -27,7 +27,9 @@ class LayerNorm(nn.Module):
             x = x_BLD.astype(jnp.float32)
             x -= x.mean(-1, keepdims=True)  # before squaring: E[x^2] - E[x]^2 would cancel
             x *= jax.lax.rsqrt(jnp.square(x).mean(-1, keepdims=True) + epsilon)
-            return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(x_BLD.dtype)
+            return (x * scale_D.astype(jnp.float32) + bias_D.astype(jnp.float32)).astype(
+                x_BLD.dtype
+            )
 
         return norm(x_BLD, scale_D, bias_D)
 

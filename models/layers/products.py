@@ -13,7 +13,9 @@ from models.layers.recomputed import apart
 
 
 def _plain(x, kernel, contract, result):
-    return jax.lax.dot_general(x, kernel, (_ends(x, contract), ((), ())), preferred_element_type=result)
+    return jax.lax.dot_general(
+        x, kernel, (_ends(x, contract), ((), ())), preferred_element_type=result
+    )
 
 
 def _ends(x, contract):
@@ -46,9 +48,13 @@ def product(x, kernel, contract=1, result=None):
         if x.dtype == jnp.bfloat16:
             return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
         x_NI, kernel_IO = _matrices(x, kernel, contract)
-        return _plain(x_NI, kernel_IO, 1, result).reshape(*x.shape[: x.ndim - contract], *kernel.shape[contract:])
+        return _plain(x_NI, kernel_IO, 1, result).reshape(
+            *x.shape[: x.ndim - contract], *kernel.shape[contract:]
+        )
 
-    return jax.lax.platform_dependent(x, kernel, cpu=on_cpu, default=partial(_plain, contract=contract, result=result))
+    return jax.lax.platform_dependent(
+        x, kernel, cpu=on_cpu, default=partial(_plain, contract=contract, result=result)
+    )
 
 
 def _forwards(x, kernel, contract, result):
@@ -62,7 +68,11 @@ def _backwards(contract, result, read, gradient):
         gradient = gradient.astype(x.dtype)
         if x.dtype == jnp.bfloat16:
             rest, made = x.ndim - contract, kernel.ndim - contract
-            of_x = _wide(gradient, kernel, (tuple(range(rest, rest + made)), tuple(range(contract, kernel.ndim))))
+            of_x = _wide(
+                gradient,
+                kernel,
+                (tuple(range(rest, rest + made)), tuple(range(contract, kernel.ndim))),
+            )
             # XLA has no product of bfloat16 into float32 for what it makes of the other order (JAX 0.10.2).
             rows = tuple(range(rest))
             return of_x.astype(x.dtype), _wide(x, gradient, (rows, rows)).astype(kernel.dtype)
@@ -73,7 +83,9 @@ def _backwards(contract, result, read, gradient):
             of_kernel = _wide(x_NI, gradient_NO, ((0,), (0,)))
         else:
             of_kernel = _wide(gradient_NO, x_NI, ((0,), (0,))).T
-        return of_x.astype(x.dtype).reshape(x.shape), of_kernel.astype(kernel.dtype).reshape(kernel.shape)
+        return of_x.astype(x.dtype).reshape(x.shape), of_kernel.astype(kernel.dtype).reshape(
+            kernel.shape
+        )
 
     def elsewhere(x, kernel, gradient):
         of_x = jax.linear_transpose(lambda x: _plain(x, kernel, contract, result), x)
@@ -130,10 +142,16 @@ def _sum_of_rows(bias, gradient):
         rows = gradient.reshape(-1, bias.size)
         if len(rows) >= bias.size:
             return elsewhere(gradient)
-        return _wide(jnp.ones((1, len(rows)), rows.dtype), rows, ((1,), (0,))).astype(bias.dtype).reshape(bias.shape)
+        return (
+            _wide(jnp.ones((1, len(rows)), rows.dtype), rows, ((1,), (0,)))
+            .astype(bias.dtype)
+            .reshape(bias.shape)
+        )
 
     def elsewhere(gradient):
-        return gradient.sum(tuple(range(gradient.ndim - bias.ndim)), dtype=jnp.float32).astype(bias.dtype)
+        return gradient.sum(tuple(range(gradient.ndim - bias.ndim)), dtype=jnp.float32).astype(
+            bias.dtype
+        )
 
     return gradient, jax.lax.platform_dependent(gradient, cpu=on_cpu, default=elsewhere)
 

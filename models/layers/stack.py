@@ -38,7 +38,9 @@ class Stack(nn.Module):
             return layer(self.constrain(x_BLD), train, **kw), None
 
         if self.remat:
-            body = nn.remat(body, prevent_cse=not self.scan)  # a scan keeps the two computations apart by itself
+            body = nn.remat(
+                body, prevent_cse=not self.scan
+            )  # a scan keeps the two computations apart by itself
         shared = self.layer(name="layer") if self.share else None
         if self.scan:
             weights = {"variable_broadcast": "params"} if self.share else {}

@@ -25,7 +25,9 @@ class PostNormLayer(nn.Module):
     def __call__(self, x_BLD, train, memory_BMD=None, memory_mask=None, **kw):
         drop = self.dropout(deterministic=not train)
         x = x_BLD
-        x = self.norm(name="attention_norm")(x + drop(self.attention(name="attention")(x, train=train, **kw)))
+        x = self.norm(name="attention_norm")(
+            x + drop(self.attention(name="attention")(x, train=train, **kw))
+        )
         if self.cross is not None:
             y = self.cross(name="cross")(x, memory_BMD, train=train, mask=memory_mask)
             x = self.norm(name="cross_norm")(x + drop(y))

@@ -19,12 +19,38 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
-from pretrain.convert import albert, bart, bert, classifier, distilbert, electra, gpt, gpt2, roberta, t5, transformer
+from models.finetuned import (
+    ChoiceConfig,
+    ClassifierConfig,
+    HeadedConfig,
+    SpanReaderConfig,
+    TaggerConfig,
+)
+from pretrain.convert import (
+    albert,
+    bart,
+    bert,
+    classifier,
+    distilbert,
+    electra,
+    gpt,
+    gpt2,
+    roberta,
+    t5,
+    transformer,
+)
 
 # By model_type in config.json, and by the class of our configuration.
 FAMILIES = {
-    **{"bert": bert, "t5": t5, "roberta": roberta, "albert": albert, "openai-gpt": gpt, "gpt2": gpt2, "electra": electra},
+    **{
+        "bert": bert,
+        "t5": t5,
+        "roberta": roberta,
+        "albert": albert,
+        "openai-gpt": gpt,
+        "gpt2": gpt2,
+        "electra": electra,
+    },
     "marian": transformer,
     "bart": bart,
     "distilbert": distilbert,
@@ -44,7 +70,9 @@ def family_of(config):
     """The table of a model's configuration. Raises ValueError where there is none."""
     if type(config) not in CONFIGS:
         known = ", ".join(kind.__name__ for kind in CONFIGS)
-        raise ValueError(f"no table of names for a {type(config).__name__}; pretrain/convert/__init__.py knows {known}")
+        raise ValueError(
+            f"no table of names for a {type(config).__name__}; pretrain/convert/__init__.py knows {known}"
+        )
     return CONFIGS[type(config)]
 
 

@@ -4,12 +4,19 @@ from models.config import AlbertConfig
 from pretrain.convert import bert, settings, table
 from pretrain.convert.table import KERNEL_OUT, SAME, linear, norm
 
-OURS, THEIRS = "albert/encoder/layer", "albert.encoder.albert_layer_groups.0.albert_layers.0"  # the one that there is
+OURS, THEIRS = (
+    "albert/encoder/layer",
+    "albert.encoder.albert_layer_groups.0.albert_layers.0",
+)  # the one that there is
 
 RULES = (
     ("albert/embeddings/words/embedding", "albert.embeddings.word_embeddings.weight", SAME),
     ("albert/embeddings/positions/embedding", "albert.embeddings.position_embeddings.weight", SAME),
-    ("albert/embeddings/segments/embedding", "albert.embeddings.token_type_embeddings.weight", SAME),
+    (
+        "albert/embeddings/segments/embedding",
+        "albert.embeddings.token_type_embeddings.weight",
+        SAME,
+    ),
     *norm("albert/embeddings/norm", "albert.embeddings.LayerNorm"),
     *linear("albert/widen", "albert.encoder.embedding_hidden_mapping_in"),
     *linear(f"{OURS}/attention/query", f"{THEIRS}.attention.query"),
@@ -26,7 +33,11 @@ RULES = (
     ("word/bias", "predictions.bias", SAME),
     *linear("order", "sop_classifier.classifier"),
 )
-HEADS = ("albert.pooler.", "predictions.", "sop_classifier.")  # released encoders come without some of them
+HEADS = (
+    "albert.pooler.",
+    "predictions.",
+    "sop_classifier.",
+)  # released encoders come without some of them
 COPIES = {  # the output's table is the input's; older files hold it twice
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
@@ -68,7 +79,9 @@ def from_hf(config, tensors, init_params):
     the wrong shape or type.
     """
     tensors = table.merge_copies(table.rename(tensors, bert.modern("albert", tensors)), COPIES)
-    return table.fill(tensors, RULES, {}, init_params, heads=HEADS, body=("albert.",), known=BUFFERS)
+    return table.fill(
+        tensors, RULES, {}, init_params, heads=HEADS, body=("albert.",), known=BUFFERS
+    )
 
 
 def hf_config(config, vocabulary):

@@ -23,7 +23,10 @@ RULES = (
     *places("decoder"),
     *stack("decoder", cross=True),
 )
-COPIES = dict.fromkeys(("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"), "model.shared.weight")
+COPIES = dict.fromkeys(
+    ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    "model.shared.weight",
+)
 
 FIELDS = (  # our field, their key, what an absent key means
     ("vocab", "vocab_size", 50265),
@@ -47,12 +50,19 @@ FIXED = {
 }
 # What their code has no setting for, or what older files name and it no longer reads.
 FIRST, EPSILON = 2, 1e-5
-ELSEWHERE = {"normalize_before": False, "normalize_embedding": True, "add_final_layer_norm": False, "static_position_embeddings": False}
+ELSEWHERE = {
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": False,
+}
 
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, RULES, depths(config)) | {BIAS: np.zeros((1, config.vocab), np.float32)}
+    return table.export(params, RULES, depths(config)) | {
+        BIAS: np.zeros((1, config.vocab), np.float32)
+    }
 
 
 def from_hf(config, tensors, init_params):
@@ -60,20 +70,36 @@ def from_hf(config, tensors, init_params):
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """
-    return table.fill(unbiased(table.merge_copies(tensors, COPIES)), RULES, depths(config), init_params, heads=(), body=("model.", "lm_head."))
+    return table.fill(
+        unbiased(table.merge_copies(tensors, COPIES)),
+        RULES,
+        depths(config),
+        init_params,
+        heads=(),
+        body=("model.", "lm_head."),
+    )
 
 
 def hf_config(config, vocabulary):
     """The dict of config.json. Raises ValueError where transformers has no such model, or the vocabulary other ids."""
     for name, only in (("first_position", FIRST), ("epsilon", EPSILON)):
         if getattr(config, name) != only:
-            raise ValueError(f"model.{name}={getattr(config, name):g} cannot be exported: BartForConditionalGeneration has {only:g}")
+            raise ValueError(
+                f"model.{name}={getattr(config, name):g} cannot be exported: BartForConditionalGeneration has {only:g}"
+            )
     if vocabulary.eos != config.start:
-        raise ValueError(f"</s> is {vocabulary.eos} in this vocabulary, and the decoder begins with {config.start} (model.start)")
+        raise ValueError(
+            f"</s> is {vocabulary.eos} in this vocabulary, and the decoder begins with {config.start} (model.start)"
+        )
     return {
         "architectures": ["BartForConditionalGeneration"],
         **settings.write(config, FIELDS, FIXED),
-        **{twin: getattr(config, ours) for twin, key in TWINS.items() for ours, theirs, _ in FIELDS if theirs == key},
+        **{
+            twin: getattr(config, ours)
+            for twin, key in TWINS.items()
+            for ours, theirs, _ in FIELDS
+            if theirs == key
+        },
         "activation_dropout": 0.0,
         "pad_token_id": vocabulary.pad,
         "bos_token_id": vocabulary.bos,
@@ -91,5 +117,11 @@ def our_config(hf_config):
     hf_config = settings.present(hf_config)
     for twin, key in TWINS.items():
         if twin in hf_config and hf_config[twin] != hf_config.get(key):
-            raise ValueError(f"{twin} is {hf_config[twin]!r} and {key} {hf_config.get(key)!r}; BartConfig has one for both")
-    return BartConfig(**settings.read(hf_config, BartConfig, FIELDS, FIXED | ELSEWHERE), first_position=FIRST, epsilon=EPSILON)
+            raise ValueError(
+                f"{twin} is {hf_config[twin]!r} and {key} {hf_config.get(key)!r}; BartConfig has one for both"
+            )
+    return BartConfig(
+        **settings.read(hf_config, BartConfig, FIELDS, FIXED | ELSEWHERE),
+        first_position=FIRST,
+        epsilon=EPSILON,
+    )

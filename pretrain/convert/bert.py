@@ -23,8 +23,16 @@ def encoder(name):
     """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
     return (
         (f"{name}/embeddings/words/embedding", f"{name}.embeddings.word_embeddings.weight", SAME),
-        (f"{name}/embeddings/positions/embedding", f"{name}.embeddings.position_embeddings.weight", SAME),
-        (f"{name}/embeddings/segments/embedding", f"{name}.embeddings.token_type_embeddings.weight", SAME),
+        (
+            f"{name}/embeddings/positions/embedding",
+            f"{name}.embeddings.position_embeddings.weight",
+            SAME,
+        ),
+        (
+            f"{name}/embeddings/segments/embedding",
+            f"{name}.embeddings.token_type_embeddings.weight",
+            SAME,
+        ),
         *norm(f"{name}/embeddings/norm", f"{name}.embeddings.LayerNorm"),
         *layers(f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"),
         *linear(f"{name}/pooler", f"{name}.pooler.dense"),
@@ -38,12 +46,19 @@ RULES = (
     ("word/bias", "cls.predictions.bias", SAME),
     *linear("next", "cls.seq_relationship"),
 )
-HEADS = ("bert.pooler.", "cls.predictions.", "cls.seq_relationship.")  # released encoders come without some of them
+HEADS = (
+    "bert.pooler.",
+    "cls.predictions.",
+    "cls.seq_relationship.",
+)  # released encoders come without some of them
 COPIES = {  # the output's table is the input's; older files hold it twice
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-BUFFERS = ("bert.embeddings.position_ids", "bert.embeddings.token_type_ids")  # 0, 1, 2 ... and zeros
+BUFFERS = (
+    "bert.embeddings.position_ids",
+    "bert.embeddings.token_type_ids",
+)  # 0, 1, 2 ... and zeros
 
 FIELDS = (  # our field, their key, what an absent key means
     ("vocab", "vocab_size", 30522),
@@ -80,7 +95,13 @@ def from_hf(config, tensors, init_params):
     """
     tensors = table.merge_copies(table.rename(tensors, modern("bert", tensors)), COPIES)
     return table.fill(
-        tensors, RULES, {"bert/encoder": config.depth}, init_params, heads=HEADS, body=("bert.",), known=BUFFERS
+        tensors,
+        RULES,
+        {"bert/encoder": config.depth},
+        init_params,
+        heads=HEADS,
+        body=("bert.",),
+        known=BUFFERS,
     )
 
 
@@ -89,8 +110,14 @@ def modern(name, tensors):
     prefixed = any(each.startswith(f"{name}.") for each in tensors)
 
     def renamed(each):
-        each = each if prefixed or not each.startswith(("embeddings.", "encoder.", "pooler.")) else f"{name}.{each}"
-        return each.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        each = (
+            each
+            if prefixed or not each.startswith(("embeddings.", "encoder.", "pooler."))
+            else f"{name}.{each}"
+        )
+        return each.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
+            "LayerNorm.beta", "LayerNorm.bias"
+        )
 
     return renamed
 

@@ -7,7 +7,13 @@ import jax
 from data.objectives.text2text import Text2Text
 from data.tagged_text import NONE, UNTYPED
 from data.text2text import NOTHING, source_of
-from models.finetuned import ChoiceConfig, ClassifierConfig, HeadedConfig, SpanReaderConfig, TaggerConfig
+from models.finetuned import (
+    ChoiceConfig,
+    ClassifierConfig,
+    HeadedConfig,
+    SpanReaderConfig,
+    TaggerConfig,
+)
 from pretrain.convert import name_of
 
 # What a fine-tuned model is for, whatever its encoder.
@@ -45,12 +51,19 @@ TITLES = {
 
 def written(prompt):
     """Lines that let a model write behind a prompt, or in answer to it."""
-    return (f'ids = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens=20)', "print(tokenizer.decode(ids[0]))")
+    return (
+        f'ids = model.generate(**tokenizer("{prompt}", return_tensors="pt"), max_new_tokens=20)',
+        "print(tokenizer.decode(ids[0]))",
+    )
 
 
 # By task: what it does, the class that loads it, and lines that use it.
 USES = {
-    "fill-mask": ("It fills gaps (`{gap}`)", "AutoModelForPreTraining", ('pipeline("fill-mask", model="{folder}")("It is a {gap}.")',)),
+    "fill-mask": (
+        "It fills gaps (`{gap}`)",
+        "AutoModelForPreTraining",
+        ('pipeline("fill-mask", model="{folder}")("It is a {gap}.")',),
+    ),
     "feature-extraction": (
         "It tells words that do not belong in a text, and its generator fills gaps (`{gap}`)",
         "AutoModelForPreTraining",
@@ -60,8 +73,16 @@ USES = {
             'pipeline("fill-mask", model="{folder}/generator")("It is a {gap}.")',
         ),
     ),
-    "text2text-generation": ("It fills gaps (`{gap}`)", "AutoModelForSeq2SeqLM", written("It is a {gap}.")),
-    "translation": ("It writes what its pairs had as the target of such a text", "AutoModelForSeq2SeqLM", written("It is a test.")),
+    "text2text-generation": (
+        "It fills gaps (`{gap}`)",
+        "AutoModelForSeq2SeqLM",
+        written("It is a {gap}."),
+    ),
+    "translation": (
+        "It writes what its pairs had as the target of such a text",
+        "AutoModelForSeq2SeqLM",
+        written("It is a test."),
+    ),
     "text-classification": (
         "It tells the label or the score of a text, or of a pair of texts",
         "AutoModelForSequenceClassification",
@@ -70,7 +91,9 @@ USES = {
     "token-classification": (
         "It tells the tag of each word",
         "AutoModelForTokenClassification",
-        ('pipeline("token-classification", model="{folder}", aggregation_strategy="first")("It is a text.")',),
+        (
+            'pipeline("token-classification", model="{folder}", aggregation_strategy="first")("It is a text.")',
+        ),
     ),
     "multiple-choice": (
         "It tells which of some texts goes on with a text, or answers a question",
@@ -80,7 +103,11 @@ USES = {
             "print(model(**{{name: array[None] for name, array in ids.items()}}).logits.softmax(-1))",
         ),
     ),
-    "text2text": ("It writes the answers that it was taught (`{asked}`)", "AutoModelForSeq2SeqLM", written("{asked}")),
+    "text2text": (
+        "It writes the answers that it was taught (`{asked}`)",
+        "AutoModelForSeq2SeqLM",
+        written("{asked}"),
+    ),
     "question-answering": (
         "It tells where in a text the answer to a question stands",
         "AutoModelForQuestionAnswering",
@@ -130,9 +157,23 @@ def of(trained):
     family = name_of(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
-        "\n".join(["---", "library_name: transformers", f"pipeline_tag: {task_of(run.model)}", f"tags: [{family}]", "---"]),
+        "\n".join(
+            [
+                "---",
+                "library_name: transformers",
+                f"pipeline_tag: {task_of(run.model)}",
+                f"tags: [{family}]",
+                "---",
+            ]
+        ),
         f"# A {_size(size)} {TITLES[family]}\n\n{_story(trained)}",
-        "\n".join(["| | |", "|-|-|", *(f"| {name} | {value} |" for name, value in _facts(trained, family, size))]),
+        "\n".join(
+            [
+                "| | |",
+                "|-|-|",
+                *(f"| {name} | {value} |" for name, value in _facts(trained, family, size)),
+            ]
+        ),
         "## Evaluation\n\n" + _scores(trained),
         "## Use\n\n```python\n" + "\n".join(loading(run, trained.vocabulary, "FOLDER")) + "\n```",
         "## Limits\n\n" + _limits(trained, family),
@@ -155,14 +196,21 @@ def use_of(run):
 
 def sample(objective):
     """What a model that writes is asked, for a reader to see."""
-    texts = ("Who sleeps?", "The fox sleeps.") if objective.questions else ("It is a text.", *["This is another."] * len(objective.columns))
+    texts = (
+        ("Who sleeps?", "The fox sleeps.")
+        if objective.questions
+        else ("It is a text.", *["This is another."] * len(objective.columns))
+    )
     return source_of(objective, texts[: len(objective.columns) - 1])
 
 
 def loading(run, vocabulary, folder):
     """Lines of Python that load an export and use it."""
     (_, auto, use), places = use_of(run)
-    use = [line.format(folder=folder, gap=_gap(name_of(run.model), vocabulary), **places) for line in use]
+    use = [
+        line.format(folder=folder, gap=_gap(name_of(run.model), vocabulary), **places)
+        for line in use
+    ]
     return [
         f"from transformers import {auto}, AutoTokenizer{', pipeline' if use[-1].startswith('pipeline') else ''}",
         f'model = {auto}.from_pretrained("{folder}")',
@@ -189,41 +237,74 @@ def _story(trained):
         return f"Fine-tuned with Cloze, for {trained.step:,} steps, from step {origin['pretrained_step']:,} of `{origin['folder']}`."
     start = f"Its parameters come from `{origin['folder']}`"
     if origin.get("missing"):
-        start += f", but for {len(origin['missing'])} tensors that were not there and began at random"
-    more = f"trained further with Cloze, for {trained.step:,} steps" if trained.step else "not trained any further here"
+        start += (
+            f", but for {len(origin['missing'])} tensors that were not there and began at random"
+        )
+    more = (
+        f"trained further with Cloze, for {trained.step:,} steps"
+        if trained.step
+        else "not trained any further here"
+    )
     return f"{start}; {more}."
 
 
 def _facts(trained, family, size):
     run, vocabulary = trained.run, trained.vocabulary
     model, objective = getattr(run.model, "encoder", run.model), run.data.objective
-    depth = f"{model.depth} + {model.decoder_depth}" if hasattr(model, "decoder_depth") else f"{model.depth}"
+    depth = (
+        f"{model.depth} + {model.decoder_depth}"
+        if hasattr(model, "decoder_depth")
+        else f"{model.depth}"
+    )
     yield "parameters", f"{size:,}"
-    yield "shape", f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}"
+    yield (
+        "shape",
+        f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}",
+    )
     if isinstance(run.model, ChoiceConfig):
         yield "choices", f"{run.data.objective.choices} in training, any number in use"
     elif isinstance(run.model, SpanReaderConfig):
-        yield "answers", "a span of the context, or none" if run.model.unanswerable else "a span of the context"
+        yield (
+            "answers",
+            "a span of the context, or none" if run.model.unanswerable else "a span of the context",
+        )
     elif run.model is not model:
         yield "labels", ", ".join(run.model.labels) or "none: a score"
     elif family == "electra":
         own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
-        yield "generator", f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings"
+        yield (
+            "generator",
+            f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings",
+        )
     for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
         yield "reads", f"`{sample(task)}`"
         text = f"an answer, or `{NOTHING}`" if task.questions == "squad2" else "text"
-        text = " ".join(f"`{kind or UNTYPED}: ...`" for kind in task.kinds) + f", or `{NONE}`" if task.scheme else text
-        yield "writes", ", ".join(task.words) or (f"scores in steps of {task.step:g}" if task.step else text)
+        text = (
+            " ".join(f"`{kind or UNTYPED}: ...`" for kind in task.kinds) + f", or `{NONE}`"
+            if task.scheme
+            else text
+        )
+        yield (
+            "writes",
+            ", ".join(task.words) or (f"scores in steps of {task.step:g}" if task.step else text),
+        )
     if hasattr(model, "length"):
         yield "longest input", f"{model.length} tokens"
-    spare = f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none" if model.vocab > vocabulary.size else ""
+    spare = (
+        f"; the table's last {model.vocab - vocabulary.size:,} rows belong to none"
+        if model.vocab > vocabulary.size
+        else ""
+    )
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
     if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
     yield "objective", OBJECTIVES[objective.name].format(**vars(objective))
     yield "data", _data(trained)
     yield "steps", f"{step:,} of {run.data.batch_size} rows each"
-    yield "optimizer", f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}"
+    yield (
+        "optimizer",
+        f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}",
+    )
     yield "arithmetic", f"{run.train.compute}; these weights are float32"
 
 
@@ -242,17 +323,32 @@ def _scores(trained):
     if not rows:
         return "None was made during training."
     row = rows[-1]
-    scores = [(name.removeprefix("heldout_"), value) for name, value in row.items() if name.startswith("heldout_")]
+    scores = [
+        (name.removeprefix("heldout_"), value)
+        for name, value in row.items()
+        if name.startswith("heldout_")
+    ]
     later = "" if row["step"] == trained.step else f" (these weights are of step {trained.step:,})"
-    lines = [f"On the held-out part of the data, at step {row['step']:,}{later}:", "", "| measure | value |", "|-|-|"]
-    return "\n".join([*lines, *(f"| {name.replace('_', ' ')} | {value:.5g} |" for name, value in scores)])
+    lines = [
+        f"On the held-out part of the data, at step {row['step']:,}{later}:",
+        "",
+        "| measure | value |",
+        "|-|-|",
+    ]
+    return "\n".join(
+        [*lines, *(f"| {name.replace('_', ' ')} | {value:.5g} |" for name, value in scores)]
+    )
 
 
 def _limits(trained, family):
     gap = _gap(family, trained.vocabulary)
     (does, *_), places = use_of(trained.run)
     use = f"{does.format(gap=gap, **places)}; it follows no instructions"
-    use += " and knows no other task." if fine_tuned(trained.run) else " and was not fitted to any task."
+    use += (
+        " and knows no other task."
+        if fine_tuned(trained.run)
+        else " and was not fitted to any task."
+    )
     if trained.step and trained.run.data.objective.name == "masked_lm":
         use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
     text = (

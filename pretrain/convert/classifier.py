@@ -22,7 +22,11 @@ def to_hf(config, params):
     rules, depths, _ = parted(config)
     new = {name: part for name, part in params.items() if name != "encoder"}
     tensors = table.export(params["encoder"] | new, rules, depths)
-    return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[0] not in HEADS[type(config)].left_out}
+    return {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name.rpartition(".")[0] not in HEADS[type(config)].left_out
+    }
 
 
 def from_hf(config, tensors, init_params):
@@ -36,8 +40,13 @@ def from_hf(config, tensors, init_params):
     module = FAMILIES[name_of(config)][1]
     tensors = table.rename(tensors, bert.modern(name_of(config), tensors))
     own = init_params["encoder"] | {"classifier": init_params["classifier"]}
-    flat, report = table.fill(tensors, rules, depths, own, heads=(), body=body, known=module.BUFFERS)
-    return {"encoder": {name: flat[name] for name in init_params["encoder"]}, "classifier": flat["classifier"]}, report
+    flat, report = table.fill(
+        tensors, rules, depths, own, heads=(), body=body, known=module.BUFFERS
+    )
+    return {
+        "encoder": {name: flat[name] for name in init_params["encoder"]},
+        "classifier": flat["classifier"],
+    }, report
 
 
 def parted(config):
@@ -47,11 +56,17 @@ def parted(config):
     family, head = name_of(config), HEADS[type(config)]
     _, module, body = FAMILIES[family]
     rules = module.rules(config.encoder) if module is electra else module.RULES
-    own = [(ours, moved(theirs, head.moved), layout) for ours, theirs, layout in rules if theirs.startswith(body)]
+    own = [
+        (ours, moved(theirs, head.moved), layout)
+        for ours, theirs, layout in rules
+        if theirs.startswith(body)
+    ]
     return (*own, *head.rules[family]), DEPTHS[module](config.encoder), body
 
 
-KINDS = {begins + HEADS[ClassifierConfig].suffix: family for family, (begins, *_) in FAMILIES.items()}
+KINDS = {
+    begins + HEADS[ClassifierConfig].suffix: family for family, (begins, *_) in FAMILIES.items()
+}
 DEPTHS = {
     bert: lambda config: {"bert/encoder": config.depth},
     albert: lambda config: {},
@@ -73,7 +88,11 @@ def hf_config(config, vocabulary):
 
     family, head = name_of(config), HEADS[type(config)]
     begins, module, _ = FAMILIES[family]
-    described = {key: value for key, value in module.hf_config(config.encoder, vocabulary).items() if key not in getattr(module, "PARTS", ())}
+    described = {
+        key: value
+        for key, value in module.hf_config(config.encoder, vocabulary).items()
+        if key not in getattr(module, "PARTS", ())
+    }
     return described | {"architectures": [begins + head.suffix]} | head.settings(config, family)
 
 
@@ -84,10 +103,14 @@ def our_config(hf_config):
     if problem not in (None, "single_label_classification", "regression"):
         raise ValueError(f"problem_type is {problem!r}; a row has one class here, or one score")
     # What is fine-tuned has no second model beside it: what is said of the first stands for both.
-    encoder = module.our_config(hf_config | {part: hf_config for part in getattr(module, "PARTS", ())})
+    encoder = module.our_config(
+        hf_config | {part: hf_config for part in getattr(module, "PARTS", ())}
+    )
     named = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if sorted(map(str, named)) != sorted(map(str, range(len(named)))):
-        raise ValueError(f"id2label has the numbers {', '.join(map(str, named))}; expected 0 to {len(named) - 1}")
+        raise ValueError(
+            f"id2label has the numbers {', '.join(map(str, named))}; expected 0 to {len(named) - 1}"
+        )
     labels = tuple(str(named.get(str(number), named.get(number))) for number in range(len(named)))
     dropout = hf_config.get(DROPOUT.get(family, "classifier_dropout"))
     return ClassifierConfig(

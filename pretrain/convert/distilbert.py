@@ -20,7 +20,11 @@ def layers(ours, theirs):
 
 RULES = (
     ("student/embeddings/words/embedding", "distilbert.embeddings.word_embeddings.weight", SAME),
-    ("student/embeddings/positions/embedding", "distilbert.embeddings.position_embeddings.weight", SAME),
+    (
+        "student/embeddings/positions/embedding",
+        "distilbert.embeddings.position_embeddings.weight",
+        SAME,
+    ),
     *norm("student/embeddings/norm", "distilbert.embeddings.LayerNorm"),
     *layers("student/encoder/layers", "distilbert.transformer.layer.{i}"),
     *linear("student/word/transform", "vocab_transform"),
@@ -41,7 +45,12 @@ FIELDS = (  # our field, their key, what an absent key means
     ("dropout", "dropout", 0.1),
     ("attention_dropout", "attention_dropout", 0.1),
 )
-FIXED = {"model_type": "distilbert", "activation": "gelu", "sinusoidal_pos_embds": False, "tie_word_embeddings": True}
+FIXED = {
+    "model_type": "distilbert",
+    "activation": "gelu",
+    "sinusoidal_pos_embds": False,
+    "tie_word_embeddings": True,
+}
 EPSILON = 1e-12  # of their norms; no setting of theirs
 
 
@@ -57,13 +66,23 @@ def from_hf(config, tensors, init_params):
     wrong shape or type.
     """
     tensors = table.merge_copies(tensors, COPIES)
-    return table.fill(tensors, RULES, {"student/encoder": config.depth}, init_params, heads=HEADS, body=("distilbert.",), known=BUFFERS)
+    return table.fill(
+        tensors,
+        RULES,
+        {"student/encoder": config.depth},
+        init_params,
+        heads=HEADS,
+        body=("distilbert.",),
+        known=BUFFERS,
+    )
 
 
 def hf_config(config, vocabulary):
     """The dict of config.json. Raises ValueError for norms that transformers cannot be told of."""
     if config.epsilon != EPSILON:
-        raise ValueError(f"model.epsilon={config.epsilon:g} cannot be exported: DistilBertForMaskedLM's norms have {EPSILON:g}")
+        raise ValueError(
+            f"model.epsilon={config.epsilon:g} cannot be exported: DistilBertForMaskedLM's norms have {EPSILON:g}"
+        )
     return {
         "architectures": ["DistilBertForMaskedLM"],
         **settings.write(config, FIELDS, FIXED),
@@ -75,4 +94,8 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The DistilBertConfig of a config.json, without a teacher. Raises ValueError that names a setting that DistilBERT does not have here."""
-    return DistilBertConfig(**settings.read(hf_config, DistilBertConfig, FIELDS, FIXED), teacher_depth=None, epsilon=EPSILON)
+    return DistilBertConfig(
+        **settings.read(hf_config, DistilBertConfig, FIELDS, FIXED),
+        teacher_depth=None,
+        epsilon=EPSILON,
+    )

@@ -29,13 +29,21 @@ WIDEN = {  # where a network is not as wide as the words' vectors: the field wit
     "width": linear("discriminator/widen", "electra.embeddings_project"),
     "generator_width": linear("generator/widen", "generator/electra.embeddings_project"),
 }
-HEADS = ("discriminator_predictions.", "generator/generator_predictions.", "generator/generator_lm_head.")  # may be absent
+HEADS = (
+    "discriminator_predictions.",
+    "generator/generator_predictions.",
+    "generator/generator_lm_head.",
+)  # may be absent
 SHARED = {f"generator/{name}": name for _, name, _ in EMBEDDINGS}
 COPIES = SHARED | {  # the output's table is the input's; older files hold it twice
     "generator/generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",
     "generator/generator_predictions.bias": "generator/generator_lm_head.bias",
 }
-BUFFERS = tuple(f"{part}electra.embeddings.{name}" for part in ("", "generator/") for name in ("position_ids", "token_type_ids"))
+BUFFERS = tuple(
+    f"{part}electra.embeddings.{name}"
+    for part in ("", "generator/")
+    for name in ("position_ids", "token_type_ids")
+)
 
 FIELDS = (  # our field, their key, what an absent key means: small
     ("vocab", "vocab_size", 30522),
@@ -47,7 +55,11 @@ FIELDS = (  # our field, their key, what an absent key means: small
     ("attention_dropout", "attention_probs_dropout_prob", 0.1),
     ("epsilon", "layer_norm_eps", 1e-12),
 )
-SIZES = (("width", "hidden_size", 256), ("heads", "num_attention_heads", 4), ("mlp", "intermediate_size", 1024))
+SIZES = (
+    ("width", "hidden_size", 256),
+    ("heads", "num_attention_heads", 4),
+    ("mlp", "intermediate_size", 1024),
+)
 GENERATOR_SIZES = tuple((f"generator_{field}", key, absent) for field, key, absent in SIZES)
 FIXED = {
     "model_type": "electra",
@@ -60,7 +72,12 @@ FIXED = {
 
 
 def rules(config):
-    return RULES + tuple(rule for field, rows in WIDEN.items() if getattr(config, field) != config.embedding for rule in rows)
+    return RULES + tuple(
+        rule
+        for field, rows in WIDEN.items()
+        if getattr(config, field) != config.embedding
+        for rule in rows
+    )
 
 
 def depths(config):
@@ -81,7 +98,9 @@ def from_hf(config, tensors, init_params):
     """
     tensors = table.merge_copies(table.rename(tensors, bert.modern("electra", tensors)), COPIES)
     body = ("electra.", "generator/electra.")
-    return table.fill(tensors, rules(config), depths(config), init_params, heads=HEADS, body=body, known=BUFFERS)
+    return table.fill(
+        tensors, rules(config), depths(config), init_params, heads=HEADS, body=body, known=BUFFERS
+    )
 
 
 def hf_config(config, vocabulary):
@@ -91,7 +110,9 @@ def hf_config(config, vocabulary):
         common = {"initializer_range": 0.02, "pad_token_id": vocabulary.pad, "dtype": "float32"}
         return {"architectures": [kind], **settings.write(config, FIELDS + sizes, FIXED), **common}
 
-    return described("ElectraForPreTraining", SIZES) | {"generator": described("ElectraForMaskedLM", GENERATOR_SIZES)}
+    return described("ElectraForPreTraining", SIZES) | {
+        "generator": described("ElectraForMaskedLM", GENERATOR_SIZES)
+    }
 
 
 def our_config(hf_config):
@@ -101,5 +122,7 @@ def our_config(hf_config):
     other = settings.read(generator, ElectraConfig, FIELDS + GENERATOR_SIZES, FIXED)
     for field, key, _ in FIELDS:
         if ours[field] != other[field]:
-            raise ValueError(f"{key} is {ours[field]!r}, and {other[field]!r} in generator/config.json; {ElectraConfig.__name__} has one for both")
+            raise ValueError(
+                f"{key} is {ours[field]!r}, and {other[field]!r} in generator/config.json; {ElectraConfig.__name__} has one for both"
+            )
     return ElectraConfig(**ours | other)

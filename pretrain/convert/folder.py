@@ -30,7 +30,13 @@ OURS = {
 PARTS = {part for module in FAMILIES.values() for part in parts(module)}  # folders that it may have
 FRACTIONS = ("F32", "F16", "BF16")  # float32 holds each of their values exactly
 FORMATS = (*FRACTIONS, "I64", "I32", "I16", "I8", "U8", "BOOL")
-UNSAFE = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin", "tf_model.h5", "flax_model.msgpack")
+UNSAFE = (
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "model.bin",
+    "tf_model.h5",
+    "flax_model.msgpack",
+)
 CONVERT = (
     "Cloze reads .safetensors only, since such a file may run code when it is opened. Where you trust it, convert it "
     "once: "
@@ -52,11 +58,19 @@ def read_config(folder, report=print):
     """
     folder = pathlib.Path(folder)
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder; import reads a local folder with {CONFIG} and {WEIGHTS}")
+        raise FileNotFoundError(
+            f"{folder}: no such folder; import reads a local folder with {CONFIG} and {WEIGHTS}"
+        )
     config = read_json(folder / CONFIG, missing="is this a model that transformers saved?")
     if config.get("auto_map"):
-        names = sorted(config["auto_map"]) if isinstance(config["auto_map"], dict) else [str(config["auto_map"])]
-        report(f"{folder / CONFIG}: auto_map names code of its own ({', '.join(names)}), which Cloze never runs")
+        names = (
+            sorted(config["auto_map"])
+            if isinstance(config["auto_map"], dict)
+            else [str(config["auto_map"])]
+        )
+        report(
+            f"{folder / CONFIG}: auto_map names code of its own ({', '.join(names)}), which Cloze never runs"
+        )
     return config
 
 
@@ -88,11 +102,15 @@ class Tensors(Mapping):
         for path in sorted(set(self._files.values())):
             with _open(path) as file:
                 self._formats |= {
-                    name: file.get_slice(name).get_dtype() for name in file.keys() if self._files.get(name) == path
+                    name: file.get_slice(name).get_dtype()
+                    for name in file.keys()
+                    if self._files.get(name) == path
                 }
         for name, held in self._formats.items():
             if held not in FORMATS:
-                raise FolderError(f"{self._files[name]}: {name} is stored as {held}; Cloze reads {', '.join(FORMATS)}")
+                raise FolderError(
+                    f"{self._files[name]}: {name} is stored as {held}; Cloze reads {', '.join(FORMATS)}"
+                )
 
     def __getitem__(self, name):
         path = self._files[name]
@@ -116,7 +134,11 @@ class Joined(Mapping):
 
     def __init__(self, parts):
         self._parts = parts
-        self._places = {f"{part}/{name}" if part else name: (part, name) for part, tensors in parts.items() for name in tensors}
+        self._places = {
+            f"{part}/{name}" if part else name: (part, name)
+            for part, tensors in parts.items()
+            for name in tensors
+        }
 
     def __getitem__(self, name):
         part, inner = self._places[name]
@@ -130,7 +152,9 @@ class Joined(Mapping):
 
     def formats(self):
         """As `Tensors.formats`."""
-        return tuple(sorted({held for tensors in self._parts.values() for held in tensors.formats()}))
+        return tuple(
+            sorted({held for tensors in self._parts.values() for held in tensors.formats()})
+        )
 
 
 def _single(folder):
@@ -148,15 +172,28 @@ def _single(folder):
 def _indexed(index):
     """{tensor: path} of a sharded model; the index may name files of its own folder, and nothing else."""
     places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
+    if (
+        not isinstance(places, dict)
+        or not places
+        or not all(isinstance(file, str) for file in places.values())
+    ):
         raise FolderError(f"{index}: weight_map is not an object of tensor: file")
     held = {}
     for file in sorted(set(places.values())):
-        if pathlib.PurePath(file).name != file or "\\" in file or "\0" in file or not file.endswith(".safetensors"):
-            raise FolderError(f"{index}: names {file!r}; only .safetensors files beside the index are read")
+        if (
+            pathlib.PurePath(file).name != file
+            or "\\" in file
+            or "\0" in file
+            or not file.endswith(".safetensors")
+        ):
+            raise FolderError(
+                f"{index}: names {file!r}; only .safetensors files beside the index are read"
+            )
         path = index.parent / file
         if not path.is_file():
-            raise FolderError(f"{path}: missing, though {index.name} names it; fetch the model again")
+            raise FolderError(
+                f"{path}: missing, though {index.name} names it; fetch the model again"
+            )
         held[file] = _names(path)
     for name, file in places.items():
         if name not in held[file]:
@@ -218,13 +255,17 @@ def replacing(output, overwrite=False):
 def check_output(output, overwrite=False):
     """The absolute path of `output`, if `replacing` would write there; what it would raise, if not."""
     if "://" in str(output):
-        raise FolderError(f"{output}: an export is written to a folder on this machine; copy it from there")
+        raise FolderError(
+            f"{output}: an export is written to a folder on this machine; copy it from there"
+        )
     output = pathlib.Path(os.path.abspath(output))
     if output.is_symlink() or (output.exists() and not output.is_dir()):
         raise FileExistsError(f"{output}: exists and is not a folder")
     present = sorted(path.name for path in output.iterdir()) if output.exists() else []
     if present and not overwrite:
-        raise FileExistsError(f"{output}: exists and is not empty; name another folder, or add --overwrite")
+        raise FileExistsError(
+            f"{output}: exists and is not empty; name another folder, or add --overwrite"
+        )
     foreign = sorted(_foreign(output)) if present else []
     if foreign:
         raise FileExistsError(
@@ -260,7 +301,10 @@ def write_tensors(folder, tensors, limit=SHARD_BYTES):
         _save(shard, folder / file)
         places |= dict.fromkeys(shard, file)
     total = sum(array.nbytes for array in tensors.values())
-    write_json(folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))})
+    write_json(
+        folder / INDEX,
+        {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))},
+    )
 
 
 def _save(tensors, path):

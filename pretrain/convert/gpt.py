@@ -12,20 +12,34 @@ from pretrain.convert import settings, table
 from pretrain.convert.table import JOINED, SAME, Layout, norm
 
 # Their kernels are [in, out], as ours are.
-STRAIGHT = Layout(theirs=lambda a: a.reshape(a.shape[0], -1), ours=lambda a, shape: a.reshape(shape))
-STRAIGHT_OUT = Layout(theirs=lambda a: a.reshape(-1, a.shape[-1]), ours=lambda a, shape: a.reshape(shape))
+STRAIGHT = Layout(
+    theirs=lambda a: a.reshape(a.shape[0], -1), ours=lambda a, shape: a.reshape(shape)
+)
+STRAIGHT_OUT = Layout(
+    theirs=lambda a: a.reshape(-1, a.shape[-1]), ours=lambda a, shape: a.reshape(shape)
+)
 THIRDS = ("query", "key", "value")  # of c_attn's last dimension, in this order
 
 
 def linear(ours, theirs, layout=STRAIGHT, part=""):
     """The two rules of a linear map with a bias."""
-    return (f"{ours}/kernel", f"{theirs}.weight{part}", layout), (f"{ours}/bias", f"{theirs}.bias{part}", JOINED)
+    return (f"{ours}/kernel", f"{theirs}.weight{part}", layout), (
+        f"{ours}/bias",
+        f"{theirs}.bias{part}",
+        JOINED,
+    )
 
 
 def layer(ours, theirs):
     """The rules of a layer; each third of `c_attn` has a name of its own, which `joined` and `Thirds` know."""
     return (
-        *(rule for name in THIRDS for rule in linear(f"{ours}/attention/{name}", f"{theirs}.attn.c_attn", part=f"[{name}]")),
+        *(
+            rule
+            for name in THIRDS
+            for rule in linear(
+                f"{ours}/attention/{name}", f"{theirs}.attn.c_attn", part=f"[{name}]"
+            )
+        ),
         *linear(f"{ours}/attention/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
         *norm(f"{ours}/attention_norm", f"{theirs}.ln_1"),
         *linear(f"{ours}/mlp/up", f"{theirs}.mlp.c_fc"),
@@ -54,7 +68,9 @@ class Thirds(Mapping):
         self._tensors, self._places = tensors, {}
         for name in tensors:
             thirds = THIRDS if ".attn.c_attn." in name else ()
-            self._places |= {f"{name}[{third}]": (name, i) for i, third in enumerate(thirds)} or {name: (name, None)}
+            self._places |= {f"{name}[{third}]": (name, i) for i, third in enumerate(thirds)} or {
+                name: (name, None)
+            }
 
     def __getitem__(self, name):
         source, third = self._places[name]
@@ -70,12 +86,26 @@ class Thirds(Mapping):
 
 def fill(config, tensors, rules, init_params, *, words):
     """What `table.fill` gives for {their name: array}; `words`: the name of the input's table, which is the output's too."""
-    prefixed = any(name.startswith("transformer.") for name in tensors)  # a model without its head has no prefix
+    prefixed = any(
+        name.startswith("transformer.") for name in tensors
+    )  # a model without its head has no prefix
     tensors = table.rename(tensors, lambda name: name if prefixed else f"transformer.{name}")
     tensors = Thirds(table.merge_copies(tensors, {"lm_head.weight": words}))
-    buffers = {f"transformer.h.{i}.attn.{name}" for i in range(config.depth) for name in ("bias", "masked_bias")}
+    buffers = {
+        f"transformer.h.{i}.attn.{name}"
+        for i in range(config.depth)
+        for name in ("bias", "masked_bias")
+    }
     known = buffers | {"transformer.position_ids"}  # masks, and 0, 1, 2 ...
-    return table.fill(tensors, rules, {"decoder": config.depth}, init_params, heads=(), body=("transformer.", "lm_head."), known=known)
+    return table.fill(
+        tensors,
+        rules,
+        {"decoder": config.depth},
+        init_params,
+        heads=(),
+        body=("transformer.", "lm_head."),
+        known=known,
+    )
 
 
 WORDS = "transformer.tokens_embed.weight"
@@ -118,7 +148,9 @@ def from_hf(config, tensors, init_params):
 def hf_config(config, vocabulary):
     """The dict of config.json. Raises ValueError for an MLP of another width than 4 times the model's, which theirs has not."""
     if config.mlp != 4 * config.width:
-        raise ValueError(f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} (model.width) and no others")
+        raise ValueError(
+            f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} (model.width) and no others"
+        )
     return {
         "architectures": ["OpenAIGPTLMHeadModel"],
         **settings.write(config, FIELDS, FIXED),

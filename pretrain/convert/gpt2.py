@@ -68,7 +68,9 @@ def our_config(hf_config):
     """The Gpt2Config of a config.json. Raises ValueError that names a setting that Gpt2 does not have."""
     hf_config = settings.present(hf_config)
     hf_config.setdefault("n_inner", 4 * hf_config.get("n_embd", 768))
-    return Gpt2Config(**settings.read(hf_config, Gpt2Config, FIELDS, FIXED | gpt.one_dropout(hf_config)))
+    return Gpt2Config(
+        **settings.read(hf_config, Gpt2Config, FIELDS, FIXED | gpt.one_dropout(hf_config))
+    )
 
 
 def check_bands(config):
@@ -87,5 +89,9 @@ def as_gpt2(leaves):
         stack, pair, rest = path.partition("/layer_")
         number, _, inner = rest.partition("/")
         kind, _, end = inner.partition("/")
-        names[path] = f"{stack}/layer_{2 * int(number) + ('dense', 'banded').index(kind)}/{end}" if pair else path
+        names[path] = (
+            f"{stack}/layer_{2 * int(number) + ('dense', 'banded').index(kind)}/{end}"
+            if pair
+            else path
+        )
     return {names[path]: leaf for path, leaf in leaves.items()}

@@ -9,8 +9,10 @@ from typing import NamedTuple
 from models.finetuned import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert.table import linear
 
-
-DROPOUT = {"distilbert": "seq_classif_dropout", "albert": "classifier_dropout_prob"}  # else classifier_dropout
+DROPOUT = {
+    "distilbert": "seq_classif_dropout",
+    "albert": "classifier_dropout_prob",
+}  # else classifier_dropout
 
 
 class Head(NamedTuple):
@@ -29,7 +31,10 @@ class Head(NamedTuple):
 def named(labels):
     """The two tables of config.json that name what is told."""
     names = dict(enumerate(labels))
-    return {"id2label": {str(number): name for number, name in names.items()}, "label2id": {name: number for number, name in names.items()}}
+    return {
+        "id2label": {str(number): name for number, name in names.items()},
+        "label2id": {name: number for number, name in names.items()},
+    }
 
 
 def dropped(config, family):
@@ -47,15 +52,26 @@ def tags(config, family):
 
 
 def scores(config, family):
-    own = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu", "summary_last_dropout": config.dropout}
+    own = {
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+        "summary_last_dropout": config.dropout,
+    }
     return own if family == "electra" else dropped(config, family)
 
 
 def spans(config, family):
-    return {"qa_dropout": config.dropout} if family == "distilbert" else {}  # the others drop nothing there
+    return (
+        {"qa_dropout": config.dropout} if family == "distilbert" else {}
+    )  # the others drop nothing there
 
 
-POOLERS = ("bert.pooler.dense", "roberta.pooler.dense", "albert.pooler")  # heads that read every token have none
+POOLERS = (
+    "bert.pooler.dense",
+    "roberta.pooler.dense",
+    "albert.pooler",
+)  # heads that read every token have none
 POOLED = linear("classifier/out", "classifier")
 
 
@@ -86,7 +102,9 @@ HEADS = {
     ),
     SpanReaderConfig: Head(
         "ForQuestionAnswering",
-        dict.fromkeys(("bert", "albert", "roberta", "electra", "distilbert"), linear("span/out", "qa_outputs")),
+        dict.fromkeys(
+            ("bert", "albert", "roberta", "electra", "distilbert"), linear("span/out", "qa_outputs")
+        ),
         spans,
         left_out=POOLERS,
     ),

@@ -8,7 +8,16 @@ import numpy as np
 
 from data.tokenizers import Vocabulary, read_vocabulary
 from pretrain.convert import FAMILIES, classifier, family_of, name_of, parts, tokenizer
-from pretrain.convert.folder import CONFIG, FolderError, Joined, Tensors, read_config, replacing, write_json, write_tensors
+from pretrain.convert.folder import (
+    CONFIG,
+    FolderError,
+    Joined,
+    Tensors,
+    read_config,
+    replacing,
+    write_json,
+    write_tensors,
+)
 
 REFUSED = {
     "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration",
@@ -26,7 +35,9 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
     and what `folder.replacing` raises for an `output` that exists.
     """
     if vocabulary.size > config.vocab:
-        raise ValueError(f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)")
+        raise ValueError(
+            f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)"
+        )
     module, family = family_of(config), name_of(config)
     described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
     with replacing(output, overwrite) as folder:
@@ -39,16 +50,26 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
             settings = described.pop(part) if part else described
             write_json(place / CONFIG, settings)
             if settings.get("is_encoder_decoder"):
-                write_json(place / "generation_config.json", generation_config(settings, vocabulary))
+                write_json(
+                    place / "generation_config.json", generation_config(settings, vocabulary)
+                )
             tokenizer.write(vocabulary, family, place, getattr(config, "length", None))
         if card is not None:
             (folder / "README.md").write_text(card, encoding="utf-8")
-        return {path.relative_to(folder).as_posix(): path.stat().st_size for path in sorted(folder.rglob("*")) if path.is_file()}
+        return {
+            path.relative_to(folder).as_posix(): path.stat().st_size
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
 
 
 def generation_config(settings, vocabulary):
     """What `generate` starts from and ends with."""
-    return {"decoder_start_token_id": settings["decoder_start_token_id"], "eos_token_id": vocabulary.eos, "pad_token_id": vocabulary.pad}
+    return {
+        "decoder_start_token_id": settings["decoder_start_token_id"],
+        "eos_token_id": vocabulary.eos,
+        "pad_token_id": vocabulary.pad,
+    }
 
 
 # ---- import ------------------------------------------------------------------
@@ -72,7 +93,9 @@ class Opened:
         then taken from it. Raises FolderError, which names the tensor, where one is missing that is no head, or has
         another shape.
         """
-        hollow = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init))
+        hollow = jax.tree.map(
+            lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init)
+        )
         params, report = self._fill(config, hollow)
         if report.missing:
             params, report = self._fill(config, jax.device_get(jax.jit(init)()))
@@ -108,7 +131,14 @@ def open_model(folder, report=print):
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
     tensors = Joined({part: Tensors(folder / part) for part in ("", *parts(module))})
-    return Opened(folder, tuple(_architectures(described)), module, config, tensors, _vocabulary(folder, config))
+    return Opened(
+        folder,
+        tuple(_architectures(described)),
+        module,
+        config,
+        tensors,
+        _vocabulary(folder, config),
+    )
 
 
 def _architectures(described):
@@ -122,7 +152,9 @@ def _family(folder, described):
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
     kind = described.get("model_type")
     if kind not in FAMILIES:
-        raise FolderError(f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(FAMILIES)} can")
+        raise FolderError(
+            f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(FAMILIES)} can"
+        )
     if any(classifier.KINDS.get(name) == kind for name in _architectures(described)):
         return classifier
     return FAMILIES[kind]

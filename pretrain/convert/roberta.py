@@ -10,7 +10,10 @@ RULES = (
     *norm("word/norm", "lm_head.layer_norm"),
     ("word/bias", "lm_head.bias", SAME),
 )
-HEADS = ("roberta.pooler.", "lm_head.")  # transformers saves a RobertaForMaskedLM without the pooler
+HEADS = (
+    "roberta.pooler.",
+    "lm_head.",
+)  # transformers saves a RobertaForMaskedLM without the pooler
 COPIES = {  # the output's table is the input's; older files hold it twice
     "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
     "lm_head.decoder.bias": "lm_head.bias",
@@ -39,7 +42,9 @@ def from_hf(config, tensors, init_params):
     """
     tensors = table.merge_copies(table.rename(tensors, bert.modern("roberta", tensors)), COPIES)
     depths = {"roberta/encoder": config.depth}
-    return table.fill(tensors, RULES, depths, init_params, heads=HEADS, body=("roberta.",), known=BUFFERS)
+    return table.fill(
+        tensors, RULES, depths, init_params, heads=HEADS, body=("roberta.",), known=BUFFERS
+    )
 
 
 def hf_config(config, vocabulary):

@@ -16,7 +16,9 @@ def read(hf_config, kind, fields, fixed):
     if "quantization_config" in hf_config:
         raise ValueError("quantization_config: quantised weights cannot be imported")
     types = {field.name: field.type for field in dataclasses.fields(kind)}
-    return {ours: _typed(key, hf_config.get(key, default), types[ours]) for ours, key, default in fields}
+    return {
+        ours: _typed(key, hf_config.get(key, default), types[ours]) for ours, key, default in fields
+    }
 
 
 def present(hf_config):

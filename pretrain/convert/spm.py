@@ -46,10 +46,18 @@ def tokenizer(model, sentinels=()):
     # "first": a piece of text after a special token begins a word only if a blank stands there, as in the running
     # text that the model was trained on ("[MASK]." is a masked word and a full stop).
     prepend = "first" if parsed.normalizer_spec.add_dummy_prefix else "never"
-    result.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme=prepend, split=False)
+    result.pre_tokenizer = pre_tokenizers.Metaspace(
+        replacement=SPACE, prepend_scheme=prepend, split=False
+    )
     result.decoder = _decoder(parsed)
-    reserved = [piece.piece for piece in parsed.pieces if piece.type in (SentencePiece.CONTROL, SentencePiece.UNKNOWN)]
-    result.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in (*reserved, *sentinels)])
+    reserved = [
+        piece.piece
+        for piece in parsed.pieces
+        if piece.type in (SentencePiece.CONTROL, SentencePiece.UNKNOWN)
+    ]
+    result.add_special_tokens(
+        [AddedToken(name, special=True, normalized=False) for name in (*reserved, *sentinels)]
+    )
     defined = [piece.piece for piece in parsed.pieces if piece.type == SentencePiece.USER_DEFINED]
     result.add_tokens([AddedToken(name, special=False, normalized=False) for name in defined])
     return result
@@ -58,23 +66,35 @@ def tokenizer(model, sentinels=()):
 def _refuse(parsed):
     trainer, normalizer = parsed.trainer_spec, parsed.normalizer_spec
     kinds = {name: number for name, number in trainer.ModelType.items()}
-    name = {number: name for name, number in kinds.items()}.get(trainer.model_type, trainer.model_type)
+    name = {number: name for name, number in kinds.items()}.get(
+        trainer.model_type, trainer.model_type
+    )
     if trainer.model_type not in (UNIGRAM, BPE):
-        raise ValueError(f"a SentencePiece model of type {name} has no tokenizer.json; UNIGRAM and BPE have")
+        raise ValueError(
+            f"a SentencePiece model of type {name} has no tokenizer.json; UNIGRAM and BPE have"
+        )
     if trainer.treat_whitespace_as_suffix:
-        raise ValueError("a SentencePiece model with treat_whitespace_as_suffix has no tokenizer.json")
+        raise ValueError(
+            "a SentencePiece model with treat_whitespace_as_suffix has no tokenizer.json"
+        )
     if not normalizer.escape_whitespaces:
         raise ValueError("a SentencePiece model without escape_whitespaces has no tokenizer.json")
     unused = [piece.piece for piece in parsed.pieces if piece.type == SentencePiece.UNUSED]
     if unused:
-        raise ValueError(f"a SentencePiece model with pieces marked unused ({unused[0]!r}) has no tokenizer.json")
+        raise ValueError(
+            f"a SentencePiece model with pieces marked unused ({unused[0]!r}) has no tokenizer.json"
+        )
 
 
 def _model(parsed, sentinels):
     trainer = parsed.trainer_spec
-    unknown = next(index for index, piece in enumerate(parsed.pieces) if piece.type == SentencePiece.UNKNOWN)
+    unknown = next(
+        index for index, piece in enumerate(parsed.pieces) if piece.type == SentencePiece.UNKNOWN
+    )
     if trainer.model_type == UNIGRAM:
-        scores = [(piece.piece, piece.score) for piece in parsed.pieces] + [(name, 0.0) for name in sentinels]
+        scores = [(piece.piece, piece.score) for piece in parsed.pieces] + [
+            (name, 0.0) for name in sentinels
+        ]
         return models.Unigram(scores, unk_id=unknown, byte_fallback=trainer.byte_fallback)
     names = [piece.piece for piece in parsed.pieces] + list(sentinels)
     return models.BPE(
@@ -92,7 +112,11 @@ def _merges(parsed):
     One piece can be joined in several ways (`a` + `aa`, `aa` + `a`), which all have its score. SentencePiece then takes
     the leftmost in the text; the shorter left part first comes nearest to that.
     """
-    scores = {piece.piece: piece.score for piece in parsed.pieces if piece.type in (SentencePiece.NORMAL, SentencePiece.USER_DEFINED)}
+    scores = {
+        piece.piece: piece.score
+        for piece in parsed.pieces
+        if piece.type in (SentencePiece.NORMAL, SentencePiece.USER_DEFINED)
+    }
     joined = []
     for order, piece in enumerate(parsed.pieces):
         if piece.type != SentencePiece.NORMAL:
@@ -114,8 +138,13 @@ def _normalizer(spec):
     if spec.precompiled_charsmap and spec.name in COMPOSING:
         steps.append(normalizers.NFC())
     if spec.remove_extra_whitespaces:
-        steps += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(rf"[ {SPACE}]+\z"), "")]
-        if not spec.add_dummy_prefix:  # else a leading blank stays, as the word mark that would be put there
+        steps += [
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Replace(Regex(rf"[ {SPACE}]+\z"), ""),
+        ]
+        if (
+            not spec.add_dummy_prefix
+        ):  # else a leading blank stays, as the word mark that would be put there
             steps.append(normalizers.Replace(Regex(r"\A "), ""))
     elif spec.add_dummy_prefix:
         steps.append(normalizers.Replace(Regex(r"\A "), "  "))

@@ -9,14 +9,28 @@ ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: ou
 
 def attention(ours, theirs):
     """The four kernels of an attention."""
-    kernels = (("query", "q", KERNEL), ("key", "k", KERNEL), ("value", "v", KERNEL), ("out", "o", KERNEL_OUT))
-    return tuple((f"{ours}/{name}/kernel", f"{theirs}.{letter}.weight", layout) for name, letter, layout in kernels)
+    kernels = (
+        ("query", "q", KERNEL),
+        ("key", "k", KERNEL),
+        ("value", "v", KERNEL),
+        ("out", "o", KERNEL_OUT),
+    )
+    return tuple(
+        (f"{ours}/{name}/kernel", f"{theirs}.{letter}.weight", layout)
+        for name, letter, layout in kernels
+    )
 
 
 def mlp(ours, theirs, gated):
     """The two kernels of an MLP, or the three of a gated one."""
-    names = (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo")) if gated else (("up", "wi"), ("down", "wo"))
-    return tuple((f"{ours}/{name}/kernel", f"{theirs}.{letters}.weight", KERNEL) for name, letters in names)
+    names = (
+        (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo"))
+        if gated
+        else (("up", "wi"), ("down", "wo"))
+    )
+    return tuple(
+        (f"{ours}/{name}/kernel", f"{theirs}.{letters}.weight", KERNEL) for name, letters in names
+    )
 
 
 def stack(name, config, *, cross):
@@ -53,7 +67,10 @@ def depths(config):
     return {"encoder": config.depth, "decoder": config.decoder_depth}
 
 
-COPIES = {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"}
+COPIES = {
+    "encoder.embed_tokens.weight": "shared.weight",
+    "decoder.embed_tokens.weight": "shared.weight",
+}
 # The first releases hold one more table, which their own code no longer reads.
 KNOWN = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
 
@@ -90,11 +107,17 @@ def from_hf(config, tensors, init_params):
     An output table that is missing is the input's, as in transformers. Raises ValueError that names what is missing,
     has no place, or has the wrong shape or type.
     """
-    tensors = table.merge_copies(tensors, COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}))
+    tensors = table.merge_copies(
+        tensors, COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {})
+    )
     if not config.tied and "lm_head.weight" not in set(tensors):
-        tensors = table.Renamed(tensors, {name: name for name in tensors} | {"lm_head.weight": "shared.weight"})
+        tensors = table.Renamed(
+            tensors, {name: name for name in tensors} | {"lm_head.weight": "shared.weight"}
+        )
     body = ("shared.", "encoder.", "decoder.", "lm_head.")
-    return table.fill(tensors, rules(config), depths(config), init_params, heads=(), body=body, known=KNOWN)
+    return table.fill(
+        tensors, rules(config), depths(config), init_params, heads=(), body=body, known=KNOWN
+    )
 
 
 def hf_config(config, vocabulary):
@@ -106,7 +129,9 @@ def hf_config(config, vocabulary):
     return {
         "architectures": ["T5ForConditionalGeneration"],
         **settings.write(config, FIELDS, FIXED),
-        "feed_forward_proj": next(name for name, gated in ACTIVATIONS.items() if gated == config.gated),
+        "feed_forward_proj": next(
+            name for name, gated in ACTIVATIONS.items() if gated == config.gated
+        ),
         "tie_word_embeddings": config.tied,
         "initializer_factor": 1.0,
         "eos_token_id": vocabulary.eos,
@@ -120,7 +145,9 @@ def our_config(hf_config):
     hf_config.setdefault("num_decoder_layers", hf_config.get("num_layers", 6))
     activation = hf_config.get("feed_forward_proj", "relu")
     if activation not in ACTIVATIONS:
-        raise ValueError(f"feed_forward_proj is {activation!r}; T5Config knows {' and '.join(ACTIVATIONS)}")
+        raise ValueError(
+            f"feed_forward_proj is {activation!r}; T5Config knows {' and '.join(ACTIVATIONS)}"
+        )
     # transformers 5 writes tie_word_embeddings = true always, and beside it what is really meant.
     tied = hf_config.get("scale_decoder_outputs", hf_config.get("tie_word_embeddings", True))
     fields = settings.read(hf_config, T5Config, FIELDS, FIXED)

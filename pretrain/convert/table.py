@@ -33,14 +33,20 @@ def kernel(contract):
 
 
 SAME = Layout(theirs=lambda a: a, ours=lambda a, shape: a)
-JOINED = Layout(theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape))  # a bias [H, K] <-> [H * K]
+JOINED = Layout(
+    theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape)
+)  # a bias [H, K] <-> [H * K]
 KERNEL = kernel(1)  # [D, ...] <-> [..., D]
 KERNEL_OUT = kernel(2)  # [H, K, D] <-> [D, H * K]
 
 
 def linear(ours, theirs, layout=KERNEL):
     """The two rules of a linear map with a bias."""
-    return (f"{ours}/kernel", f"{theirs}.weight", layout), (f"{ours}/bias", f"{theirs}.bias", JOINED)
+    return (f"{ours}/kernel", f"{theirs}.weight", layout), (
+        f"{ours}/bias",
+        f"{theirs}.bias",
+        JOINED,
+    )
 
 
 def norm(ours, theirs):
@@ -65,7 +71,9 @@ def expand(rules, depths):
     for path, name, layout in rules:
         stack, layers, rest = path.partition("/layers/")
         for i in range(depths[stack]) if layers else (None,):
-            ours, theirs = (f"{stack}/layer_{i}/{rest}", name.format(i=i)) if layers else (path, name)
+            ours, theirs = (
+                (f"{stack}/layer_{i}/{rest}", name.format(i=i)) if layers else (path, name)
+            )
             if ours in expanded:
                 raise ValueError(f"two rules for our {ours}: {expanded[ours][0]} and {theirs}")
             if theirs in names:
@@ -107,8 +115,14 @@ def unrolled(params, depths):
         leaf = np.asarray(leaf)  # at once, not layer by layer, from a device
         stack, layers, rest = path.partition("/layers/")
         if layers and leaf.shape[0] != depths.get(stack):
-            raise ValueError(f"{path} has {leaf.shape[0]} layers; the configuration says {depths.get(stack)}")
-        each = {f"{stack}/layer_{i}/{rest}": leaf[i] for i in range(leaf.shape[0])} if layers else {path: leaf}
+            raise ValueError(
+                f"{path} has {leaf.shape[0]} layers; the configuration says {depths.get(stack)}"
+            )
+        each = (
+            {f"{stack}/layer_{i}/{rest}": leaf[i] for i in range(leaf.shape[0])}
+            if layers
+            else {path: leaf}
+        )
         leaves |= each
     return leaves
 
@@ -118,7 +132,11 @@ def rolled(leaves, like):
     tree = {}
     for path, leaf in flatten(like).items():
         stack, layers, rest = path.partition("/layers/")
-        each = [leaves[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])] if layers else leaves[path]
+        each = (
+            [leaves[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])]
+            if layers
+            else leaves[path]
+        )
         tree[path] = np.stack(each) if layers else each
     return unflatten(tree)
 
@@ -131,7 +149,9 @@ def relaid(params, like):
         if path not in found and (one := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
             tree[path] = np.asarray(found[f"{one[1]}/layers/{one[3]}"])[int(one[2])]
         elif layers and path not in found:
-            tree[path] = np.stack([np.asarray(found[f"{stack}/layer_{i}/{rest}"]) for i in range(leaf.shape[0])])
+            tree[path] = np.stack(
+                [np.asarray(found[f"{stack}/layer_{i}/{rest}"]) for i in range(leaf.shape[0])]
+            )
         else:
             tree[path] = found[path]
     return unflatten(tree)
@@ -165,13 +185,20 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     if leaves.keys() != expanded.keys():
         odd = some(leaves.keys() ^ expanded.keys())
         raise ValueError(f"the initial parameters are not those of the configuration: {odd}")
-    names, there = {theirs for theirs, _ in expanded.values()}, set(tensors)  # `in` a mapping may load a tensor
+    names, there = (
+        {theirs for theirs, _ in expanded.values()},
+        set(tensors),
+    )  # `in` a mapping may load a tensor
     missing, unused = names - there, there - names
-    absent = tuple(head for head in heads if all(name in missing for name in names if name.startswith(head)))
+    absent = tuple(
+        head for head in heads if all(name in missing for name in names if name.startswith(head))
+    )
     if lost := {name for name in missing if not name.startswith(absent)}:
         raise ValueError(f"missing {some(lost)}, which the model cannot do without")
     if homeless := {name for name in unused if name.startswith(body) and name not in known}:
-        raise ValueError(f"no place in the model for {some(homeless)}; does config.json belong to these weights?")
+        raise ValueError(
+            f"no place in the model for {some(homeless)}; does config.json belong to these weights?"
+        )
     for ours, (theirs, layout) in expanded.items():
         if theirs in missing:
             leaves[ours] = leaves[ours].astype(np.float32)
@@ -183,7 +210,9 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
 def _ours(tensor, name, layout, shape):
     expected = layout.theirs(np.broadcast_to(np.float32(0), shape)).shape
     if tensor.shape != expected:
-        raise ValueError(f"{name} has shape {list(tensor.shape)}; config.json makes it {list(expected)}")
+        raise ValueError(
+            f"{name} has shape {list(tensor.shape)}; config.json makes it {list(expected)}"
+        )
     if tensor.dtype.name not in FLOATS:
         raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
     return layout.ours(np.asarray(tensor).astype(np.float32), shape)
@@ -231,11 +260,15 @@ def merge_copies(tensors, copies):
         if original not in names:
             names[original] = source
         elif not np.array_equal(tensors[source], tensors[names[original]]):
-            raise ValueError(f"{copy} differs from {original}, but in this model they are one and the same weight")
+            raise ValueError(
+                f"{copy} differs from {original}, but in this model they are one and the same weight"
+            )
     return Renamed(tensors, names)
 
 
 def some(names, most=5):
     """Names for a message: the first few in order, and how many more there are."""
     names = sorted(names)
-    return (", ".join(names[:most]) or "nothing") + (f" and {len(names) - most} more" if len(names) > most else "")
+    return (", ".join(names[:most]) or "nothing") + (
+        f" and {len(names) - most} more" if len(names) > most else ""
+    )

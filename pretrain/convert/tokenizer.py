@@ -33,8 +33,13 @@ NEEDED = {
     "distilbert": ("pad", "unk", "cls", "sep", "mask"),
 }
 INPUTS = {
-    **dict.fromkeys(("bert", "albert", "electra"), ["input_ids", "token_type_ids", "attention_mask"]),
-    **dict.fromkeys(("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart", "distilbert"), ["input_ids", "attention_mask"]),
+    **dict.fromkeys(
+        ("bert", "albert", "electra"), ["input_ids", "token_type_ids", "attention_mask"]
+    ),
+    **dict.fromkeys(
+        ("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart", "distilbert"),
+        ["input_ids", "attention_mask"],
+    ),
 }
 
 
@@ -54,7 +59,9 @@ def build(vocabulary, family):
         "wordpiece": _released,
         "byte_bpe": _released,
         "word_bpe": _released,
-        "tokenizer_json": lambda vocabulary: Tokenizer.from_str(vocabulary.files()["tokenizer.json"].decode()),
+        "tokenizer_json": lambda vocabulary: Tokenizer.from_str(
+            vocabulary.files()["tokenizer.json"].decode()
+        ),
     }[vocabulary.kind](vocabulary)
     _check(pipeline, vocabulary)
     pipeline.no_truncation()
@@ -70,7 +77,11 @@ def write(vocabulary, family, folder, length=None):
     length: the most tokens that the model reads, where it has a limit.
     """
     build(vocabulary, family).save(str(folder / "tokenizer.json"))
-    names = {ROLES[role]: vocabulary.pieces[i] for role in ROLES if (i := getattr(vocabulary, role)) is not None}
+    names = {
+        ROLES[role]: vocabulary.pieces[i]
+        for role in ROLES
+        if (i := getattr(vocabulary, role)) is not None
+    }
     if vocabulary.sentinels:
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {
@@ -98,17 +109,24 @@ def write(vocabulary, family, folder, length=None):
 
 
 def _sentencepiece(vocabulary):
-    return spm.tokenizer(vocabulary.model, vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :])
+    return spm.tokenizer(
+        vocabulary.model, vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :]
+    )
 
 
 def _released(vocabulary):
     """The vocabulary's own pipeline, told which of its pieces are special."""
     result = Tokenizer.from_str(vocabulary.to_json())
-    special = sorted({i for role in ROLES if (i := getattr(vocabulary, role)) is not None} | set(vocabulary.sentinels))
+    special = sorted(
+        {i for role in ROLES if (i := getattr(vocabulary, role)) is not None}
+        | set(vocabulary.sentinels)
+    )
     for i in special:
         # Byte BPE keeps blanks: the one before a masked word belongs to the mask.
         blank = vocabulary.keeps_spaces and i == vocabulary.mask
-        result.add_special_tokens([AddedToken(vocabulary.pieces[i], special=True, normalized=False, lstrip=blank)])
+        result.add_special_tokens(
+            [AddedToken(vocabulary.pieces[i], special=True, normalized=False, lstrip=blank)]
+        )
     return result
 
 
@@ -118,7 +136,9 @@ def _check(result, vocabulary):
     expected = {piece: i for i, piece in enumerate(vocabulary.pieces) if piece}
     for piece, i in expected.items():
         if ids.get(piece) != i:
-            raise ValueError(f"piece {piece!r} has id {i} in the vocabulary and {ids.get(piece)} in tokenizer.json")
+            raise ValueError(
+                f"piece {piece!r} has id {i} in the vocabulary and {ids.get(piece)} in tokenizer.json"
+            )
     if extra := sorted(ids.keys() - expected.keys()):
         raise ValueError(f"tokenizer.json has the piece {extra[0]!r}, which the vocabulary has not")
 
@@ -147,4 +167,13 @@ def _enclosed_twice(vocabulary):
     return processors.RobertaProcessing(sep, cls, add_prefix_space=False)
 
 
-TEMPLATES = {"bert": _enclosed, "albert": _enclosed, "electra": _enclosed, "t5": _ended, "marian": _ended, "roberta": _enclosed_twice, "bart": _enclosed_twice, "distilbert": _enclosed}
+TEMPLATES = {
+    "bert": _enclosed,
+    "albert": _enclosed,
+    "electra": _enclosed,
+    "t5": _ended,
+    "marian": _ended,
+    "roberta": _enclosed_twice,
+    "bart": _enclosed_twice,
+    "distilbert": _enclosed,
+}

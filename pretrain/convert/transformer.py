@@ -16,7 +16,11 @@ EPSILON = 1e-5  # of their norms; no setting of theirs
 
 def attention(ours, theirs):
     parts = (f"{part}_proj" for part in ("q", "k", "v"))
-    read = tuple(rule for name, part in zip(("query", "key", "value"), parts) for rule in linear(f"{ours}/{name}", f"{theirs}.{part}"))
+    read = tuple(
+        rule
+        for name, part in zip(("query", "key", "value"), parts)
+        for rule in linear(f"{ours}/{name}", f"{theirs}.{part}")
+    )
     return read + linear(f"{ours}/out", f"{theirs}.out_proj", KERNEL_OUT)
 
 
@@ -37,9 +41,19 @@ def stack(name, *, cross):
     return rules + crossing if cross else rules
 
 
-RULES = (("words/embedding", "model.shared.weight", SAME), *stack("encoder", cross=False), *stack("decoder", cross=True))
-COPIES = dict.fromkeys(("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"), "model.shared.weight")
-KNOWN = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")  # sinusoids, which need no storing
+RULES = (
+    ("words/embedding", "model.shared.weight", SAME),
+    *stack("encoder", cross=False),
+    *stack("decoder", cross=True),
+)
+COPIES = dict.fromkeys(
+    ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    "model.shared.weight",
+)
+KNOWN = (
+    "model.encoder.embed_positions.weight",
+    "model.decoder.embed_positions.weight",
+)  # sinusoids, which need no storing
 
 FIELDS = (  # our field, their key, what an absent key means
     ("vocab", "vocab_size", 58101),
@@ -51,7 +65,11 @@ FIELDS = (  # our field, their key, what an absent key means
     ("dropout", "dropout", 0.1),
     ("attention_dropout", "attention_dropout", 0.0),
 )
-TWINS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim", "decoder_vocab_size": "vocab_size"}
+TWINS = {
+    "decoder_attention_heads": "encoder_attention_heads",
+    "decoder_ffn_dim": "encoder_ffn_dim",
+    "decoder_vocab_size": "vocab_size",
+}
 FIXED = {
     "model_type": "marian",
     "is_encoder_decoder": True,
@@ -62,7 +80,12 @@ FIXED = {
     "tie_word_embeddings": True,
     "decoder_start_token_id": 0,  # what models/transformer.py shifts in
 }
-ELSEWHERE = {"normalize_before": False, "normalize_embedding": False, "add_final_layer_norm": False, "static_position_embeddings": True}
+ELSEWHERE = {
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+}
 POSITIONS = 1024  # that their code makes sinusoids for; ours has no limit
 
 
@@ -72,7 +95,9 @@ def depths(config):
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, RULES, depths(config)) | {BIAS: np.zeros((1, config.vocab), np.float32)}
+    return table.export(params, RULES, depths(config)) | {
+        BIAS: np.zeros((1, config.vocab), np.float32)
+    }
 
 
 def from_hf(config, tensors, init_params):
@@ -81,7 +106,15 @@ def from_hf(config, tensors, init_params):
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """
     tensors = table.merge_copies(tensors, COPIES)
-    return table.fill(unbiased(tensors), RULES, depths(config), init_params, heads=(), body=("model.", "lm_head."), known=KNOWN)
+    return table.fill(
+        unbiased(tensors),
+        RULES,
+        depths(config),
+        init_params,
+        heads=(),
+        body=("model.", "lm_head."),
+        known=KNOWN,
+    )
 
 
 def unbiased(tensors):
@@ -89,18 +122,27 @@ def unbiased(tensors):
     if BIAS not in set(tensors):
         return tensors
     if np.any(tensors[BIAS]):
-        raise ValueError(f"{BIAS} is not 0: this model adds a bias to the scores of words, which the paper's has not")
+        raise ValueError(
+            f"{BIAS} is not 0: this model adds a bias to the scores of words, which the paper's has not"
+        )
     return table.Renamed(tensors, {name: name for name in tensors if name != BIAS})
 
 
 def hf_config(config, vocabulary):
     """The dict of config.json. Raises ValueError where transformers has no such model, or the vocabulary no padding or end."""
     if config.epsilon != EPSILON:
-        raise ValueError(f"model.epsilon={config.epsilon:g} cannot be exported: MarianMTModel's norms have {EPSILON:g}")
+        raise ValueError(
+            f"model.epsilon={config.epsilon:g} cannot be exported: MarianMTModel's norms have {EPSILON:g}"
+        )
     return {
         "architectures": ["MarianMTModel"],
         **settings.write(config, FIELDS, FIXED),
-        **{twin: getattr(config, ours) for twin, key in TWINS.items() for ours, theirs, _ in FIELDS if theirs == key},
+        **{
+            twin: getattr(config, ours)
+            for twin, key in TWINS.items()
+            for ours, theirs, _ in FIELDS
+            if theirs == key
+        },
         "max_position_embeddings": POSITIONS,
         "pad_token_id": vocabulary.pad,
         "eos_token_id": vocabulary.eos,
@@ -114,7 +156,15 @@ def our_config(hf_config):
     hf_config = settings.present(hf_config)
     for twin, key in TWINS.items():
         if twin in hf_config and hf_config[twin] != hf_config.get(key):
-            raise ValueError(f"{twin} is {hf_config[twin]!r} and {key} {hf_config.get(key)!r}; TransformerConfig has one for both")
+            raise ValueError(
+                f"{twin} is {hf_config[twin]!r} and {key} {hf_config.get(key)!r}; TransformerConfig has one for both"
+            )
     fixed = FIXED | ELSEWHERE
-    absent = {"activation_function": "gelu", "scale_embedding": False, "decoder_start_token_id": 58100}  # as their code has it
-    return TransformerConfig(**settings.read(absent | hf_config, TransformerConfig, FIELDS, fixed), epsilon=EPSILON)
+    absent = {
+        "activation_function": "gelu",
+        "scale_embedding": False,
+        "decoder_start_token_id": 58100,
+    }  # as their code has it
+    return TransformerConfig(
+        **settings.read(absent | hf_config, TransformerConfig, FIELDS, fixed), epsilon=EPSILON
+    )

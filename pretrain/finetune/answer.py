@@ -23,7 +23,11 @@ class Labels:
     """
 
     def __init__(self, trained, batch_size):
-        self.model, self.params, self.labels = build(trained.run.model), trained.params, trained.run.model.labels
+        self.model, self.params, self.labels = (
+            build(trained.run.model),
+            trained.params,
+            trained.run.model.labels,
+        )
         self.pad, self.batch_size = trained.vocabulary.pad, batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.length = trained.run.data.objective.length
@@ -40,14 +44,21 @@ class Labels:
             for index, result in zip(batch, self._score([encodings[i] for i in batch])):
                 results[index] = result | ({"cut": True} if encodings[index].overflowing else {})
         if cut := sum("cut" in result for result in results):
-            print(f"{cut:,} of {len(texts):,} texts are longer than a row of {self.length} tokens and were cut", file=sys.stderr)
+            print(
+                f"{cut:,} of {len(texts):,} texts are longer than a row of {self.length} tokens and were cut",
+                file=sys.stderr,
+            )
         return results
 
     def _score(self, encodings):
         B, L = power(len(encodings)), min(padded(max(map(len, encodings))), self.length)
         tokens_BL, valid_BL = fill([encoding.ids for encoding in encodings], B, L, self.pad)
         segments_BL, _ = fill([encoding.type_ids for encoding in encodings], B, L, 0)
-        scores_BC = jax.device_get(_scores(self.model, self.params, tokens_BL, valid_BL, segments_BL, classes=bool(self.labels)))
+        scores_BC = jax.device_get(
+            _scores(
+                self.model, self.params, tokens_BL, valid_BL, segments_BL, classes=bool(self.labels)
+            )
+        )
         return [self._result(scores_C) for scores_C in scores_BC[: len(encodings)].tolist()]
 
     def _result(self, scores_C):
@@ -82,9 +93,16 @@ def texts_of(record, place, columns):
 
     columns: names of the texts. Raises ValueError, which names the place, where they are not there.
     """
-    if record.keys() == {"text"} and len(columns) == 2 and isinstance(record["text"], str) and record["text"].count("\t") == 1:
+    if (
+        record.keys() == {"text"}
+        and len(columns) == 2
+        and isinstance(record["text"], str)
+        and record["text"].count("\t") == 1
+    ):
         return tuple(record["text"].split("\t"))  # a line of text
     for names in (columns, ("text", "text2")[: len(columns)]):
         if all(isinstance(record.get(name), str) for name in names):
             return tuple(record[name] for name in names)
-    raise ValueError(f"{place}: expected {' and '.join(columns)}, each a text; this has {', '.join(map(repr, record))}")
+    raise ValueError(
+        f"{place}: expected {' and '.join(columns)}, each a text; this has {', '.join(map(repr, record))}"
+    )

@@ -32,7 +32,15 @@ def reader(trained):
 
 def told(texts, result):
     """The question, the context and the answer as lines for a person."""
-    return "\n".join([*texts, *(f"    {one['probability']:7.2%}  {one['answer'] or '(no answer)'}" for one in result.get("n_best", [result]))])
+    return "\n".join(
+        [
+            *texts,
+            *(
+                f"    {one['probability']:7.2%}  {one['answer'] or '(no answer)'}"
+                for one in result.get("n_best", [result])
+            ),
+        ]
+    )
 
 
 class Answers:
@@ -47,7 +55,12 @@ class Answers:
 
     def __init__(self, trained, batch_size, n_best=0):
         self.config, self.objective = settled(trained).model, trained.run.data.objective
-        self.model, self.params, self.vocabulary, self.batch_size = build(trained.run.model), trained.params, trained.vocabulary, batch_size
+        self.model, self.params, self.vocabulary, self.batch_size = (
+            build(trained.run.model),
+            trained.params,
+            trained.vocabulary,
+            batch_size,
+        )
         self.n_best = n_best
 
     def __call__(self, texts, places):
@@ -55,7 +68,9 @@ class Answers:
         asked = []
         for (question, context), place in zip(texts, named(places)):
             text_of(context, f"{place}: column 'context'")
-            asked.append(Question("", text_of(question, f"{place}: column 'question'"), context, (), place))
+            asked.append(
+                Question("", text_of(question, f"{place}: column 'question'"), context, (), place)
+            )
         encoded, contexts = encode(self.vocabulary, asked), [one.context for one in asked]
         rows, candidates = [], [[] for _ in asked]
         for batch, judged_B7, logits_BL2 in self._scored(encoded):
@@ -68,8 +83,15 @@ class Answers:
         begin_Q, end_Q = encoded.spans_Q6[:, :2].T
         cut_Q = end_Q - begin_Q > self.objective.question
         if cut := int(cut_Q.sum()):
-            print(f"{cut:,} of {len(asked):,} questions are longer than {self.objective.question} tokens and were cut", file=sys.stderr)
-        return [self._result(i, spelt[i], found, silent[i], candidates[i]) | ({"cut": True} if cut_Q[i] else {}) for i in range(len(asked))]
+            print(
+                f"{cut:,} of {len(asked):,} questions are longer than {self.objective.question} tokens and were cut",
+                file=sys.stderr,
+            )
+        return [
+            self._result(i, spelt[i], found, silent[i], candidates[i])
+            | ({"cut": True} if cut_Q[i] else {})
+            for i in range(len(asked))
+        ]
 
     @property
     def threshold(self):
@@ -78,18 +100,31 @@ class Answers:
     def _scored(self, encoded):
         """(batch, what `answer_span.judged` tells of its rows, their logits) of rows of like lengths."""
         table, rows = window_rows(self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary)
-        lengths = [min(padded(length), self.objective.length) for length in (table.context_R + table.held_R + 1).tolist()]
+        lengths = [
+            min(padded(length), self.objective.length)
+            for length in (table.context_R + table.held_R + 1).tolist()
+        ]
         for which in batches(lengths, self.batch_size):
             count, length = len(which), lengths[which[0]]
-            batch = rows(np.array(which + which[:1] * (power(count) - count)))  # filled up with its first row
-            batch = {key: array[:, :length] if array.ndim == 2 else array for key, array in batch.items()}
-            judged_B7, logits_BL2 = jax.device_get(_best(self.model, self.params, batch | {"weights": np.ones(power(count), np.float32)}))
+            batch = rows(
+                np.array(which + which[:1] * (power(count) - count))
+            )  # filled up with its first row
+            batch = {
+                key: array[:, :length] if array.ndim == 2 else array for key, array in batch.items()
+            }
+            judged_B7, logits_BL2 = jax.device_get(
+                _best(
+                    self.model, self.params, batch | {"weights": np.ones(power(count), np.float32)}
+                )
+            )
             yield batch, judged_B7[:count], logits_BL2[:count]
 
     def _collect(self, candidates, batch, judged_B7, logits_BL2, encoded, contexts):
         """Add the best candidates of each row to those of its question."""
         for row, (judged_7, logits_L2) in enumerate(zip(judged_B7, logits_BL2)):
-            question, context, skipped = (int(batch[key][row]) for key in ("questions", "contexts", "skipped"))
+            question, context, skipped = (
+                int(batch[key][row]) for key in ("questions", "contexts", "skipped")
+            )
             text, at = contexts[question], int(encoded.spans_Q6[question, 2]) + skipped
 
             def spelt(first, last, text=text, at=at):
@@ -97,7 +132,9 @@ class Answers:
                 return text[start:end], start, end
 
             held = int(batch["valid"][row].sum()) - 1 - context
-            candidates[question] += n_best.of_row(logits_L2, context, held, float(judged_7[5]), spelt, self.n_best)
+            candidates[question] += n_best.of_row(
+                logits_L2, context, held, float(judged_7[5]), spelt, self.n_best
+            )
 
     def _result(self, i, spelt, found, silent, candidates):
         text, start, end = ("", None, None) if silent else spelt
@@ -113,7 +150,13 @@ class Answers:
             return result
         several = n_best.best(candidates, self.n_best)
         if self.config.unanswerable:
-            several = n_best.with_silence(several, result["null_score"], float(found.null_probabilities[i]), self.threshold, self.n_best)
+            several = n_best.with_silence(
+                several,
+                result["null_score"],
+                float(found.null_probabilities[i]),
+                self.threshold,
+                self.n_best,
+            )
         return result | {"n_best": [one._asdict() for one in several]}
 
 

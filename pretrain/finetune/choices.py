@@ -16,12 +16,24 @@ class ChoiceTask(NamedTuple):
     def read(self, args, train, heldout, share):
         """The examples; as `examples.gather` has it."""
         if args.columns or args.labels:
-            raise ValueError(f"--columns and --labels are of other tasks; questions have {choices.FORMS}, and label, the number of the right one")
+            raise ValueError(
+                f"--columns and --labels are of other tasks; questions have {choices.FORMS}, and label, the number of the right one"
+            )
         read = choices.read(train)
         count = len(read[0].texts) - 1
         if len({example.label for example in read}) < 2:
-            raise ValueError(f"{train}: the right choice is number {read[0].label} of all {len(read):,} questions; shuffle the choices")
-        return Choices(dict(zip(("train", "heldout"), (read, choices.read(heldout, count)) if heldout else labelled.part(read, share))), count)
+            raise ValueError(
+                f"{train}: the right choice is number {read[0].label} of all {len(read):,} questions; shuffle the choices"
+            )
+        return Choices(
+            dict(
+                zip(
+                    ("train", "heldout"),
+                    (read, choices.read(heldout, count)) if heldout else labelled.part(read, share),
+                )
+            ),
+            count,
+        )
 
 
 class Choices:
@@ -31,7 +43,12 @@ class Choices:
         self.parts, self.count = parts, count
 
     def digest(self):
-        text = json.dumps([self.count, {split: [example[:2] for example in part] for split, part in self.parts.items()}])
+        text = json.dumps(
+            [
+                self.count,
+                {split: [example[:2] for example in part] for split, part in self.parts.items()},
+            ]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
@@ -44,7 +61,11 @@ class Choices:
         from data.objectives.multiple_choice import MultipleChoice
         from pretrain.finetune.encoders import separators
 
-        return MultipleChoice(length=min(128, model.length), choices=self.count, separators=separators(model.encoder))
+        return MultipleChoice(
+            length=min(128, model.length), choices=self.count, separators=separators(model.encoder)
+        )
 
     def write(self, path, vocabulary):
-        labelled.write_labelled(path, vocabulary, self.parts, tuple(map(str, range(self.count))), digest=self.digest())
+        labelled.write_labelled(
+            path, vocabulary, self.parts, tuple(map(str, range(self.count))), digest=self.digest()
+        )

@@ -26,22 +26,38 @@ class Choices:
         self.length = trained.run.data.objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
         model = build(trained.run.model)
-        self.scores = jax.jit(lambda params, *arrays: jax.nn.softmax(model.apply({"params": params}, *arrays)))
+        self.scores = jax.jit(
+            lambda params, *arrays: jax.nn.softmax(model.apply({"params": params}, *arrays))
+        )
 
     def __call__(self, questions, places):
         """[result] of questions."""
-        rows = [self.tokenizer.encode_batch([(question.texts[0], text) for text in question.texts[1:]]) for question in questions]
+        rows = [
+            self.tokenizer.encode_batch([(question.texts[0], text) for text in question.texts[1:]])
+            for question in questions
+        ]
         lengths = [padded(max(map(len, row))) for row in rows]
         results = [None] * len(questions)
-        for batch in batches([(len(row), length) for row, length in zip(rows, lengths)], self.batch_size):
-            probabilities_BC = self._probabilities([rows[i] for i in batch], min(lengths[batch[0]], self.length))
+        for batch in batches(
+            [(len(row), length) for row, length in zip(rows, lengths)], self.batch_size
+        ):
+            probabilities_BC = self._probabilities(
+                [rows[i] for i in batch], min(lengths[batch[0]], self.length)
+            )
             for i, probabilities_C in zip(batch, probabilities_BC):
                 number = max(range(len(probabilities_C)), key=probabilities_C.__getitem__)
-                told = {"choice": questions[i].choices[number], "number": number, "probability": probabilities_C[number]}
+                told = {
+                    "choice": questions[i].choices[number],
+                    "number": number,
+                    "probability": probabilities_C[number],
+                }
                 cut = {"cut": True} if any(encoding.overflowing for encoding in rows[i]) else {}
                 results[i] = told | {"probabilities": probabilities_C} | cut
         if cut := sum("cut" in result for result in results):
-            print(f"{cut:,} of {len(questions):,} questions are longer than a row of {self.length} tokens and were cut", file=sys.stderr)
+            print(
+                f"{cut:,} of {len(questions):,} questions are longer than a row of {self.length} tokens and were cut",
+                file=sys.stderr,
+            )
         return results
 
     def _probabilities(self, rows, L):
@@ -62,4 +78,9 @@ def reader(trained):
 def told(question, result):
     """A question with its choices, the one that is taken first, as lines for a person."""
     likely = sorted(zip(result["probabilities"], question.choices), key=lambda pair: -pair[0])
-    return "\n".join([question.texts[0], *(f"    {probability:7.2%}  {choice}" for probability, choice in likely)])
+    return "\n".join(
+        [
+            question.texts[0],
+            *(f"    {probability:7.2%}  {choice}" for probability, choice in likely),
+        ]
+    )

@@ -32,7 +32,11 @@ def counts(rows_NK, config, split):
 
 def rates(there, said, both):
     """Precision, recall and their harmonic mean, of how many entities are there, are told, and are both; 0 where there are none to count."""
-    return {"entity_precision": both / max(said, 1), "entity_recall": both / max(there, 1), "entity_f1": 2 * both / max(there + said, 1)}
+    return {
+        "entity_precision": both / max(said, 1),
+        "entity_recall": both / max(there, 1),
+        "entity_f1": 2 * both / max(there + said, 1),
+    }
 
 
 def scores(rows_NK, config, split):
@@ -47,5 +51,9 @@ def unread(rows_NK, config, split):
 
 def accuracy(rows_NK, config, split):
     """The share of the words whose tag is told."""
-    hits = [one == other for right, told in sentences(rows_NK, config, split) for one, other in zip(right, told)]
+    hits = [
+        one == other
+        for right, told in sentences(rows_NK, config, split)
+        for one, other in zip(right, told)
+    ]
     return sum(hits) / len(hits)

@@ -23,7 +23,12 @@ class Labelled:
         self.task, self.parts, self.names, self.columns = task, parts, names, columns
 
     def digest(self):
-        text = json.dumps([self.names, {split: [example[:2] for example in part] for split, part in self.parts.items()}])
+        text = json.dumps(
+            [
+                self.names,
+                {split: [example[:2] for example in part] for split, part in self.parts.items()},
+            ]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
@@ -36,7 +41,9 @@ class Labelled:
         from pretrain.finetune.encoders import separators
 
         columns = (*self.columns.texts, self.columns.label)
-        return self.task.objective(length=min(128, model.length), separators=separators(model.encoder), columns=columns)
+        return self.task.objective(
+            length=min(128, model.length), separators=separators(model.encoder), columns=columns
+        )
 
     def write(self, path, vocabulary):
         labelled.write_labelled(path, vocabulary, self.parts, self.names, digest=self.digest())
@@ -54,11 +61,20 @@ def gather(task, args, train, heldout, share):
     labelled.check_several(read)
     names = ()
     if task.label is labelled.class_of:
-        names = tuple(args.labels.split(",")) if args.labels else ordered(task, labelled.classes(read))
+        names = (
+            tuple(args.labels.split(",")) if args.labels else ordered(task, labelled.classes(read))
+        )
     elif args.labels:
         raise ValueError(f"--labels are names of classes; {args.task} has scores")
     labelled.numbered(read, names)
-    parts = dict(zip(("train", "heldout"), (read, labelled.read(heldout, columns, task.label, unread)) if heldout else labelled.part(read, share)))
+    parts = dict(
+        zip(
+            ("train", "heldout"),
+            (read, labelled.read(heldout, columns, task.label, unread))
+            if heldout
+            else labelled.part(read, share),
+        )
+    )
     labelled.numbered(parts["heldout"], names)
     if told := labelled.alike(parts["heldout"]):
         print(f"held out: {told}, of which scores tell little", file=sys.stderr)
@@ -68,5 +84,7 @@ def gather(task, args, train, heldout, share):
 def labelled_columns(text):
     *texts, label = text.split(",")
     if len(texts) not in (1, 2) or not all((*texts, label)):
-        raise ValueError(f"--columns {text}: the name of a text, or of two, and that of the label, with commas between them")
+        raise ValueError(
+            f"--columns {text}: the name of a text, or of two, and that of the label, with commas between them"
+        )
     return labelled.Columns(tuple(texts), label)

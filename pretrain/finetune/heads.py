@@ -9,7 +9,11 @@ from pretrain.finetune import answer, answers, choose, tags
 
 def told(texts, result):
     """The texts and a result as lines for a person."""
-    line = f"{result['probability']:7.2%}  {result['label']}" if "label" in result else f"{result['score']:7.3f}"
+    line = (
+        f"{result['probability']:7.2%}  {result['label']}"
+        if "label" in result
+        else f"{result['score']:7.3f}"
+    )
     return "\n".join([*texts, f"    {line}"])
 
 

@@ -20,17 +20,26 @@ def check_store(run, store):
     if own is None:
         return
     if labels is None:
-        raise ConfigError(f"{store.path}: its documents have no labels; `finetune` makes a store of labelled examples")
+        raise ConfigError(
+            f"{store.path}: its documents have no labels; `finetune` makes a store of labelled examples"
+        )
     if tuple(labels) != own:
         told = [", ".join(map(repr, names)) or "scores" for names in (labels, own)]
-        raise ConfigError(f"{store.path} has the labels {told[0]}, the model {told[1]}: the same ones are needed, in the same order")
+        raise ConfigError(
+            f"{store.path} has the labels {told[0]}, the model {told[1]}: the same ones are needed, in the same order"
+        )
 
 
 def check_answers(objective, store):
     """Raise ConfigError unless a store's pairs were written as the objective has it."""
-    asked, there = (json.dumps(plain, sort_keys=True) for plain in (described(objective), store.manifest.get("text")))
+    asked, there = (
+        json.dumps(plain, sort_keys=True)
+        for plain in (described(objective), store.manifest.get("text"))
+    )
     if asked != there:
-        raise ConfigError(f"{store.path} has pairs that were written as {there}, the run's data.objective says {asked}: name the store of the run")
+        raise ConfigError(
+            f"{store.path} has pairs that were written as {there}, the run's data.objective says {asked}: name the store of the run"
+        )
 
 
 @contextlib.contextmanager
@@ -50,7 +59,13 @@ def labelled_store(workdir, source):
         name, form, file = chosen(objective, source)
         sources[name or "examples"] = {"heldout": answered(form, file)}
         with tempfile.TemporaryDirectory() as folder:
-            write_sources(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), objective, sources, [1.0] * len(sources))
+            write_sources(
+                f"{folder}/store",
+                load_vocabulary(f"{workdir}/vocabulary"),
+                objective,
+                sources,
+                [1.0] * len(sources),
+            )
             yield f"{folder}/store"
         return
     if type(run.model) not in LABELLED:
@@ -58,9 +73,17 @@ def labelled_store(workdir, source):
     read, write = LABELLED[type(run.model)](run)
     examples = read(source)
     with tempfile.TemporaryDirectory() as folder:
-        store = write(f"{folder}/store", load_vocabulary(f"{workdir}/vocabulary"), {"heldout": examples}, labels_of(run))
+        store = write(
+            f"{folder}/store",
+            load_vocabulary(f"{workdir}/vocabulary"),
+            {"heldout": examples},
+            labels_of(run),
+        )
         if silent := sum(store.manifest.get("silent", {}).values()):
-            print(f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags", file=sys.stderr)
+            print(
+                f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags",
+                file=sys.stderr,
+            )
         yield f"{folder}/store"
 
 
@@ -71,7 +94,9 @@ def chosen(objective, source):
     name, _, file = source.partition("=")
     forms = {each.task: each for each in objective.tasks}
     if name not in forms or not file:
-        raise ValueError(f"--labelled {source}: NAME=FILE, where NAME is one of the run's tasks: {', '.join(forms)}")
+        raise ValueError(
+            f"--labelled {source}: NAME=FILE, where NAME is one of the run's tasks: {', '.join(forms)}"
+        )
     return name, forms[name], file
 
 
@@ -86,7 +111,10 @@ def answered(objective, source):
     if objective.choices:
         return pairs(objective, choices.read(source, objective.choices))
     if objective.scheme:
-        return marked(objective, tagged.read(source, () if objective.columns == tagged.USUAL[0] else objective.columns))
+        return marked(
+            objective,
+            tagged.read(source, () if objective.columns == tagged.USUAL[0] else objective.columns),
+        )
     *texts, answer = objective.columns
     kind = class_of if objective.labels else score_of if objective.step else answer_of
     return pairs(objective, read(source, Columns(tuple(texts), answer), kind))
@@ -96,7 +124,9 @@ def classes(run):
     from data.labelled import Columns, class_of, read, score_of, write_labelled
 
     *texts, label = run.data.objective.columns
-    return partial(read, columns=Columns(tuple(texts), label), label=class_of if run.model.labels else score_of), write_labelled
+    return partial(
+        read, columns=Columns(tuple(texts), label), label=class_of if run.model.labels else score_of
+    ), write_labelled
 
 
 def tags(run):
@@ -121,8 +151,17 @@ def answers(run):
 
 def labels_of(run):
     """What the labels of a run's examples are numbers of: the names of classes or of tags, or the numbers of choices themselves; else ()."""
-    return tuple(map(str, range(run.data.objective.choices))) if isinstance(run.model, ChoiceConfig) else getattr(run.model, "labels", ())
+    return (
+        tuple(map(str, range(run.data.objective.choices)))
+        if isinstance(run.model, ChoiceConfig)
+        else getattr(run.model, "labels", ())
+    )
 
 
 # Of runs that have a head: run -> (source -> examples, the function that writes them as a store).
-LABELLED = {ClassifierConfig: classes, TaggerConfig: tags, ChoiceConfig: choices, SpanReaderConfig: answers}
+LABELLED = {
+    ClassifierConfig: classes,
+    TaggerConfig: tags,
+    ChoiceConfig: choices,
+    SpanReaderConfig: answers,
+}

@@ -73,9 +73,17 @@ def _labels(score):
 
 
 METRICS = {
-    "accuracy": Metric(("classification", "multiple_choice"), "numpy", _labels(lambda right, predicted: (right == predicted).mean())),
-    "f1": Metric(("classification",), "sklearn", _labels(_f1)),  # of the second class, where there are two
-    "macro_f1": Metric(("classification",), "sklearn", _labels(_macro_f1)),  # the mean over the classes
+    "accuracy": Metric(
+        ("classification", "multiple_choice"),
+        "numpy",
+        _labels(lambda right, predicted: (right == predicted).mean()),
+    ),
+    "f1": Metric(
+        ("classification",), "sklearn", _labels(_f1)
+    ),  # of the second class, where there are two
+    "macro_f1": Metric(
+        ("classification",), "sklearn", _labels(_macro_f1)
+    ),  # the mean over the classes
     "matthews": Metric(("classification",), "sklearn", _labels(_matthews)),
     "entity_f1": Metric(("tagging", TAGGED), "numpy", entities.scores),
     "entity_precision": Metric(("tagging", TAGGED), "numpy", entities.scores),
@@ -90,7 +98,9 @@ METRICS = {
     "exact_match": Metric(("answer_span", WRITTEN), "numpy", spans.scores),
     "span_f1": Metric(("answer_span", WRITTEN), "numpy", spans.scores),
     "mean": Metric((SEVERAL,), "numpy", np.mean),  # over the tasks
-    "null_threshold": Metric(("answer_span",), "numpy", spans.scores),  # no score: what the two were computed at
+    "null_threshold": Metric(
+        ("answer_span",), "numpy", spans.scores
+    ),  # no score: what the two were computed at
 }
 
 
@@ -99,7 +109,9 @@ def judged_as(objective, model):
 
     Classes, scores, tags and answers to questions that are written are measured as those that a head tells.
     """
-    if isinstance(objective, Text2Text) and (objective.questions or objective.scheme or objective.tasks):
+    if isinstance(objective, Text2Text) and (
+        objective.questions or objective.scheme or objective.tasks
+    ):
         return SEVERAL if objective.tasks else TAGGED if objective.scheme else WRITTEN, 2
     if isinstance(objective, Text2Text) and (objective.labels or objective.step):
         return "classification" if objective.labels else "regression", len(objective.labels)
@@ -122,11 +134,17 @@ def check_metrics(names, objective, labels=2):
         metric = METRICS[name]
         if objective not in metric.objectives:
             fitting = [other for other, one in METRICS.items() if objective in one.objectives]
-            raise ConfigError(f"evaluate.metrics: {name} is of {' and '.join(metric.objectives)}; {objective} has {', '.join(fitting) or 'none'}")
+            raise ConfigError(
+                f"evaluate.metrics: {name} is of {' and '.join(metric.objectives)}; {objective} has {', '.join(fitting) or 'none'}"
+            )
         if name == "f1" and labels != 2:
-            raise ConfigError(f"evaluate.metrics: f1 is of two classes, here are {labels}; take macro_f1")
+            raise ConfigError(
+                f"evaluate.metrics: f1 is of two classes, here are {labels}; take macro_f1"
+            )
         if importlib.util.find_spec(metric.library) is None:
-            raise ConfigError(f"evaluate.metrics: {name} needs {metric.library}: pip install 'cloze[metrics]', or leave {name} out")
+            raise ConfigError(
+                f"evaluate.metrics: {name} needs {metric.library}: pip install 'cloze[metrics]', or leave {name} out"
+            )
 
 
 def measured(names, rows_NK, config=None, split=None):
@@ -142,4 +160,6 @@ def measured(names, rows_NK, config=None, split=None):
 
 def wanted(names, found):
     """{name: number} of what was asked for and of what is no metric but told beside these."""
-    return {name: float(value) for name, value in found.items() if name in names or name not in METRICS}
+    return {
+        name: float(value) for name, value in found.items() if name in names or name not in METRICS
+    }

@@ -35,7 +35,9 @@ def of_row(logits_L2, context, held, total, spelt, count):
     of (answer_span.judged). spelt: (first, last token of the part) -> (text, its first character, the one behind its last).
     """
     begin_C, end_C = logits_L2[context : context + held].T
-    ends_CM = np.lib.stride_tricks.sliding_window_view(np.pad(end_C, (0, LONGEST - 1), constant_values=-np.inf), LONGEST)
+    ends_CM = np.lib.stride_tricks.sliding_window_view(
+        np.pad(end_C, (0, LONGEST - 1), constant_values=-np.inf), LONGEST
+    )
     scores_N = (begin_C[:, None] + ends_CM).ravel()
     found = {}
     for at in np.argsort(-scores_N, kind="stable"):
@@ -43,11 +45,18 @@ def of_row(logits_L2, context, held, total, spelt, count):
             break
         first, more = divmod(int(at), LONGEST)
         score = float(scores_N[at])
-        found.setdefault((told := spelt(first, first + more))[0], Candidate(*told, score, float(np.exp(score - total))))
+        found.setdefault(
+            (told := spelt(first, first + more))[0],
+            Candidate(*told, score, float(np.exp(score - total))),
+        )
     return list(found.values())
 
 
 def with_silence(candidates, null, probability, threshold, count):
     """The same with "no answer" where it belongs: before what it scores above by more than the threshold. null: its logit."""
-    at = next((i for i, one in enumerate(candidates) if null - one.score > threshold), len(candidates))
-    return [*candidates[:at], Candidate("", None, None, null, probability), *candidates[at:]][:count]
+    at = next(
+        (i for i, one in enumerate(candidates) if null - one.score > threshold), len(candidates)
+    )
+    return [*candidates[:at], Candidate("", None, None, null, probability), *candidates[at:]][
+        :count
+    ]

@@ -20,17 +20,28 @@ class SpanTask(NamedTuple):
     def read(self, args, train, heldout, share):
         """The examples, as pretrain/finetune/examples.py says."""
         if args.columns or args.labels:
-            raise ValueError(f"--columns and --labels are of texts with labels; --task {args.task} reads context, question and answers")
+            raise ValueError(
+                f"--columns and --labels are of texts with labels; --task {args.task} reads context, question and answers"
+            )
         skip = args.on_bad_answer == "skip"
         parts = [self._told(source, skip) for source in (train, heldout) if source]
         if not any(one.answers for one in parts[0]):
-            raise ValueError(f"{train}: none of its {len(parts[0]):,} questions has an answer; nothing can be learned from that")
-        return Answered(self, dict(zip(("train", "heldout"), parts if heldout else labelled.part(parts[0], share))), skip)
+            raise ValueError(
+                f"{train}: none of its {len(parts[0]):,} questions has an answer; nothing can be learned from that"
+            )
+        return Answered(
+            self,
+            dict(zip(("train", "heldout"), parts if heldout else labelled.part(parts[0], share))),
+            skip,
+        )
 
     def _told(self, source, skip):
         read, bad = questions.read(source, self.unanswerable, skip)
         if bad:
-            print(f"{source}: {bad:,} questions left out, whose answer is not in their context", file=sys.stderr)
+            print(
+                f"{source}: {bad:,} questions left out, whose answer is not in their context",
+                file=sys.stderr,
+            )
         return read
 
 
@@ -41,7 +52,12 @@ class Answered:
         self.task, self.parts, self.skip, self._encoded = task, parts, skip, {}
 
     def digest(self):
-        text = json.dumps([self.task.unanswerable, {split: [one[:4] for one in part] for split, part in self.parts.items()}])
+        text = json.dumps(
+            [
+                self.task.unanswerable,
+                {split: [one[:4] for one in part] for split, part in self.parts.items()},
+            ]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
@@ -51,13 +67,17 @@ class Answered:
 
         encoder = encoder_of(pretrained)
         dropout = 0.1 if isinstance(encoder, DistilBertConfig) else 0.0  # as their authors have it
-        return SpanReaderConfig(encoder=encoder, dropout=dropout, unanswerable=self.task.unanswerable)
+        return SpanReaderConfig(
+            encoder=encoder, dropout=dropout, unanswerable=self.task.unanswerable
+        )
 
     def objective(self, model):
         from pretrain.finetune.encoders import separators
 
         length = min(384, model.length)
-        return AnswerSpan(length, min(128, length // 3), min(64, length // 4), separators(model.encoder))
+        return AnswerSpan(
+            length, min(128, length // 3), min(64, length // 4), separators(model.encoder)
+        )
 
     def rows(self, objective, vocabulary):
         from data.window_rows import WindowRows
@@ -67,7 +87,9 @@ class Answered:
 
     def encoded(self, vocabulary):
         if vocabulary.fingerprint not in self._encoded:
-            self._encoded[vocabulary.fingerprint] = {split: self._encode(vocabulary, split) for split in self.parts}
+            self._encoded[vocabulary.fingerprint] = {
+                split: self._encode(vocabulary, split) for split in self.parts
+            }
         return self._encoded[vocabulary.fingerprint]
 
     def _encode(self, vocabulary, split):
@@ -77,26 +99,37 @@ class Answered:
             return encode(vocabulary, self.parts[split])
         except NoPieces as error:
             if not self.skip:
-                raise ValueError(f"{error}; --on-bad-answer skip leaves such questions out") from None
+                raise ValueError(
+                    f"{error}; --on-bad-answer skip leaves such questions out"
+                ) from None
             unseen = set(error.questions)
             self.parts[split] = [one for one in self.parts[split] if one not in unseen]
             source, left = error.questions[0].place.rpartition(":")[0], len(error.questions)
-            print(f"{source}: {left:,} questions left out ({split}), for whose answer the vocabulary has no piece", file=sys.stderr)
+            print(
+                f"{source}: {left:,} questions left out ({split}), for whose answer the vocabulary has no piece",
+                file=sys.stderr,
+            )
             if not any(one.answers for one in self.parts[split]):
-                raise ValueError(f"{error}, nor for that of any other question there ({split})") from None
+                raise ValueError(
+                    f"{error}, nor for that of any other question there ({split})"
+                ) from None
             return encode(vocabulary, self.parts[split])
 
     def write(self, path, vocabulary):
         from data.question_store import write_questions
 
-        write_questions(path, vocabulary, self.parts, self.encoded(vocabulary), digest=self.digest())
+        write_questions(
+            path, vocabulary, self.parts, self.encoded(vocabulary), digest=self.digest()
+        )
 
 
 def write_heldout(path, vocabulary, parts, labels):
     """Write questions as a store that is scored, and open it; labels: () of questions."""
     from data.question_store import encode, write_questions
 
-    return write_questions(path, vocabulary, parts, {split: encode(vocabulary, part) for split, part in parts.items()})
+    return write_questions(
+        path, vocabulary, parts, {split: encode(vocabulary, part) for split, part in parts.items()}
+    )
 
 
 def settled(trained):
@@ -105,7 +138,11 @@ def settled(trained):
     from pretrain.checkpoint import Checkpoints
 
     run = trained.run
-    if not isinstance(run.model, SpanReaderConfig) or not run.model.unanswerable or run.model.threshold is not None:
+    if (
+        not isinstance(run.model, SpanReaderConfig)
+        or not run.model.unanswerable
+        or run.model.threshold is not None
+    ):
         return run
     with Checkpoints(trained.workdir, read_only=True) as checkpoints:
         threshold = checkpoints.scores(trained.step).get("null_threshold")

@@ -16,7 +16,10 @@ def rouge_n(n):
     """ROUGE-N (section 2) as a function of (what was written, references), lists of texts: the n-grams that both have."""
 
     def common(written, reference):
-        grams = [Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1)) for words in (written, reference)]
+        grams = [
+            Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
+            for words in (written, reference)
+        ]
         return (grams[0] & grams[1]).total(), grams[0].total(), grams[1].total()
 
     return lambda written, references: _mean(common, written, references)
@@ -24,7 +27,9 @@ def rouge_n(n):
 
 def rouge_l(written, references):
     """ROUGE-L of whole texts (section 3.1): their longest common subsequence of words."""
-    return _mean(lambda a_M, b_N: (longest_common(a_M, b_N), len(a_M), len(b_N)), written, references)
+    return _mean(
+        lambda a_M, b_N: (longest_common(a_M, b_N), len(a_M), len(b_N)), written, references
+    )
 
 
 def longest_common(a_M, b_N):
@@ -40,7 +45,10 @@ def longest_common(a_M, b_N):
 
 def _mean(common, written, references):
     """The mean of F1; common: (words written, words of the reference) -> (shared, written, in the reference), counts."""
-    return 100 * fmean(_f1(*common(*(WORD.findall(text.lower()) for text in pair))) for pair in zip(written, references, strict=True))
+    return 100 * fmean(
+        _f1(*common(*(WORD.findall(text.lower()) for text in pair)))
+        for pair in zip(written, references, strict=True)
+    )
 
 
 def _f1(shared, written, wanted):

@@ -26,11 +26,15 @@ def separated(args):
     names = [name for name, _ in given]
     for name, file in given:
         if names.count(name) > 1:
-            raise ValueError(f"--task {name}, twice: a task is told from another by its prefix, which is its name; join the files")
+            raise ValueError(
+                f"--task {name}, twice: a task is told from another by its prefix, which is its name; join the files"
+            )
         if file and args.train:
             raise ValueError(f"--train {args.train} and --task {name}={file}: give one of them")
         if len(given) > 1 and args.train:
-            raise ValueError(f"--task {', '.join(names)}: several tasks, of which each has a file of its own: --task NAME=FILE instead of --train")
+            raise ValueError(
+                f"--task {', '.join(names)}: several tasks, of which each has a file of its own: --task NAME=FILE instead of --train"
+            )
     if len(given) == 1 and args.limit is not None:
         raise ValueError("--limit is of several tasks: so many examples of each, at most")
     if args.limit is not None and args.limit < 1:
@@ -38,7 +42,9 @@ def separated(args):
     options = {option: _of_each(option, getattr(args, option), names) for option in OF_EACH}
     each = []
     for name, file in given:
-        own = {"task": name, "train": file or args.train} | {option: found.get(name) for option, found in options.items()}
+        own = {"task": name, "train": file or args.train} | {
+            option: found.get(name) for option, found in options.items()
+        }
         if len(given) > 1 and own["heldout"]:
             own["held_out"] = None  # the share is of the others
         each.append(argparse.Namespace(**vars(args) | own))
@@ -53,7 +59,9 @@ def _of_each(option, values, names):
     for value in values or ():
         name, equals, text = value.partition("=")
         if name not in names or not equals:
-            raise ValueError(f"--{option} {value}: of several tasks NAME=VALUE, and NAME is one of {', '.join(names)}")
+            raise ValueError(
+                f"--{option} {value}: of several tasks NAME=VALUE, and NAME is one of {', '.join(names)}"
+            )
         found[name] = text
     return found
 
@@ -61,12 +69,19 @@ def _of_each(option, values, names):
 def together(args, names, gathered, pretrained):
     """(task, examples) of what was gathered of each task, as the pretrained model learns it. Raises ValueError where it cannot."""
     if isinstance(pretrained.run.model, WRITERS):
-        gathered = [(task, as_text(name, examples, pretrained)) for name, (task, examples) in zip(names, gathered)]
+        gathered = [
+            (task, as_text(name, examples, pretrained))
+            for name, (task, examples) in zip(names, gathered)
+        ]
     elif len(names) > 1:
-        raise ValueError(f"--task {args.task}: what learns several tasks in one run are T5 and BART; {pretrained.workdir} takes one")
+        raise ValueError(
+            f"--task {args.task}: what learns several tasks in one run are T5 and BART; {pretrained.workdir} takes one"
+        )
     if len(names) == 1:
         return gathered[0]
-    return gathered[0][0], Several({name: texts for name, (_, texts) in zip(names, gathered)}, args.limit)
+    return gathered[0][0], Several(
+        {name: texts for name, (_, texts) in zip(names, gathered)}, args.limit
+    )
 
 
 class Several:
@@ -79,7 +94,10 @@ class Several:
 
     def __init__(self, tasks, limit):
         self.tasks, self.limit = tasks, limit
-        forms = (dataclasses.replace(texts.spec, task=name, metrics=texts.metrics) for name, texts in tasks.items())
+        forms = (
+            dataclasses.replace(texts.spec, task=name, metrics=texts.metrics)
+            for name, texts in tasks.items()
+        )
         self.spec = Text2Text(tasks=tuple(forms))
 
     @property
@@ -92,7 +110,9 @@ class Several:
         return int(sum(self.rates))
 
     def digest(self):
-        text = json.dumps([described(self.spec), self.rates, [texts.digest() for texts in self.tasks.values()]])
+        text = json.dumps(
+            [described(self.spec), self.rates, [texts.digest() for texts in self.tasks.values()]]
+        )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
@@ -100,10 +120,18 @@ class Several:
 
     def objective(self, model):
         own = [texts.objective(model) for texts in self.tasks.values()]
-        longest = {key: max(getattr(each, key) for each in own) for key in ("length", "target_length")}
+        longest = {
+            key: max(getattr(each, key) for each in own) for key in ("length", "target_length")
+        }
         return dataclasses.replace(self.spec, start_of_text=own[0].start_of_text, **longest)
 
     def write(self, path, vocabulary):
         sources = {name: texts.parts for name, texts in self.tasks.items()}
         write_sources(path, vocabulary, self.spec, sources, self.rates, digest=self.digest())
-        print(f"{path}: " + ", ".join(f"{name} {rate / sum(self.rates):.1%}" for name, rate in zip(sources, self.rates)) + " of the rows")
+        print(
+            f"{path}: "
+            + ", ".join(
+                f"{name} {rate / sum(self.rates):.1%}" for name, rate in zip(sources, self.rates)
+            )
+            + " of the rows"
+        )

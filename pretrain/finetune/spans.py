@@ -65,7 +65,10 @@ def first_of(question_N, key_N, count):
 def spelt(found, questions, contexts):
     """(text, first character, character behind the last) of each question's best span; questions: of data/question_store.py."""
     first_Q = questions.spans_Q6[:, 2]
-    begins, ends = questions.begins_T[first_Q + found.begins], questions.ends_T[first_Q + found.ends]
+    begins, ends = (
+        questions.begins_T[first_Q + found.begins],
+        questions.ends_T[first_Q + found.ends],
+    )
     return [(context[a:b], a, b) for context, a, b in zip(contexts, begins.tolist(), ends.tolist())]
 
 
@@ -115,8 +118,12 @@ def best_threshold(doubts_Q, answered_Q, silent_Q):
     """
     order = np.argsort(doubts_Q, kind="stable")
     doubts = doubts_Q[order]
-    gained = np.concatenate([[0.0], np.cumsum((answered_Q - silent_Q)[order])])  # where so many are answered
-    possible = np.concatenate([[True], np.diff(doubts) > 0, [True]])  # equal doubts fall on one side
+    gained = np.concatenate(
+        [[0.0], np.cumsum((answered_Q - silent_Q)[order])]
+    )  # where so many are answered
+    possible = np.concatenate(
+        [[True], np.diff(doubts) > 0, [True]]
+    )  # equal doubts fall on one side
     cut = int(np.argmax(np.where(possible, np.round(gained, 9), -np.inf)))
     low = doubts[cut - 1] if cut else doubts[0] - 2
     return float((low + (doubts[cut] if cut < len(doubts) else low + 2)) / 2)
@@ -130,7 +137,11 @@ def by_kind(exact_Q, f1_Q, answers, unanswerable):
     has_Q = np.array([bool(right) for right in answers])
     found = {"exact_match": exact_Q.mean(), "span_f1": f1_Q.mean()}
     for name, of_Q in (("has_answer", has_Q), ("no_answer", ~has_Q)) if unanswerable else ():
-        found |= {f"{name}_exact": exact_Q[of_Q].mean(), f"{name}_f1": f1_Q[of_Q].mean()} if of_Q.any() else {}
+        found |= (
+            {f"{name}_exact": exact_Q[of_Q].mean(), f"{name}_f1": f1_Q[of_Q].mean()}
+            if of_Q.any()
+            else {}
+        )
     return found
 
 
@@ -153,4 +164,8 @@ def scores(rows_NK, config, split):
     best_exact, best_f1 = (best_threshold(found.doubts, of_Q, silent_Q) for of_Q in (exact_Q, f1_Q))
     threshold = best_f1 if config.threshold is None else config.threshold
     best = {"best_exact": at(best_exact, exact_Q).mean(), "best_f1": at(best_f1, f1_Q).mean()}
-    return by_kind(at(threshold, exact_Q), at(threshold, f1_Q), answers, True) | best | {"null_threshold": threshold}
+    return (
+        by_kind(at(threshold, exact_Q), at(threshold, f1_Q), answers, True)
+        | best
+        | {"null_threshold": threshold}
+    )

@@ -45,7 +45,15 @@ class LabelTask(NamedTuple):
 PAIR = ("sentence1", "sentence2")
 
 
-def glue(name, columns, metrics, orders=(), label=class_of, objective=Classification, heldout="validation"):
+def glue(
+    name,
+    columns,
+    metrics,
+    orders=(),
+    label=class_of,
+    objective=Classification,
+    heldout="validation",
+):
     parts = f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"
     return LabelTask(columns, label, objective, metrics, orders, parts, NUMBERED.get(name, ()))
 
@@ -53,7 +61,9 @@ def glue(name, columns, metrics, orders=(), label=class_of, objective=Classifica
 def similarity(value):
     """A score of GLUE's pairs. Raises ValueError outside 0 to 5: the test parts have -1."""
     if not 0 <= (score := score_of(value)) <= 5:
-        raise ValueError(f"{value!r} is no score from 0 to 5, as GLUE's are; --task regression takes others")
+        raise ValueError(
+            f"{value!r} is no score from 0 to 5, as GLUE's are; --task regression takes others"
+        )
     return score
 
 
@@ -62,31 +72,55 @@ TASKS = {
     "classification": LabelTask(OWN, class_of, Classification, ("accuracy",)),
     "regression": LabelTask(OWN, score_of, Regression, ("pearson", "spearman")),
     "text2text": PairTask(("bleu", "rouge1", "rouge2", "rougeL")),
-    "cola": glue("cola", (Columns(("sentence",), "label"),), ("matthews",), (("unacceptable", "acceptable"),)),
-    "sst2": glue("sst2", (Columns(("sentence",), "label"),), ("accuracy",), (("negative", "positive"),)),
+    "cola": glue(
+        "cola", (Columns(("sentence",), "label"),), ("matthews",), (("unacceptable", "acceptable"),)
+    ),
+    "sst2": glue(
+        "sst2", (Columns(("sentence",), "label"),), ("accuracy",), (("negative", "positive"),)
+    ),
     "mrpc": glue(
         "mrpc",
         (Columns(PAIR, "label"), Columns(("#1 String", "#2 String"), "Quality")),
         ("f1", "accuracy"),
         (("not_equivalent", "equivalent"),),
     ),
-    "stsb": glue("stsb", (Columns(PAIR, "label"), Columns(PAIR, "score")), ("pearson", "spearman"), label=similarity, objective=Regression),
+    "stsb": glue(
+        "stsb",
+        (Columns(PAIR, "label"), Columns(PAIR, "score")),
+        ("pearson", "spearman"),
+        label=similarity,
+        objective=Regression,
+    ),
     "qqp": glue(
         "qqp",
-        (Columns(("question1", "question2"), "label"), Columns(("question1", "question2"), "is_duplicate")),
+        (
+            Columns(("question1", "question2"), "label"),
+            Columns(("question1", "question2"), "is_duplicate"),
+        ),
         ("f1", "accuracy"),
         (("not_duplicate", "duplicate"),),
     ),
     "mnli": glue(
-        "mnli", (Columns(("premise", "hypothesis"), "label"), Columns(PAIR, "gold_label")), ("accuracy",), heldout="validation_matched"
+        "mnli",
+        (Columns(("premise", "hypothesis"), "label"), Columns(PAIR, "gold_label")),
+        ("accuracy",),
+        heldout="validation_matched",
     ),
     "qnli": glue("qnli", (Columns(("question", "sentence"), "label"),), ("accuracy",)),
-    "rte": glue("rte", (Columns(PAIR, "label"), Columns(("premise", "hypothesis"), "label")), ("accuracy",)),
+    "rte": glue(
+        "rte", (Columns(PAIR, "label"), Columns(("premise", "hypothesis"), "label")), ("accuracy",)
+    ),
     "wnli": glue("wnli", (Columns(PAIR, "label"),), ("accuracy",)),
     "tagging": TagTask(),
     "multiple_choice": ChoiceTask(),
-    "squad": SpanTask(False, ("span_f1", "exact_match"), ("tfds:squad/v1.1:train", "tfds:squad/v1.1:validation")),
-    "squad2": SpanTask(True, ("span_f1", "exact_match", "null_threshold"), ("tfds:squad/v2.0:train", "tfds:squad/v2.0:validation")),
+    "squad": SpanTask(
+        False, ("span_f1", "exact_match"), ("tfds:squad/v1.1:train", "tfds:squad/v1.1:validation")
+    ),
+    "squad2": SpanTask(
+        True,
+        ("span_f1", "exact_match", "null_threshold"),
+        ("tfds:squad/v2.0:train", "tfds:squad/v2.0:validation"),
+    ),
 }
 
 
@@ -99,13 +133,17 @@ def columns_of(task, source):
         if {*columns.texts, columns.label} <= record.keys():
             return columns
     ways = " or ".join(",".join((*columns.texts, columns.label)) for columns in task.columns)
-    raise ValueError(f"{place}: has the columns {', '.join(map(repr, record))}; expected {ways}. --columns TEXT[,TEXT],LABEL names others")
+    raise ValueError(
+        f"{place}: has the columns {', '.join(map(repr, record))}; expected {ways}. --columns TEXT[,TEXT],LABEL names others"
+    )
 
 
 def further(task, columns):
     """The names of texts that the task would read beside those of `columns`, were they there."""
     ways = [set(way.texts) for way in task.columns]
-    return frozenset().union(*(way for way in ways if way > set(columns.texts))) - set(columns.texts)
+    return frozenset().union(*(way for way in ways if way > set(columns.texts))) - set(
+        columns.texts
+    )
 
 
 def ordered(task, names):
@@ -121,4 +159,6 @@ def check_known(name, words, examples):
         if example.label not in allowed:
             told = f"{', '.join(map(repr, words))}, or in all lines {', '.join(numbers)}"
             remedy = "leave such lines out, name other classes by --labels, or take --task classification"
-            raise ValueError(f"{example.place}: the label {example.label!r} is none of {name}, whose labels are {told}: {remedy}")
+            raise ValueError(
+                f"{example.place}: the label {example.label!r} is none of {name}, whose labels are {told}: {remedy}"
+            )

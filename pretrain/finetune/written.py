@@ -40,7 +40,12 @@ class HeldOut:
 
     def __init__(self, model, mesh, data, vocabulary):
         self.objective, self.vocabulary = data.objective, vocabulary
-        how = dict(length=data.objective.target_length, start=getattr(model.config, "start", 0), end=vocabulary.eos, pad=vocabulary.pad)
+        how = dict(
+            length=data.objective.target_length,
+            start=getattr(model.config, "start", 0),
+            end=vocabulary.eos,
+            pad=vocabulary.pad,
+        )
         lean, _ = unrolled(model, {})
 
         def write(params, inputs_BL, valid_BL):
@@ -51,7 +56,9 @@ class HeldOut:
 
     def __call__(self, params, batch):
         """The texts that are written for the rows of a batch on the mesh."""
-        written_BT = jax.device_get(self.write(params, batch["inputs"], batch["inputs_valid"])).tolist()
+        written_BT = jax.device_get(
+            self.write(params, batch["inputs"], batch["inputs_valid"])
+        ).tolist()
         return [spelt(self.vocabulary, ids) for ids in written_BT]
 
     def scores(self, metrics, texts, split):
@@ -65,7 +72,9 @@ class HeldOut:
             if not (rows := slice(*source.documents)).stop > rows.start:
                 continue
             scores = judged(each, self.vocabulary, each.metrics, texts[rows], answers[rows])
-            means.append(np.mean([scores[name] / (100 if name in PERCENT else 1) for name in each.metrics]))
+            means.append(
+                np.mean([scores[name] / (100 if name in PERCENT else 1) for name in each.metrics])
+            )
             found |= {f"{each.task}/{name}": value for name, value in scores.items()}
         return {name: float(METRICS[name].score(means)) for name in metrics} | found
 
@@ -90,7 +99,12 @@ def judged(objective, vocabulary, metrics, texts, answers):
         right = [float(answer) for answer in answers]
         low, high = min(right), max(right)
         wrong = lambda score: high if 2 * score < low + high else low  # noqa: E731
-    rows_N3 = np.array([(wrong(known) if told is None else told, known, 1) for told, known in zip(predicted, right, strict=True)])
+    rows_N3 = np.array(
+        [
+            (wrong(known) if told is None else told, known, 1)
+            for told, known in zip(predicted, right, strict=True)
+        ]
+    )
     return measured(metrics, rows_N3) | {"no_label": predicted.count(None)}
 
 
@@ -100,7 +114,12 @@ def judged_tags(read, scheme, metrics, texts, answers):
     for text, answer in zip(texts, answers, strict=True):
         told, there = read(text, answer["words"]), segments(answer["tags"], scheme)
         total += len(there), len(told), len(set(there) & set(told))
-        hits += [one == other for one, other in zip(tagged(told, len(answer["words"]), scheme), answer["tags"], strict=True)]
+        hits += [
+            one == other
+            for one, other in zip(
+                tagged(told, len(answer["words"]), scheme), answer["tags"], strict=True
+            )
+        ]
     found = rates(*total.tolist()) | {"tag_accuracy": sum(hits) / len(hits)}
     return {name: found[name] for name in metrics}
 
@@ -124,17 +143,31 @@ class Answers(Writer):
         self.reads = {name: reading(each, trained.vocabulary) for name, each in self.forms.items()}
 
     def __call__(self, texts, places, first=0):
-        texts = [[text_of(part, place) for part in parts] for parts, place in zip(texts, named(places))]
+        texts = [
+            [text_of(part, place) for part in parts] for parts, place in zip(texts, named(places))
+        ]
         names = [self.task_of(parts) for parts in texts]
-        forms = [self.forms.get(name, Text2Text()) for name in names]  # of no task of several: as it stands
+        forms = [
+            self.forms.get(name, Text2Text()) for name in names
+        ]  # of no task of several: as it stands
         reads = map(self.reads.get, names)
         sources = [source_of(form, parts[bool(form.task) :]) for form, parts in zip(forms, texts)]
         encodings = self.tokenizer.encode_batch(sources)
         if most := sum(bool(encoding.overflowing) for encoding in encodings):
-            print(f"{most:,} of {len(texts):,} texts are longer than a row of {self.objective.length} tokens and were cut", file=sys.stderr)
+            print(
+                f"{most:,} of {len(texts):,} texts are longer than a row of {self.objective.length} tokens and were cut",
+                file=sys.stderr,
+            )
         return [
-            self.result(form, read, ids, parts[bool(form.task) :]) | ({"cut": True} if encoding.overflowing else {})
-            for form, read, ids, parts, encoding in zip(forms, reads, self.written([encoding.ids for encoding in encodings], first), texts, encodings)
+            self.result(form, read, ids, parts[bool(form.task) :])
+            | ({"cut": True} if encoding.overflowing else {})
+            for form, read, ids, parts, encoding in zip(
+                forms,
+                reads,
+                self.written([encoding.ids for encoding in encodings], first),
+                texts,
+                encodings,
+            )
         ]
 
     def task_of(self, parts):
@@ -145,8 +178,16 @@ class Answers(Writer):
         text = spelt(self.vocabulary, ids)
         if form.scheme:
             found = [one for one in read(text, texts) if one.start < len(texts)]
-            spelled = [one._asdict() | {"text": " ".join(texts[one.start : one.end])} for one in found] if form.scheme != PLAIN else []
-            return {"written": text, "tags": tagged(found, len(texts), form.scheme), "entities": spelled}
+            spelled = (
+                [one._asdict() | {"text": " ".join(texts[one.start : one.end])} for one in found]
+                if form.scheme != PLAIN
+                else []
+            )
+            return {
+                "written": text,
+                "tags": tagged(found, len(texts), form.scheme),
+                "entities": spelled,
+            }
         kinds = {"label": form.labels, "score": form.step, "answer": form.questions}
         return {"written": text} | {key: read(text) for key, learned in kinds.items() if learned}
 
@@ -166,7 +207,9 @@ def reader(trained):
             return texts_of(record, place, form.columns[:-1])
         found = question_of(record, place).texts
         if len(found) != form.choices + 1:
-            raise ValueError(f"{place}: {len(found) - 1} choices; this model was taught to choose of {form.choices}")
+            raise ValueError(
+                f"{place}: {len(found) - 1} choices; this model was taught to choose of {form.choices}"
+            )
         return found
 
     def read(record, place):
@@ -177,7 +220,9 @@ def reader(trained):
             return (record["text"],)
         name = record.get("task")
         if not isinstance(name, str) or name not in forms:
-            raise ValueError(f"{place}: column 'task' is {name!r}; expected one of {', '.join(forms)}, or a column 'text' alone")
+            raise ValueError(
+                f"{place}: column 'task' is {name!r}; expected one of {', '.join(forms)}, or a column 'text' alone"
+            )
         return (name, *texts(forms[name], record, place))
 
     return read

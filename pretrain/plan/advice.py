@@ -38,10 +38,16 @@ def remedies(run, devices) -> Iterator[list[str]]:
         yield words + [f"train.microbatches={run.train.microbatches * factor}"]
     for model in (2, 4, 8):
         if devices % model == 0:
-            yield [word for word in words if not word.startswith("mesh")] + ["mesh.data=1", "mesh.fsdp=-1", f"mesh.model={model}"]
+            yield [word for word in words if not word.startswith("mesh")] + [
+                "mesh.data=1",
+                "mesh.fsdp=-1",
+                f"mesh.model={model}",
+            ]
 
 
-def search(run, machine, say: Callable[[str], None], quick: bool = False, best: int = 5) -> list[dict]:
+def search(
+    run, machine, say: Callable[[str], None], quick: bool = False, best: int = 5
+) -> list[dict]:
     """Compile meshes x micro-batches x remat and return the `best` that fit, by their bound: [{words, plan}].
 
     Meshes: all data, all fsdp, and squares of the two, each with 1, 2 and 4 (8 for many devices) on `model`.
@@ -62,7 +68,11 @@ def search(run, machine, say: Callable[[str], None], quick: bool = False, best: 
 
 def variants(run, devices) -> Iterator[list[str]]:
     """The words of each candidate."""
-    models = [model for model in (1, 2, 4, 8) if devices % model == 0 and model <= max(4, devices // 8) and run.model.heads % model == 0]
+    models = [
+        model
+        for model in (1, 2, 4, 8)
+        if devices % model == 0 and model <= max(4, devices // 8) and run.model.heads % model == 0
+    ]
     for model, microbatches, remat in itertools.product(models, (1, 2, 4), (False, True)):
         rest = devices // model
         for fsdp in sorted({1, 2 ** (int(math.log2(rest)) // 2), rest}):
@@ -70,7 +80,10 @@ def variants(run, devices) -> Iterator[list[str]]:
             if mesh is None or run.data.batch_size % (microbatches * rest):
                 continue
             yield [
-                *(f"mesh.{field.name}={size}" for field, size in zip(dataclasses.fields(Mesh), mesh)),
+                *(
+                    f"mesh.{field.name}={size}"
+                    for field, size in zip(dataclasses.fields(Mesh), mesh)
+                ),
                 f"train.microbatches={microbatches}",
                 f"model.remat={str(remat).lower()}",
             ]

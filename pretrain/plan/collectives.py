@@ -8,7 +8,14 @@ import numpy as np
 
 from pretrain.sharding import slice_of
 
-KINDS = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute", "collective-broadcast")
+KINDS = (
+    "all-gather",
+    "all-reduce",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
 BETWEEN = " between slices"  # which the compiler leaves to the hosts: each chip hands its part over, and receives what it became
 
 
@@ -35,7 +42,9 @@ class Collective:
     def sent(self):
         """Bytes that each device sends in one run by the best ring: S (n - 1) / n, twice for a reduction that all receive."""
         share = 1 - 1 / len(self.group)
-        return {"all-reduce": 2 * share, "collective-permute": 1.0}.get(self.kind.removesuffix(BETWEEN), share) * self.bytes
+        return {"all-reduce": 2 * share, "collective-permute": 1.0}.get(
+            self.kind.removesuffix(BETWEEN), share
+        ) * self.bytes
 
     @property
     def between_slices(self):
@@ -50,7 +59,11 @@ def collectives(module, mesh):
     found = {}
     for name, instructions in module.computations.items():
         for one in instructions:
-            if one.opcode == "send" and "_xla_megascale_target" in one.attributes and module.runs(name):
+            if (
+                one.opcode == "send"
+                and "_xla_megascale_target" in one.attributes
+                and module.runs(name)
+            ):
                 found["send", name, one.name] = _read_between(module, name, one, mesh)
             kind = one.opcode.removesuffix("-start")
             if kind not in KINDS or not module.runs(name):
@@ -61,7 +74,11 @@ def collectives(module, mesh):
             if seen is None:
                 continue
             if key in found:
-                seen = dataclasses.replace(seen, count=max(seen.count, found[key].count), overlapped=seen.overlapped or found[key].overlapped)
+                seen = dataclasses.replace(
+                    seen,
+                    count=max(seen.count, found[key].count),
+                    overlapped=seen.overlapped or found[key].overlapped,
+                )
             found[key] = seen
     return sorted(found.values(), key=lambda one: -one.sent * one.count)
 
@@ -76,9 +93,13 @@ def _read(module, computation, one, kind, mesh):
     size = sum(array.bytes for array in arrays)
     if kind == "reduce-scatter":
         size *= len(groups)
-    if kind == "all-reduce" and "all-reduce-scatter" in computation:  # the compiler's name for a reduction of which each keeps a part
+    if (
+        kind == "all-reduce" and "all-reduce-scatter" in computation
+    ):  # the compiler's name for a reduction of which each keeps a part
         kind = "reduce-scatter"
-    texts = [one.attributes] + ([module.callers[computation][1].attributes] if computation in module.callers else [])
+    texts = [one.attributes] + (
+        [module.callers[computation][1].attributes] if computation in module.callers else []
+    )
     sources = [found[1] for text in texts if (found := re.search(r'op_name="([^"]*)"', text))]
     largest = max(arrays, key=lambda array: array.bytes)
     return Collective(
@@ -98,7 +119,9 @@ def _read_between(module, computation, one, mesh):
     """What one chip of each slice hands to its host: the part that is its own of what its slice has exchanged already."""
     rendezvous = re.search(r'_xla_host_transfer_rendezvous="([^"]*)"', one.attributes)[1]
     reduces = "_xla_megascale_reduce_operation" in one.attributes
-    first = {slice_of(device): place for place, device in reversed(list(enumerate(mesh.devices.flat)))}
+    first = {
+        slice_of(device): place for place, device in reversed(list(enumerate(mesh.devices.flat)))
+    }
     group = tuple(sorted(first.values()))
     size = one.arrays[0].bytes * (1 if reduces else len(group))
     source = re.search(r'op_name="([^"]*)"', one.attributes)
@@ -123,10 +146,14 @@ def _group(attributes, devices, kind):
     if kind == "collective-permute":
         listed = re.search(r"source_target_pairs=\{(\{[\d,{}]*\})\}", attributes)
         pairs = re.findall(r"\{(\d+),(\d+)\}", listed[1]) if listed else []
-        return next(([int(source), int(target)] for source, target in pairs if source != target), [])
+        return next(
+            ([int(source), int(target)] for source, target in pairs if source != target), []
+        )
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", attributes):
         return [int(device) for device in listed[1].split(",")]
-    if named := re.search(r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? \{([^}]*)\}", attributes):
+    if named := re.search(
+        r"replica_groups=mesh\[([^\]]*)\](?:, device_ids=\(([^)]*\)?)\))? \{([^}]*)\}", attributes
+    ):
         sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", named[1])}
         order = _iota(named[2], devices) if named[2] else np.arange(devices)
         chosen = re.findall(r"'(\w+)'", named[3])
@@ -144,7 +171,9 @@ def _iota(text, devices):
     shape, _, order = text.strip("()").partition("T(")
     sizes = [int(size) for size in re.findall(r"\d+", shape)]
     ids = np.arange(math.prod(sizes)).reshape(sizes)
-    return (ids.transpose([int(dim) for dim in re.findall(r"\d+", order)]) if order else ids).reshape(-1)
+    return (
+        ids.transpose([int(dim) for dim in re.findall(r"\d+", order)]) if order else ids
+    ).reshape(-1)
 
 
 def _axes(group, mesh):
@@ -158,28 +187,51 @@ def _axes(group, mesh):
 
 def _overlapped(module, computation, one):
     """Whether matmuls run between the beginning and the end of an exchange."""
-    if computation not in module.times:  # inside of a fused step: started by one, carried on by those that compute as well
+    if (
+        computation not in module.times
+    ):  # inside of a fused step: started by one, carried on by those that compute as well
         return "chain_id=" in one.attributes or _computes(module, computation)
     if not one.opcode.endswith("-start"):
         return False
     instructions = module.computations[computation]
     begun = next(i for i, other in enumerate(instructions) if other is one)
-    ended = next((i for i, other in enumerate(instructions) if other.opcode == f"{one.opcode[:-6]}-done" and one.name in other.operands), begun)
+    ended = next(
+        (
+            i
+            for i, other in enumerate(instructions)
+            if other.opcode == f"{one.opcode[:-6]}-done" and one.name in other.operands
+        ),
+        begun,
+    )
     return any(_is_matmul(module, other) for other in instructions[begun:ended])
 
 
 def _overlapped_between(module, computation, one, rendezvous):
     """Whether matmuls run between what a chip hands over and the end of what it receives in return."""
     instructions = module.computations[computation]
-    received = {other.name for other in instructions if other.opcode == "recv" and f'"{rendezvous}"' in other.attributes}
+    received = {
+        other.name
+        for other in instructions
+        if other.opcode == "recv" and f'"{rendezvous}"' in other.attributes
+    }
     begun = next(i for i, other in enumerate(instructions) if other is one)
-    ends = [i for i, other in enumerate(instructions) if other.opcode == "recv-done" and received.intersection(other.operands)]
-    return any(_is_matmul(module, other) for other in instructions[begun : max(ends, default=begun)])
+    ends = [
+        i
+        for i, other in enumerate(instructions)
+        if other.opcode == "recv-done" and received.intersection(other.operands)
+    ]
+    return any(
+        _is_matmul(module, other) for other in instructions[begun : max(ends, default=begun)]
+    )
 
 
 def _is_matmul(module, one):
-    return one.opcode in ("dot", "convolution") or any(_computes(module, called) for called in one.calls("calls"))
+    return one.opcode in ("dot", "convolution") or any(
+        _computes(module, called) for called in one.calls("calls")
+    )
 
 
 def _computes(module, computation):
-    return any(one.opcode in ("dot", "convolution") for one in module.computations.get(computation, ()))
+    return any(
+        one.opcode in ("dot", "convolution") for one in module.computations.get(computation, ())
+    )

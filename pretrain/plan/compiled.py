@@ -53,16 +53,27 @@ def _compile(mesh, lower, quick):
     began, compiled, sizes = time.monotonic(), None, (None, None)
     with jax.set_mesh(mesh), _heard() as heard:
         try:
-            compiled = lower().compile(compiler_options=QUICK if quick and mesh.devices.flat[0].platform == "tpu" else None)
+            compiled = lower().compile(
+                compiler_options=QUICK if quick and mesh.devices.flat[0].platform == "tpu" else None
+            )
         except jax.errors.JaxRuntimeError as error:
             sizes = _sizes(str(error))
     seconds = time.monotonic() - began
     if compiled is None:
         return Compiled(seconds, needed=sizes[0], limit=sizes[1], warnings=tuple(heard))
     stats = compiled.memory_analysis()
-    names = {"argument": "argument_size", "output": "output_size", "alias": "alias_size", "temp": "temp_size", "code": "generated_code_size"}
+    names = {
+        "argument": "argument_size",
+        "output": "output_size",
+        "alias": "alias_size",
+        "temp": "temp_size",
+        "code": "generated_code_size",
+    }
     sizes = {name: getattr(stats, f"{attribute}_in_bytes") for name, attribute in names.items()}
-    sizes["peak"] = getattr(stats, "peak_memory_in_bytes", 0) or sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
+    sizes["peak"] = (
+        getattr(stats, "peak_memory_in_bytes", 0)
+        or sizes["argument"] + sizes["output"] - sizes["alias"] + sizes["temp"]
+    )
     return Compiled(seconds, sizes, compiled.as_text(), warnings=tuple(heard))
 
 
@@ -97,5 +108,9 @@ def _heard():
             said = file.read()
             if failed:
                 os.write(2, said)
-            found = (line.partition(REPEATED)[2].strip(" .:") for line in said.decode(errors="replace").splitlines() if REPEATED in line)
+            found = (
+                line.partition(REPEATED)[2].strip(" .:")
+                for line in said.decode(errors="replace").splitlines()
+                if REPEATED in line
+            )
             lines += dict.fromkeys(line or REPEATED for line in found)

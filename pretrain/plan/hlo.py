@@ -12,10 +12,27 @@ from functools import cached_property
 WIDTH = {"pred": 1, "s4": 0.5, "u4": 0.5, "bf16": 2, "c64": 8, "c128": 16, "token": 0, "opaque": 0}
 ARRAY = re.compile(r"([a-z]\w*)\[([\d,]*)\](?:\{([^{}]*)\})?")
 NAME = re.compile(r"%([\w.\-]+)")
-FREE = {"parameter", "constant", "get-tuple-element", "tuple", "bitcast", "while", "conditional", "call", "after-all", "partition-id"}
+FREE = {
+    "parameter",
+    "constant",
+    "get-tuple-element",
+    "tuple",
+    "bitcast",
+    "while",
+    "conditional",
+    "call",
+    "after-all",
+    "partition-id",
+}
 FREE |= {"replica-id", "opt-barrier", "iota", "domain"}
 VIEWS = {"bitcast", "copy", "convert", "reshape", "transpose"}  # inside of a fused computation
-MARKERS = ("AllocateBuffer", "ConcatBitcast", "AsyncCollectiveStart", "AsyncCollectiveDone", "AssumeGatherIndicesInBound")  # custom calls
+MARKERS = (
+    "AllocateBuffer",
+    "ConcatBitcast",
+    "AsyncCollectiveStart",
+    "AsyncCollectiveDone",
+    "AssumeGatherIndicesInBound",
+)  # custom calls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +46,9 @@ class Array:
     @property
     def bytes(self):
         """Bytes of its elements, without padding to tiles."""
-        width = WIDTH.get(self.dtype) or (int(digits[0]) / 8 if (digits := re.findall(r"\d+", self.dtype)) else 0)
+        width = WIDTH.get(self.dtype) or (
+            int(digits[0]) / 8 if (digits := re.findall(r"\d+", self.dtype)) else 0
+        )
         return math.prod(self.dims) * width
 
 
@@ -81,9 +100,17 @@ class Module:
                     (body,), (condition,) = one.calls("body"), one.calls("condition")
                     waiting.append((body, count * self.trips(one, condition)))
                 elif one.opcode in ("call", "async-start"):
-                    waiting += [(called, count) for called in one.calls("to_apply") + one.calls("calls")]
-                elif one.opcode == "conditional":  # whichever branch runs: all, which is too much rather than too little
-                    branches = one.calls("branch_computations") + one.calls("true_computation") + one.calls("false_computation")
+                    waiting += [
+                        (called, count) for called in one.calls("to_apply") + one.calls("calls")
+                    ]
+                elif (
+                    one.opcode == "conditional"
+                ):  # whichever branch runs: all, which is too much rather than too little
+                    branches = (
+                        one.calls("branch_computations")
+                        + one.calls("true_computation")
+                        + one.calls("false_computation")
+                    )
                     waiting += [(called, count) for called in branches]
         return times
 
@@ -95,7 +122,11 @@ class Module:
         for one in list(instructions):
             for called in one.calls("calls"):
                 instructions += self.computations.get(called, ())
-        constants = [int(one.argument) for one in instructions if one.opcode == "constant" and one.argument.isdigit()]
+        constants = [
+            int(one.argument)
+            for one in instructions
+            if one.opcode == "constant" and one.argument.isdigit()
+        ]
         return max(constants, default=1)
 
     @cached_property
@@ -112,27 +143,41 @@ class Module:
     def runs(self, computation):
         """How often any computation runs, a fused one with its callers."""
         seen = set()
-        while computation not in self.times and computation in self.callers and computation not in seen:
+        while (
+            computation not in self.times
+            and computation in self.callers
+            and computation not in seen
+        ):
             seen.add(computation)
             computation = self.callers[computation][0]
         return self.times.get(computation, 0)
 
     def memory_bytes(self):
         """Bytes that one run of the program reads from and writes to HBM, as scheduled, whatever stays on the chip left out."""
-        return sum(count * sum(self._moved(one, name) for one in self.computations[name]) for name, count in self.times.items())
+        return sum(
+            count * sum(self._moved(one, name) for one in self.computations[name])
+            for name, count in self.times.items()
+        )
 
     @cached_property
     def _shapes(self):
-        return {name: {one.name: one for one in instructions} for name, instructions in self.computations.items()}
+        return {
+            name: {one.name: one for one in instructions}
+            for name, instructions in self.computations.items()
+        }
 
     def _moved(self, one, computation):
         if one.opcode in FREE or one.opcode.endswith("-done"):
             return 0
-        if one.opcode == "custom-call" and re.search(rf'custom_call_target="({"|".join(MARKERS)})"', one.attributes):
+        if one.opcode == "custom-call" and re.search(
+            rf'custom_call_target="({"|".join(MARKERS)})"', one.attributes
+        ):
             return 0
         known = self._shapes[computation]
         operands = [known[name] for name in one.operands if name in known]
-        outputs = one.arrays[:1] if one.opcode.endswith("-start") else one.arrays  # the rest repeats the operands
+        outputs = (
+            one.arrays[:1] if one.opcode.endswith("-start") else one.arrays
+        )  # the rest repeats the operands
         if one.opcode == "fusion":
             (called,) = one.calls("calls")
             read = sum(self._read(called, i, operand) for i, operand in enumerate(operands))
@@ -160,7 +205,9 @@ class Module:
                 continue  # written in place
             elif one.opcode == "fusion":
                 (called,) = one.calls("calls")
-                total += self._read(called, next(i for i, name in enumerate(one.operands) if name in views), operand)
+                total += self._read(
+                    called, next(i for i, name in enumerate(one.operands) if name in views), operand
+                )
             else:
                 return whole
         return min(total, whole) if views and whole else whole
@@ -169,8 +216,14 @@ class Module:
         """Whether a fused instruction only names its operand anew, or changes what is read of it element by element."""
         if one.opcode in VIEWS:
             return True
-        inner = [self.computations.get(called, ()) for called in one.calls("calls")] if one.opcode == "fusion" else []
-        return bool(inner) and all(part.opcode in VIEWS or part.opcode == "parameter" for part in inner[0])
+        inner = (
+            [self.computations.get(called, ()) for called in one.calls("calls")]
+            if one.opcode == "fusion"
+            else []
+        )
+        return bool(inner) and all(
+            part.opcode in VIEWS or part.opcode == "parameter" for part in inner[0]
+        )
 
     def _written(self, computation, outputs):
         """Bytes that a fused computation writes: its outputs, or the slice that it puts into one in place."""
@@ -179,12 +232,18 @@ class Module:
         if roots and roots[0].opcode == "tuple":
             roots = [known.get(name) for name in roots[0].operands]
         total = 0
-        for array, root in zip(outputs, roots if len(roots) == len(outputs) else [None] * len(outputs)):
+        for array, root in zip(
+            outputs, roots if len(roots) == len(outputs) else [None] * len(outputs)
+        ):
             while root is not None and self._is_view(root):
                 root = known.get(root.operands[0])
             if array.space:
                 continue
-            if root is not None and root.opcode == "dynamic-update-slice" and (update := known.get(root.operands[1])):
+            if (
+                root is not None
+                and root.opcode == "dynamic-update-slice"
+                and (update := known.get(root.operands[1]))
+            ):
                 total += sum(part.bytes for part in update.arrays)
             else:
                 total += array.bytes
@@ -232,4 +291,6 @@ def _closing(text, opened):
 def _array(match):
     dtype, dims, layout = match.groups()
     space = re.search(r"S\((\d+)\)", layout or "")
-    return Array(dtype, tuple(int(size) for size in dims.split(",") if size), int(space[1]) if space else 0)
+    return Array(
+        dtype, tuple(int(size) for size in dims.split(",") if size), int(space[1]) if space else 0
+    )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pretrain.chips import CHIPS, GIB
 from pretrain.typed import ConfigError
 
+
 class Family(NamedTuple):
     """sides: of a slice; most: chips of the largest; ring: a side of so many chips, or a multiple, is closed to a ring; usable: bytes of
     HBM that the compiler leaves to a program (libtpu 0.0.42, measured); options: what makes it show devices as JAX does on the machine.
@@ -27,7 +28,9 @@ FAMILIES = {
     "v5p": Family(3, 6144, 4, 95.74 * GIB, {}),
     "v6e": Family(2, 256, 16, 31.25 * GIB, {}),
 }
-EXAMPLES = "v4:2x2x1 to v4:8x8x16, v5e:1x1 to v5e:16x16, v5p:2x2x1 to v5p:16x16x24, v6e:1x1 to v6e:16x16"
+EXAMPLES = (
+    "v4:2x2x1 to v4:8x8x16, v5e:1x1 to v5e:16x16, v5p:2x2x1 to v5p:16x16x24, v6e:1x1 to v6e:16x16"
+)
 
 
 class Machine(NamedTuple):
@@ -55,18 +58,28 @@ class Machine(NamedTuple):
     @property
     def sides(self):
         """Chips along each side of a slice: (4, 4, 4); () for CPU devices."""
-        return tuple(int(side) for side in self.name.partition(":")[2].split("x")) if self.family else ()
+        return (
+            tuple(int(side) for side in self.name.partition(":")[2].split("x"))
+            if self.family
+            else ()
+        )
 
 
 def prepare():
     """Settings that libtpu and XLA read once, as they are loaded: for a process that plans and does nothing else."""
     os.environ["JAX_PLATFORMS"] = "cpu"  # nothing is computed
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no question to a metadata server that is not there
+    os.environ.setdefault(
+        "TPU_SKIP_MDS_QUERY", "1"
+    )  # no question to a metadata server that is not there
     os.environ.setdefault("TPU_ACCELERATOR_TYPE", "v5litepod-4")  # likewise
     os.environ.setdefault("TPU_WORKER_HOSTNAMES", "localhost")
-    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # its lock is for chips; two plans may run side by side
+    os.environ.setdefault(
+        "ALLOW_MULTIPLE_LIBTPU_LOAD", "1"
+    )  # its lock is for chips; two plans may run side by side
     os.environ.setdefault("TPU_LOG_DIR", os.path.join(tempfile.gettempdir(), "tpu_logs"))
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "1"  # XLA's warning of an involuntary rematerialization is one of the findings
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = (
+        "1"  # XLA's warning of an involuntary rematerialization is one of the findings
+    )
 
 
 def tpu(topology, slices=1):
@@ -75,7 +88,10 @@ def tpu(topology, slices=1):
     from jax.experimental import topologies
 
     name, _, text = topology.partition(":")
-    family, sides = FAMILIES.get(name), [int(side) for side in text.split("x")] if re.fullmatch(r"\d+(x\d+)*", text) else []
+    family, sides = (
+        FAMILIES.get(name),
+        [int(side) for side in text.split("x")] if re.fullmatch(r"\d+(x\d+)*", text) else [],
+    )
     if not family or len(sides) != family.sides or not 0 < math.prod(sides) <= family.most:
         raise ConfigError(f"--topology {topology!r} is not the name of a TPU slice: {EXAMPLES}")
     options = family.options | ({"num_slices": slices} if slices > 1 else {})
@@ -83,7 +99,11 @@ def tpu(topology, slices=1):
         described = topologies.get_topology_desc(platform="tpu", topology_name=topology, **options)
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        if "libtpu" in reason.lower() or "not found" in reason.lower() or "plugin" in reason.lower():
+        if (
+            "libtpu" in reason.lower()
+            or "not found" in reason.lower()
+            or "plugin" in reason.lower()
+        ):
             raise ConfigError(
                 f"--topology {topology} needs the TPU's compiler, which is not here ({reason}): pip install 'cloze[plan]', on Linux; "
                 "or --mesh N compiles for N fake CPU devices"

@@ -42,8 +42,15 @@ def plan(run, machine, price=None, evaluation=True, quick=False):
         "attention": program.attention,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
-    needed, programmed = flops.of_step(run), flops.count(program.update.trace(program.state(), program.batch).jaxpr)
-    facts |= {"flops_per_step": needed, "flops_computed": programmed, "flops_6nd": estimate_6nd(program, run)}
+    needed, programmed = (
+        flops.of_step(run),
+        flops.count(program.update.trace(program.state(), program.batch).jaxpr),
+    )
+    facts |= {
+        "flops_per_step": needed,
+        "flops_computed": programmed,
+        "flops_6nd": estimate_6nd(program, run),
+    }
     if update.fits:
         module = Module(update.text)
         exchanges = collectives(module, mesh)
@@ -65,7 +72,11 @@ def bytes_per_chip(program, update, machine):
     """{parameters, optimizer, batch, temporary, peak, limit, headroom}: the first three by their shardings, the rest by the compiler."""
 
     def held(tree, placed):
-        shards = jax.tree.map(lambda leaf, place: math.prod(place.shard_shape(leaf.shape)) * leaf.dtype.itemsize, tree, placed)
+        shards = jax.tree.map(
+            lambda leaf, place: math.prod(place.shard_shape(leaf.shape)) * leaf.dtype.itemsize,
+            tree,
+            placed,
+        )
         return sum(jax.tree.leaves(shards))
 
     batch = {key: leaf.sharding for key, leaf in program.batch.items()}
@@ -96,16 +107,29 @@ def estimate_6nd(program, run):
             tables[path] = size
         elif name == "kernel":
             first = path.split("/")[0]
-            total += size * {"decoder": predicted, "word": predicted, "head": predicted, "next": 1}.get(first, 1 if "/pooler/" in path else dims["L"])
-    if not any(path_of(keys).startswith("head/") for keys, _ in jax.tree_util.tree_leaves_with_path(program.abstract.params)):
-        total += sum(size for path, size in tables.items() if "words/" in path) * predicted  # the table is the output layer too
+            total += size * {
+                "decoder": predicted,
+                "word": predicted,
+                "head": predicted,
+                "next": 1,
+            }.get(first, 1 if "/pooler/" in path else dims["L"])
+    if not any(
+        path_of(keys).startswith("head/")
+        for keys, _ in jax.tree_util.tree_leaves_with_path(program.abstract.params)
+    ):
+        total += (
+            sum(size for path, size in tables.items() if "words/" in path) * predicted
+        )  # the table is the output layer too
     return 6 * total * run.data.batch_size
 
 
 def described(one):
     """A `Collective` as a row of a table."""
     kept = ("kind", "dtype", "shape", "bytes", "axes", "count", "overlapped", "source")
-    return {name: getattr(one, name) for name in kept} | {"devices": len(one.group), "sent_bytes": one.sent * one.count}
+    return {name: getattr(one, name) for name in kept} | {
+        "devices": len(one.group),
+        "sent_bytes": one.sent * one.count,
+    }
 
 
 def gathered_against_the_rules(exchanges, program, mesh):
@@ -127,7 +151,11 @@ def gathered_against_the_rules(exchanges, program, mesh):
 
 def reach(run, machine, mesh, needed, programmed, module, exchanges, tokens, price):
     """Times and rates at the roofline; nothing where the chip's figures are not published."""
-    if not machine.chip or not machine.chip.link or (machine.slices > 1 and not machine.chip.network):
+    if (
+        not machine.chip
+        or not machine.chip.link
+        or (machine.slices > 1 and not machine.chip.network)
+    ):
         return {"step_seconds_bound": None, "mfu_bound": None}
     roof = roofline(programmed, module.memory_bytes(), exchanges, mesh, machine)
     seconds = roof.bound

@@ -24,7 +24,11 @@ class Roofline:
     @property
     def by(self):
         """What the step waits for most."""
-        parts = {"matmul": self.matmul, "memory": self.memory, "interconnect": self.hidden + self.exposed}
+        parts = {
+            "matmul": self.matmul,
+            "memory": self.memory,
+            "interconnect": self.hidden + self.exposed,
+        }
         return max(parts, key=parts.get)
 
 
@@ -43,7 +47,9 @@ def roofline(flops, memory_bytes, exchanges, mesh, machine):
 def exchange_seconds(one, mesh, machine):
     """Seconds that a `Collective` takes in one step, all its runs, over the links that its group of devices can use."""
     if one.between_slices:
-        return one.count * one.sent / machine.chip.network  # each chip's part of its host's network cards
+        return (
+            one.count * one.sent / machine.chip.network
+        )  # each chip's part of its host's network cards
     rate = link_rate([mesh.devices.flat[place] for place in one.group], machine)
     return one.count * one.sent / rate if rate else 0.0
 

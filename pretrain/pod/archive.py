@@ -23,21 +23,38 @@ def pack(path, root=None):
     Raises ValueError where `root` is no git checkout.
     """
     root = root or ROOT
-    names = [name for name in git(root, "ls-files", "-z").split("\0") if name and os.path.lexists(root / name)]
+    names = [
+        name
+        for name in git(root, "ls-files", "-z").split("\0")
+        if name and os.path.lexists(root / name)
+    ]
     buffer = io.BytesIO()
-    with gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w") as tar,
+    ):
         for name in sorted(names):
             tar.add(root / name, arcname=name, recursive=False, filter=plain)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.write_bytes(buffer.getvalue())
     part.replace(path)
-    changed = len([line for line in git(root, "status", "--porcelain", "--untracked-files=no").splitlines() if line])
+    changed = len(
+        [
+            line
+            for line in git(root, "status", "--porcelain", "--untracked-files=no").splitlines()
+            if line
+        ]
+    )
     untracked = len(git(root, "ls-files", "--others", "--exclude-standard").splitlines())
     commit = git(root, "rev-parse", "--short", "HEAD").strip()
     said = f"{len(names)} files, {len(buffer.getvalue()) / 1e6:.1f} MB: commit {commit}"
     said += f" with {changed} files changed since" if changed else ""
-    return said + (f"; NOT pushed: {untracked} files that git does not track (git add them)" if untracked else "")
+    return said + (
+        f"; NOT pushed: {untracked} files that git does not track (git add them)"
+        if untracked
+        else ""
+    )
 
 
 def identity(path):
@@ -54,7 +71,11 @@ def plain(info):
 
 def git(root, *words):
     try:
-        return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+        ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         said = getattr(error, "stderr", None) or str(error)
-        raise ValueError(f"push copies what git tracks, and {root} is no git checkout: {said.strip()}") from None
+        raise ValueError(
+            f"push copies what git tracks, and {root} is no git checkout: {said.strip()}"
+        ) from None

@@ -26,13 +26,20 @@ ENVIRONMENT = {
         "server for the worker's credentials (tsl/platform/cloud/google_auth_provider.cc)",
     ),
     "PYTHONFAULTHANDLER": ("1", "a crash inside a library leaves the Python stacks in the log"),
-    "PYTHONUNBUFFERED": ("1", "the log is a file: without it lines arrive in blocks, and the last ones of a killed worker never"),
+    "PYTHONUNBUFFERED": (
+        "1",
+        "the log is a file: without it lines arrive in blocks, and the last ones of a killed worker never",
+    ),
 }
 
 
 def variables(workdir=None, extra=()):
     """{name: value} for a run in `workdir`; `extra` are NAME=VALUE words that win over the table."""
-    rows = {name: value for name, (value, _) in ENVIRONMENT.items() if workdir or "{workdir}" not in value}
+    rows = {
+        name: value
+        for name, (value, _) in ENVIRONMENT.items()
+        if workdir or "{workdir}" not in value
+    }
     rows = {name: value.format(workdir=(workdir or "").rstrip("/")) for name, value in rows.items()}
     for word in extra:
         name, equals, value = word.partition("=")

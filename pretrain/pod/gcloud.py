@@ -15,7 +15,11 @@ RUNTIMES = {
     "v5p": "v2-alpha-tpuv5",
     "v6e": "v2-alpha-tpuv6e",
 }
-ALL = ("--node=all", "--worker=all", "--batch-size=all")  # in batches a failing one would end the command before the next
+ALL = (
+    "--node=all",
+    "--worker=all",
+    "--batch-size=all",
+)  # in batches a failing one would end the command before the next
 WORKER = "cloze/tree/pretrain/pod/worker.sh"
 PATIENCE = 1800  # seconds until a command that does not return is given up: installing takes minutes, a dead connection forever
 GLANCE = 300  # the same for a command that only asks
@@ -66,22 +70,43 @@ class Pod:
         self.connect = list(connect)
 
     def gcloud(self, verb, *words, target=None, group="queued-resources"):
-        return ["gcloud", "compute", "tpus", group, verb, *(target or [self.name]), f"--zone={self.zone}", *self.project, *words]
+        return [
+            "gcloud",
+            "compute",
+            "tpus",
+            group,
+            verb,
+            *(target or [self.name]),
+            f"--zone={self.zone}",
+            *self.project,
+            *words,
+        ]
 
     def call(self, command, show=False, limit=PATIENCE):
         """Run a command; its output as text, or, with `show`, passed on as it comes, for as long as it likes."""
-        env = {name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"}  # meant for TensorFlow
+        env = {
+            name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"
+        }  # meant for TensorFlow
         try:
             streams = {} if show else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             limit = None if show else limit
-            done = subprocess.run(command, **streams, text=True, env=env, stdin=subprocess.DEVNULL, timeout=limit)
+            done = subprocess.run(
+                command, **streams, text=True, env=env, stdin=subprocess.DEVNULL, timeout=limit
+            )
         except FileNotFoundError:
-            raise ValueError("there is no `gcloud` on PATH: install the Google Cloud CLI, then `gcloud auth login`") from None
+            raise ValueError(
+                "there is no `gcloud` on PATH: install the Google Cloud CLI, then `gcloud auth login`"
+            ) from None
         except subprocess.TimeoutExpired:
             raise GcloudError(f"no answer in {limit} s from: {shlex.join(command)}") from None
         if done.returncode:
-            raise GcloudError((done.stderr or "").strip() or f"status {done.returncode} from: {shlex.join(command)}")
-        if "Could not prepare all" in (done.stderr or ""):  # gcloud then leaves whole slices out, and exits 0
+            raise GcloudError(
+                (done.stderr or "").strip()
+                or f"status {done.returncode} from: {shlex.join(command)}"
+            )
+        if "Could not prepare all" in (
+            done.stderr or ""
+        ):  # gcloud then leaves whole slices out, and exits 0
             raise GcloudError(done.stderr.strip())
         return done.stdout or ""
 
@@ -99,7 +124,13 @@ class Pod:
         count = max(len(nodes), int(nodes[0].get("multisliceParams", {}).get("nodeCount", 1)))
         state = said.get("state", {})
         kind = nodes[0].get("node", {}).get("acceleratorType", "")
-        return State(state.get("state", "UNKNOWN"), state.get("stateInitiator", ""), kind, "spot" in said, count)
+        return State(
+            state.get("state", "UNKNOWN"),
+            state.get("stateInitiator", ""),
+            kind,
+            "spot" in said,
+            count,
+        )
 
     def create(self, request):
         nodes = [f"--node-id={self.name}"]
@@ -116,12 +147,17 @@ class Pod:
     def nodes(self, slices):
         """The states of the nodes: a queued resource may be ACTIVE still when its nodes are PREEMPTED."""
         names = [self.name] if slices == 1 else [f"{self.name}-{index}" for index in range(slices)]
-        ask = [self.gcloud("describe", "--format=value(state)", target=[name], group="tpu-vm") for name in names]
+        ask = [
+            self.gcloud("describe", "--format=value(state)", target=[name], group="tpu-vm")
+            for name in names
+        ]
         return [self.call(command, limit=GLANCE).strip() for command in ask]
 
     def ssh(self, script, where=ALL, **options):
         """Run a shell script on the workers `where`, from their home folders."""
-        return self.call(self.gcloud("ssh", *where, *self.connect, f"--command={script}", "--quiet"), **options)
+        return self.call(
+            self.gcloud("ssh", *where, *self.connect, f"--command={script}", "--quiet"), **options
+        )
 
     def worker(self, *words, env=None, **options):
         """Run `worker.sh WORDS` of the pushed tree."""
@@ -130,7 +166,15 @@ class Pod:
 
     def push(self, path, tree):
         """Copy the archive at `path` to all workers, unpack it under the name `tree` and install what it needs."""
-        self.call(self.gcloud("scp", *ALL, *self.connect, "--quiet", target=[str(path), f"{self.name}:cloze.tar.gz"]))
+        self.call(
+            self.gcloud(
+                "scp",
+                *ALL,
+                *self.connect,
+                "--quiet",
+                target=[str(path), f"{self.name}:cloze.tar.gz"],
+            )
+        )
         folder = f"cloze/trees/{tree}"
         unpack = f"mkdir -p {folder} && tar -xzf cloze.tar.gz -C {folder}"
         return self.ssh(f"{unpack} && bash {folder}/pretrain/pod/worker.sh settle {tree}")
@@ -139,7 +183,14 @@ class Pod:
         """A Report of each worker that answered."""
         script = f'bash {WORKER} status || echo "cloze-worker $(hostname) empty 0"'
         lines = (line.split() for line in self.ssh(script, limit=GLANCE).splitlines())
-        return sorted((Report(line[1], line[2], int(line[3])) for line in lines if line[:1] == ["cloze-worker"]), key=lambda r: r.host)
+        return sorted(
+            (
+                Report(line[1], line[2], int(line[3]))
+                for line in lines
+                if line[:1] == ["cloze-worker"]
+            ),
+            key=lambda r: r.host,
+        )
 
 
 class Rehearsal(Pod):
@@ -165,4 +216,3 @@ class Rehearsal(Pod):
         elif verb == "ssh" and "worker.sh status" in said:
             return f"cloze-worker every-worker {self.state} 0\n"
         return ""
-

@@ -59,7 +59,9 @@ class Watch:
         if state is None:
             return self.create()
         if name == "DELETING" and not self.ours:
-            raise Over(1, f"pod {self.pod.name} is being deleted by someone else: not asked for again")
+            raise Over(
+                1, f"pod {self.pod.name} is being deleted by someone else: not asked for again"
+            )
         if name in GONE:
             return self.lost(name, state.initiator)
         if name != "ACTIVE":  # on its way, or on its way out
@@ -83,8 +85,13 @@ class Watch:
     def lost(self, name, initiator=""):
         """The queued resource is dead: delete what is left of it, for a dead one keeps the name and the quota."""
         if initiator == "USER":
-            raise Over(1, f"pod {self.pod.name} was suspended by a user: not asked for again; `pod delete` removes what is left")
-        wait = self.failed(f"pod {self.pod.name} was taken away ({name}); what is left is deleted, to ask for it again")
+            raise Over(
+                1,
+                f"pod {self.pod.name} was suspended by a user: not asked for again; `pod delete` removes what is left",
+            )
+        wait = self.failed(
+            f"pod {self.pod.name} was taken away ({name}); what is left is deleted, to ask for it again"
+        )
         self.ours = self.empty = True
         self.pod.delete()
         return wait
@@ -93,7 +100,9 @@ class Watch:
         """Push the same code to the new pod and give the same command."""
         path = archive.cache(self.pod.name)
         self.tell("the pod is new: pushing the same code, then the same command")
-        if any(report.state == "running" for report in reports):  # from an earlier try that not every worker heard
+        if any(
+            report.state == "running" for report in reports
+        ):  # from an earlier try that not every worker heard
             self.pod.worker("stop", "force")
         self.pod.push(path, tree or archive.identity(path))
         self.start()
@@ -111,7 +120,9 @@ class Watch:
                 raise GcloudError("no worker answered")
         except GcloudError:
             self.deaf += 1
-            if self.deaf >= 3 and {"PREEMPTED", "TERMINATED"} & set(self.pod.nodes(self.request.slices)):
+            if self.deaf >= 3 and {"PREEMPTED", "TERMINATED"} & set(
+                self.pod.nodes(self.request.slices)
+            ):
                 self.deaf = 0
                 return None
             raise
@@ -124,14 +135,22 @@ class Watch:
             self.empty = True
             return 0.0
         ended = [report for report in reports if report.state != "running"]
-        self.note("training", f"training: {len(reports) - len(ended)} of {len(reports)} workers run" + describe(ended))
+        self.note(
+            "training",
+            f"training: {len(reports) - len(ended)} of {len(reports)} workers run"
+            + describe(ended),
+        )
         if not ended:
             self.odd, self.well = 0, self.well + 1
             if self.well >= PATIENT:
                 self.failures = 0
             return self.poll
         hung = any(report.code == HUNG for report in ended)  # then the others' errors come of that
-        broken = [report for report in ended if report.state == "exited" and 0 < report.code < 128 and not hung]
+        broken = [
+            report
+            for report in ended
+            if report.state == "exited" and 0 < report.code < 128 and not hung
+        ]
         # Others may be saving still; and what looks like an error may be the neighbour's preemption, which gcloud tells of later.
         settled = len(ended) == len(reports) and not (broken and self.request.spot)
         if not settled and self.odd < PATIENT:
@@ -146,13 +165,23 @@ class Watch:
         """The training ended: by itself, by request, by an error of its own, or by something that is worth another try."""
         stopped = [report.code for report in ended if report.state == "stopped"]
         if stopped:
-            raise Over(stopped[0], "the training was stopped by `pod stop`; the same `pod run` goes on")
+            raise Over(
+                stopped[0], "the training was stopped by `pod stop`; the same `pod run` goes on"
+            )
         if broken:
             first = broken[0]
-            raise Over(first.code, f"the training failed on {first.host} with status {first.code}; it is not tried again: `pod logs`")
+            raise Over(
+                first.code,
+                f"the training failed on {first.host} with status {first.code}; it is not tried again: `pod logs`",
+            )
         if all(report.state == "exited" and report.code == 0 for report in ended):
-            raise Over(0, f"the training is done. The pod is still there and costs money: `pod delete --name {self.pod.name}`")
-        wait = self.failed("the training ended by a signal, hung, or without a trace" + describe(ended))
+            raise Over(
+                0,
+                f"the training is done. The pod is still there and costs money: `pod delete --name {self.pod.name}`",
+            )
+        wait = self.failed(
+            "the training ended by a signal, hung, or without a trace" + describe(ended)
+        )
         self.start()
         return wait
 
@@ -162,7 +191,10 @@ class Watch:
         self.said.clear()
         self.tell(f"failure {self.failures} of at most {self.tries} in a row: {why}")
         if self.failures >= self.tries:
-            raise Over(1, f"giving up. Nothing more is done about pod {self.pod.name}: look at it, then `pod watch` goes on")
+            raise Over(
+                1,
+                f"giving up. Nothing more is done about pod {self.pod.name}: look at it, then `pod watch` goes on",
+            )
         return self.poll * min(2**self.failures, 30)
 
     def note(self, kind, text):
@@ -176,4 +208,6 @@ class Watch:
 
 
 def describe(ended):
-    return "".join(f"; {report.host} {report.state} {report.code}" for report in ended[:4]) + ("; ..." if len(ended) > 4 else "")
+    return "".join(f"; {report.host} {report.state} {report.code}" for report in ended[:4]) + (
+        "; ..." if len(ended) > 4 else ""
+    )

@@ -11,14 +11,46 @@ from pretrain.texts import checked, read_texts
 def add_arguments(parser):
     parser.add_argument("texts", nargs="*", metavar="TEXT")
     parser.add_argument("--workdir", required=True, help="a run's folder")
-    parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
-    parser.add_argument("--input", metavar="FILE", help="a text a line, or .jsonl, .tsv, .csv with a column `text`, and `target` for an encoder-decoder")
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="a text a line, or .jsonl, .tsv, .csv with a column `text`, and `target` for an encoder-decoder",
+    )
     parser.add_argument("--output", required=True, metavar="PAGE", help="a new .html file")
-    parser.add_argument("--layers", type=int, nargs="+", action="extend", metavar="N", help="from 1; all unless given")
-    parser.add_argument("--heads", type=int, nargs="+", action="extend", metavar="H", help="of the pictures, from 1; all unless given")
-    parser.add_argument("--images", metavar="FOLDER", help="also write a PNG for each text and layer, with its heads, into FOLDER")
-    parser.add_argument("--length", type=int, default=64, metavar="T", help="the most tokens that an encoder-decoder writes without a target (%(default)s)")
-    parser.add_argument("--overwrite", action="store_true", help="replace PAGE, and pictures of the same names")
+    parser.add_argument(
+        "--layers",
+        type=int,
+        nargs="+",
+        action="extend",
+        metavar="N",
+        help="from 1; all unless given",
+    )
+    parser.add_argument(
+        "--heads",
+        type=int,
+        nargs="+",
+        action="extend",
+        metavar="H",
+        help="of the pictures, from 1; all unless given",
+    )
+    parser.add_argument(
+        "--images",
+        metavar="FOLDER",
+        help="also write a PNG for each text and layer, with its heads, into FOLDER",
+    )
+    parser.add_argument(
+        "--length",
+        type=int,
+        default=64,
+        metavar="T",
+        help="the most tokens that an encoder-decoder writes without a target (%(default)s)",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace PAGE, and pictures of the same names"
+    )
     cluster.add_arguments(parser)
 
 
@@ -95,7 +127,9 @@ def pictures(args, panels):
             for layer in args.layers or range(1, len(panel.weights_NHLM) + 1):
                 path = folder / f"text_{number}_{panel.name}_layer_{layer}.png"
                 if path.exists() and not args.overwrite:
-                    raise FileExistsError(f"{path} exists; name another --images, or add --overwrite")
+                    raise FileExistsError(
+                        f"{path} exists; name another --images, or add --overwrite"
+                    )
                 draw(panel, layer, args.heads or range(1, panel.weights_NHLM.shape[1] + 1), path)
                 yield path
 

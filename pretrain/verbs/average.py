@@ -11,13 +11,19 @@ def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument("--output", required=True, metavar="V", help="a new folder for the mean")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--last", type=int, default=5, metavar="N", help="the newest N checkpoints (%(default)s)")
-    which.add_argument("--steps", type=int, nargs="+", action="extend", metavar="STEP", help="these")
+    which.add_argument(
+        "--last", type=int, default=5, metavar="N", help="the newest N checkpoints (%(default)s)"
+    )
+    which.add_argument(
+        "--steps", type=int, nargs="+", action="extend", metavar="STEP", help="these"
+    )
 
 
 def run(args):
     steps = average(args.workdir, args.output, args.steps or last(args.workdir, args.last))
-    print(f"{args.output}: the mean of steps {', '.join(f'{step:,}' for step in steps)} of {args.workdir}")
+    print(
+        f"{args.output}: the mean of steps {', '.join(f'{step:,}' for step in steps)} of {args.workdir}"
+    )
     return 0
 
 

@@ -24,8 +24,19 @@ def run(args):
     print(f"  {'parameters':<28}{facts['parameters']:>20,}")
     for part, size in facts["parameters_by_part"].items():
         print(f"    {part:<26}{size:>20,}")
-    for name in ("tokens_per_step", "flops_per_token", "flops_per_step", "steps", "tokens", "flops"):
-        print(f"  {name.replace('_', ' '):<28}{facts[name]:>20,.4g}" if facts[name] >= 1e9 else f"  {name.replace('_', ' '):<28}{facts[name]:>20,}")
+    for name in (
+        "tokens_per_step",
+        "flops_per_token",
+        "flops_per_step",
+        "steps",
+        "tokens",
+        "flops",
+    ):
+        print(
+            f"  {name.replace('_', ' '):<28}{facts[name]:>20,.4g}"
+            if facts[name] >= 1e9
+            else f"  {name.replace('_', ' '):<28}{facts[name]:>20,}"
+        )
     return 0
 
 
@@ -39,9 +50,9 @@ def describe(run):
     import jax
 
     from models import build
+    from pretrain import flops as counted
     from pretrain.sharding import path_of
     from pretrain.state import init_params
-    from pretrain import flops as counted
 
     params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
     parts = {}

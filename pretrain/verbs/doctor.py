@@ -24,20 +24,28 @@ def add_arguments(parser):
 
 
 def run(args):
-    print(f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores")
+    print(
+        f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {os.cpu_count()} cores"
+    )
     missing = [name for name in NEEDED if _line(name) is None and name != "tensorflow-cpu"]
     if _version("tensorflow-cpu") is None and _version("tensorflow") is None:
         missing.append("tensorflow-cpu")
     for extra, names in EXTRAS.items():
         absent = [name for name in names if _line(name) is None]
         if absent:
-            print(f"  extra '{extra}' is not installed ({', '.join(absent)}): pip install -e '.[{extra}]'")
+            print(
+                f"  extra '{extra}' is not installed ({', '.join(absent)}): pip install -e '.[{extra}]'"
+            )
     healthy = not missing
     if missing:
         print(f"missing: {', '.join(missing)}; run ./launch.sh")
     else:
         told = cluster.seen_by(args)
-        print(f"this looks like one of several hosts: {told}" if told.processes != 1 else f"this host is alone ({told})")
+        print(
+            f"this looks like one of several hosts: {told}"
+            if told.processes != 1
+            else f"this host is alone ({told})"
+        )
         cluster.start(args)
         import jax
 
@@ -47,7 +55,9 @@ def run(args):
               f"{jax.process_count()} processes, {jax.devices()[0].device_kind}")  # fmt: skip
         start = time.perf_counter()
         importlib.import_module("tensorflow")
-        print(f"tensorflow imports in {time.perf_counter() - start:.1f} s and sees no accelerator that JAX needs")
+        print(
+            f"tensorflow imports in {time.perf_counter() - start:.1f} s and sees no accelerator that JAX needs"
+        )
     if args.workdir:
         healthy &= _writable(args.workdir)
     print("all is well" if healthy else "something is missing, see above")
@@ -58,7 +68,10 @@ def chips(devices="/dev"):
     """{"TPU": n, "GPU": n} that the operating system sees; what it does not see is left out."""
     found = {}
     for pattern, kind in CHIPS.items():
-        count = sum(bool(re.fullmatch(r"[a-z]*\d+", path.name)) for path in pathlib.Path(devices).glob(pattern))
+        count = sum(
+            bool(re.fullmatch(r"[a-z]*\d+", path.name))
+            for path in pathlib.Path(devices).glob(pattern)
+        )
         if count:
             found[kind] = found.get(kind, 0) + count
     return found
@@ -75,9 +88,15 @@ def _chips(seen, backend):
     expected = {"TPU": "tpu", "GPU": "gpu"}
     for kind, count in seen.items():
         print(f"{count} {kind} chips are in this machine")
-    if seen and backend not in [expected[kind] for kind in seen] and not os.environ.get("JAX_PLATFORMS"):
+    if (
+        seen
+        and backend not in [expected[kind] for kind in seen]
+        and not os.environ.get("JAX_PLATFORMS")
+    ):
         extra = "tpu" if "TPU" in seen else "cuda13"
-        print(f"but JAX runs on the {backend}: pip install 'jax[{extra}]', or another process holds them")
+        print(
+            f"but JAX runs on the {backend}: pip install 'jax[{extra}]', or another process holds them"
+        )
         return False
     return True
 

@@ -11,20 +11,56 @@ from pretrain.questions import read_questions
 
 def add_arguments(parser):
     parser.add_argument("--workdir", required=True)
-    parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
-    parser.add_argument("--store", help="another token store than the run's, of the same vocabulary")
-    parser.add_argument("--labelled", metavar="FILE", help="other labelled examples for a fine-tuned model, in the columns that it was fine-tuned from")
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--store", help="another token store than the run's, of the same vocabulary"
+    )
+    parser.add_argument(
+        "--labelled",
+        metavar="FILE",
+        help="other labelled examples for a fine-tuned model, in the columns that it was fine-tuned from",
+    )
     parser.add_argument("--split", default="heldout", choices=("heldout", "train"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     task = parser.add_argument_group("questions, by log-likelihood (docs/in_context.md)")
-    task.add_argument("--task", metavar="FILE", help='JSON lines of {"context", "choices", "answer"}, {"context", "answer"} or {"text"}')
-    task.add_argument("--shots", type=int, default=0, metavar="K", help="answered questions in front of each (%(default)s)")
-    task.add_argument("--examples", metavar="FILE", help="where those are drawn from; the other questions of the task unless given")
-    task.add_argument("--delimiter", default="\\n\\n", help="between them; \\n is a new line (%(default)s)")
-    task.add_argument("--answer-context", metavar="TEXT", help='compare with the choices behind this text alone, such as "Answer:"')
+    task.add_argument(
+        "--task",
+        metavar="FILE",
+        help='JSON lines of {"context", "choices", "answer"}, {"context", "answer"} or {"text"}',
+    )
+    task.add_argument(
+        "--shots",
+        type=int,
+        default=0,
+        metavar="K",
+        help="answered questions in front of each (%(default)s)",
+    )
+    task.add_argument(
+        "--examples",
+        metavar="FILE",
+        help="where those are drawn from; the other questions of the task unless given",
+    )
+    task.add_argument(
+        "--delimiter", default="\\n\\n", help="between them; \\n is a new line (%(default)s)"
+    )
+    task.add_argument(
+        "--answer-context",
+        metavar="TEXT",
+        help='compare with the choices behind this text alone, such as "Answer:"',
+    )
     task.add_argument("--seed", type=int, default=0, help="of the draw of examples (%(default)s)")
-    task.add_argument("--batch-size", type=int, default=32, metavar="B", help="choices computed at once (%(default)s)")
-    task.add_argument("--output", metavar="FILE", help="each question with its scores, as JSON lines")
+    task.add_argument(
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="B",
+        help="choices computed at once (%(default)s)",
+    )
+    task.add_argument(
+        "--output", metavar="FILE", help="each question with its scores, as JSON lines"
+    )
     cluster.add_arguments(parser)
 
 
@@ -38,18 +74,24 @@ def run(args):
 
     if args.labelled:
         if args.store or args.split != "heldout":
-            raise ValueError("--labelled names the examples: neither --store nor --split goes with it")
+            raise ValueError(
+                "--labelled names the examples: neither --store nor --split goes with it"
+            )
         with labelled_store(args.workdir, args.labelled) as store:
             step, _, scores = evaluate(args.workdir, step=args.step, store=store)
         store = args.labelled
     else:
-        step, store, scores = evaluate(args.workdir, step=args.step, store=args.store, split=args.split)
+        step, store, scores = evaluate(
+            args.workdir, step=args.step, store=args.store, split=args.split
+        )
     if jax.process_index():
         return 0  # all have the same scores; the first tells them
     if args.json:
         print(json.dumps({"step": step, "store": str(store), "split": args.split, **scores}))
         return 0
-    print(f"step {step:,} on the {args.split} part of {store}: {scores['rows']:,} rows, {scores['targets']:,.0f} targets")
+    print(
+        f"step {step:,} on the {args.split} part of {store}: {scores['rows']:,} rows, {scores['targets']:,.0f} targets"
+    )
     for name, value in scores.items():
         if name not in ("rows", "targets"):
             print(f"  {name:<28}{value:.5g}")
@@ -91,7 +133,10 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     check_store(run, opened)
     mesh = make_mesh(run.mesh)
     found = open_trained(
-        workdir, step, lambda text: print(text, file=sys.stderr), lambda path, shape: parameter_sharding(path, shape, mesh)
+        workdir,
+        step,
+        lambda text: print(text, file=sys.stderr),
+        lambda path, shape: parameter_sharding(path, shape, mesh),
     )
     run, step = settled(found), found.step
     data = dataclasses.replace(run.data, rates=()) if store else run.data
@@ -100,7 +145,9 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
         print(line, file=sys.stderr)
     model = build(run.model, **parts(mesh, []))
     loss, metrics = LOSSES[run.data.objective.name], run.evaluate.metrics
-    evaluator = make_evaluator(model, loss, mesh, compute=run.train.compute, metrics=metrics, objective=run.data.objective)
+    evaluator = make_evaluator(
+        model, loss, mesh, compute=run.train.compute, metrics=metrics, objective=run.data.objective
+    )
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(found.params, stream)
 
@@ -115,7 +162,9 @@ def run_task(args):
     questions = read_questions(args.task)
     pool = read_questions(args.examples) if args.examples else questions
     if pool[0].open != questions[0].open:
-        raise ValueError(f"{args.examples}: its questions are of another form than those of {args.task}")
+        raise ValueError(
+            f"{args.examples}: its questions are of another form than those of {args.task}"
+        )
     cluster.start(args)
     import sys
 

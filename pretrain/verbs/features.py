@@ -13,9 +13,18 @@ SUFFIXES = (".npz", ".safetensors")
 
 def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="a run's folder")
-    parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
-    parser.add_argument("--input", required=True, metavar="TEXT", help="a text a line, or .jsonl, .tsv, .csv with a column `text`")
-    parser.add_argument("--output", required=True, metavar="FILE", help="a new .npz or .safetensors file")
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--input",
+        required=True,
+        metavar="TEXT",
+        help="a text a line, or .jsonl, .tsv, .csv with a column `text`",
+    )
+    parser.add_argument(
+        "--output", required=True, metavar="FILE", help="a new .npz or .safetensors file"
+    )
     parser.add_argument(
         "--layers",
         nargs="+",
@@ -23,8 +32,19 @@ def add_arguments(parser):
         metavar="LAYER",
         help="embeddings, second_to_last, last, sum_last_four, concat_last_four, sum_all, all, or numbers from 0 (embeddings) or from the end (last unless given)",
     )
-    parser.add_argument("--pooling", choices=POOLINGS, default="mean", help="a row for each text (cls, mean), word, or piece (none) (%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
+    parser.add_argument(
+        "--pooling",
+        choices=POOLINGS,
+        default="mean",
+        help="a row for each text (cls, mean), word, or piece (none) (%(default)s)",
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="B",
+        help="texts computed at once (%(default)s)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE")
     cluster.add_arguments(parser)
 
@@ -45,14 +65,22 @@ def run(args):
         found = extract(trained, mesh, texts, layers, args.pooling, args.batch_size)
     if jax.process_index():
         return 0
-    about = {"workdir": str(args.workdir), "step": trained.step, "input": str(args.input), "layers": layers, "pooling": args.pooling}
+    about = {
+        "workdir": str(args.workdir),
+        "step": trained.step,
+        "input": str(args.input),
+        "layers": layers,
+        "pooling": args.pooling,
+    }
     write(output, found.arrays, about | {"model": type(trained.run.model).__name__})
     print(f"{output}: {found.texts:,} texts, step {trained.step:,} of {args.workdir}")
     for name, array in found.arrays.items():
         print(f"  {name:<18}{array.dtype!s:<9}{list(array.shape)}")
     if found.cut:
         first = next(place for (place, _), cut in zip(texts, found.arrays["cut"]) if cut)
-        print(f"{found.cut:,} texts are longer than the model's {trained.run.model.length} tokens and were cut, the first at {first}: see `cut`")
+        print(
+            f"{found.cut:,} texts are longer than the model's {trained.run.model.length} tokens and were cut, the first at {first}: see `cut`"
+        )
     if found.empty:
         print(f"{found.empty:,} words of which the tokenizer leaves nothing: NaN")
     return 0

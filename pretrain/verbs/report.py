@@ -4,8 +4,16 @@ from etils import epath
 
 
 def add_arguments(parser):
-    parser.add_argument("--workdir", required=True, nargs="+", action="extend", help="one run, or several to compare")
-    parser.add_argument("--output", help="the folder of the page and the pictures; <workdir>/report unless given")
+    parser.add_argument(
+        "--workdir",
+        required=True,
+        nargs="+",
+        action="extend",
+        help="one run, or several to compare",
+    )
+    parser.add_argument(
+        "--output", help="the folder of the page and the pictures; <workdir>/report unless given"
+    )
 
 
 def run(args):

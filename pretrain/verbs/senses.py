@@ -12,12 +12,27 @@ NEEDS = {"matplotlib": "report", "sklearn": "metrics"}
 
 def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="a run's folder")
-    parser.add_argument("--step", type=int, help="a checkpoint's step; the newest good one unless given")
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
     parser.add_argument("--word", required=True, help="the word to look for, in either case")
-    parser.add_argument("--input", required=True, metavar="TEXT", help="a text a line, or .jsonl, .tsv, .csv with a column `text`, and `sense` for a colour")
+    parser.add_argument(
+        "--input",
+        required=True,
+        metavar="TEXT",
+        help="a text a line, or .jsonl, .tsv, .csv with a column `text`, and `sense` for a colour",
+    )
     parser.add_argument("--output", required=True, metavar="FILE", help="a new .png file")
-    parser.add_argument("--layer", default="last", help="as `features --layers` has it (%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="B", help="texts computed at once (%(default)s)")
+    parser.add_argument(
+        "--layer", default="last", help="as `features --layers` has it (%(default)s)"
+    )
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="B",
+        help="texts computed at once (%(default)s)",
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE")
     cluster.add_arguments(parser)
 
@@ -27,7 +42,11 @@ def run(args):
     from pretrain import senses
 
     texts = read_texts(args.input, "sense")
-    records = [(place, record) for place, record in texts if senses.bare(args.word) in map(senses.bare, record["text"].split())]
+    records = [
+        (place, record)
+        for place, record in texts
+        if senses.bare(args.word) in map(senses.bare, record["text"].split())
+    ]
     enough(len(records), args, "texts with")
     cluster.start(args)
     import jax
@@ -76,10 +95,14 @@ def check(args):
         raise ValueError(f"--batch-size {args.batch_size}: at least 1")
     for module, extra in NEEDS.items():
         if not importlib.util.find_spec(module):
-            raise ValueError(f"senses needs {'scikit-learn' if module == 'sklearn' else module}: pip install -e '.[{extra}]'")
+            raise ValueError(
+                f"senses needs {'scikit-learn' if module == 'sklearn' else module}: pip install -e '.[{extra}]'"
+            )
     return output
 
 
 def enough(count, args, what):
     if count < LEAST:
-        raise ValueError(f"{args.input}: {count} {what} {args.word!r}; a picture needs {LEAST} at least")
+        raise ValueError(
+            f"{args.input}: {count} {what} {args.word!r}; a picture needs {LEAST} at least"
+        )

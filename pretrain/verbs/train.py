@@ -10,9 +10,20 @@ from pretrain.workdir import check_place
 
 def add_arguments(parser):
     parser.add_argument("config", help="bert_base, configs/bert_base.py, or a saved config.json")
-    parser.add_argument("--workdir", required=True, help="where the run lives; an existing one is continued")
-    parser.add_argument("--allow-changes", action="store_true", help="continue a workdir under a changed configuration")
-    parser.add_argument("overrides", nargs="*", metavar="path=value", help="e.g. train.steps=100 optimizer.learning_rate=3e-4")
+    parser.add_argument(
+        "--workdir", required=True, help="where the run lives; an existing one is continued"
+    )
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="continue a workdir under a changed configuration",
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="path=value",
+        help="e.g. train.steps=100 optimizer.learning_rate=3e-4",
+    )
     cluster.add_arguments(parser)
 
 

@@ -14,7 +14,10 @@ from pretrain.features import COMBINATIONS
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import Trained
 
-TEXT = ["The quick brown fox jumps over the lazy dog.", "A cloze is a test in which words are left out of a text."] * 12
+TEXT = [
+    "The quick brown fox jumps over the lazy dog.",
+    "A cloze is a test in which words are left out of a text.",
+] * 12
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +32,14 @@ def sentence(text, line=1):
 
 @pytest.fixture(scope="module")
 def trained():
-    rng, run = np.random.default_rng(0), starting_run(BertConfig(vocab=128, length=40, width=8, depth=1, heads=2, mlp=8))
-    params = jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), jax.eval_shape(initialiser(run)))
+    rng, run = (
+        np.random.default_rng(0),
+        starting_run(BertConfig(vocab=128, length=40, width=8, depth=1, heads=2, mlp=8)),
+    )
+    params = jax.tree.map(
+        lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32),
+        jax.eval_shape(initialiser(run)),
+    )
     return Trained(None, run, 7, params, train_vocabulary(TEXT, 110, algorithm="bpe"))
 
 
@@ -50,7 +59,10 @@ def test_each_word_has_its_states(trained):
     """A word that stands behind the end of the first part has those of its own part."""
     long, short = sentence("lazy " * 60 + "fox"), sentence("fox over \u200b", 40)
     states, facts = states_of(trained, [long, short])
-    assert facts == {"sentences": 2, "words": 64, "parts": facts["parts"], "cut": 0, "empty": 1} and facts["parts"] > 2
+    assert (
+        facts == {"sentences": 2, "words": 64, "parts": facts["parts"], "cut": 0, "empty": 1}
+        and facts["parts"] > 2
+    )
     parts = in_parts([long], trained.vocabulary, trained.run.data.objective.length - 2)
     last, _ = states_of(trained, [sentence(parts[-1][1])])
     assert list(states) == ["layer_0", "layer_1"] and states["layer_1"].shape == (64, 8)
@@ -63,10 +75,27 @@ def test_each_word_has_its_states(trained):
 def test_combinations_of_states():
     states = {f"layer_{i}": np.full((3, 2), 10.0**i, np.float32) for i in range(5)}
     found = {name: combined(states, name) for name in COMBINATIONS}
-    assert found["concat_last_four"].shape == (3, 8) and found["concat_last_four"][0].tolist() == [10, 10, 100, 100, 1000, 1000, 10000, 10000]
-    assert [float(found[name][2, 1]) for name in ("embeddings", "second_to_last", "last")] == [1, 1000, 10000]
+    assert found["concat_last_four"].shape == (3, 8) and found["concat_last_four"][0].tolist() == [
+        10,
+        10,
+        100,
+        100,
+        1000,
+        1000,
+        10000,
+        10000,
+    ]
+    assert [float(found[name][2, 1]) for name in ("embeddings", "second_to_last", "last")] == [
+        1,
+        1000,
+        10000,
+    ]
     np.testing.assert_array_equal(found["sum_all"], found["sum_last_four"])
-    assert distinct("sum_all", 4) == "sum_last_four" and distinct("sum_all", 6) == "sum_all" and distinct("last", 4) == "last"
+    assert (
+        distinct("sum_all", 4) == "sum_last_four"
+        and distinct("sum_all", 6) == "sum_all"
+        and distinct("last", 4) == "last"
+    )
     assert set(ROWS["random weights"]) <= set(ROWS["pretrained"]) == set(COMBINATIONS)
 
 
@@ -77,11 +106,19 @@ def test_the_layer_is_flaxs_bidirectional_lstm():
     theirs = peer.init(jax.random.key(0), x_BLD, seq_lengths=many_B)["params"]
     theirs = jax.tree.map(lambda leaf: rng.normal(0, 0.5, leaf.shape).astype(np.float32), theirs)
     ways = [theirs["forward_rnn"]["cell"], theirs["backward_rnn"]["cell"]]
-    gates = lambda which, part: np.stack([np.concatenate([way[f"{which}{gate}"][part] for gate in "ifgo"], axis=-1) for way in ways])  # noqa: E731
-    dense = {"kernel": np.concatenate(gates("i", "kernel"), axis=-1), "bias": np.concatenate(gates("h", "bias"))}
+    gates = lambda which, part: np.stack(
+        [np.concatenate([way[f"{which}{gate}"][part] for gate in "ifgo"], axis=-1) for way in ways]
+    )  # noqa: E731
+    dense = {
+        "kernel": np.concatenate(gates("i", "kernel"), axis=-1),
+        "bias": np.concatenate(gates("h", "bias")),
+    }
     ours = {"recurrent": gates("h", "kernel"), "Dense_0": dense}
     valid_BL = np.arange(5) < many_B[:, None]
-    found, expected = Lstm(6).apply({"params": ours}, x_BLD, valid_BL), peer.apply({"params": theirs}, x_BLD, seq_lengths=many_B)
+    found, expected = (
+        Lstm(6).apply({"params": ours}, x_BLD, valid_BL),
+        peer.apply({"params": theirs}, x_BLD, seq_lengths=many_B),
+    )
     np.testing.assert_allclose(found[valid_BL], expected[valid_BL], atol=1e-5)
 
 
@@ -97,24 +134,46 @@ def test_a_tag_that_the_word_before_tells_is_learned():
 
     parts = {"train": part(3 * BATCH - 5), "dev": part(20), "test": part(20)}
     found = learn(parts, ("O", "B-x"), seeds=2, epochs=12)
-    assert len(found) == 2 and all(len(one["devs"]) == 12 and one["dev"] == max(one["devs"]) > 0.95 < one["test"] for one in found)
-    assert all(one["epoch"] == 1 + one["devs"].index(one["dev"]) for one in found) and found[0]["devs"] != found[1]["devs"]
+    assert len(found) == 2 and all(
+        len(one["devs"]) == 12 and one["dev"] == max(one["devs"]) > 0.95 < one["test"]
+        for one in found
+    )
+    assert (
+        all(one["epoch"] == 1 + one["devs"].index(one["dev"]) for one in found)
+        and found[0]["devs"] != found[1]["devs"]
+    )
 
 
 def test_each_sentence_is_read_once_an_epoch_by_every_seed():
     lengths = np.random.default_rng(1).integers(1, 40, 150)
-    part = Part(np.zeros((lengths.sum(), 1), np.float32), np.zeros(lengths.sum(), int), np.cumsum([0, *lengths]))
+    part = Part(
+        np.zeros((lengths.sum(), 1), np.float32),
+        np.zeros(lengths.sum(), int),
+        np.cumsum([0, *lengths]),
+    )
     drawn = part.batches([np.random.default_rng(seed) for seed in range(2)])
     for seed in range(2):
         assert sorted(np.concatenate([which[seed] for which, _ in drawn])) == list(range(150))
-    assert all(lengths[own].max() <= length and len(own) <= BATCH for which, length in drawn for own in which)
+    assert all(
+        lengths[own].max() <= length and len(own) <= BATCH
+        for which, length in drawn
+        for own in which
+    )
     assert any(list(which[0]) != list(which[1]) for which, _ in drawn)
     x, tags, valid = part.rows(drawn[0][0][0], drawn[0][1])
     assert x.shape == (BATCH, drawn[0][1], 1) and valid.sum() == lengths[drawn[0][0][0]].sum()
 
 
 def test_a_line_for_each_row():
-    seeds = [{"epoch": 3, "dev": 0.2, "test": 0.1, "devs": []}, {"epoch": 5, "dev": 0.3, "test": 0.12, "devs": []}]
-    lines = table({("pretrained", "sum_all"): seeds, ("random weights", "last"): seeds[:1]}, depth=4)
-    assert lines[2] == "| sum_all (here the same as sum_last_four) | pretrained | 25.0 ± 7.1 | 11.0 ± 1.4 | 3, 5 |"
+    seeds = [
+        {"epoch": 3, "dev": 0.2, "test": 0.1, "devs": []},
+        {"epoch": 5, "dev": 0.3, "test": 0.12, "devs": []},
+    ]
+    lines = table(
+        {("pretrained", "sum_all"): seeds, ("random weights", "last"): seeds[:1]}, depth=4
+    )
+    assert (
+        lines[2]
+        == "| sum_all (here the same as sum_last_four) | pretrained | 25.0 ± 7.1 | 11.0 ± 1.4 | 3, 5 |"
+    )
     assert lines[3] == "| last | random weights | 20.0 | 10.0 | 3 |"

@@ -14,8 +14,16 @@ def test_one_number_takes_other_values():
         name, scanned = sweep.removesuffix(", unrolled"), "unrolled" not in sweep
         assert point == TINY | {name: value, "scan": scanned}
         run = configured(point)
-        assert (run.model.depth, run.model.width, run.model.scan) == (point["depth"], point["width"], scanned)
-        assert (run.data.batch_size, run.data.objective.length, run.model.length) == (point["batch"], point["length"], point["length"])
+        assert (run.model.depth, run.model.width, run.model.scan) == (
+            point["depth"],
+            point["width"],
+            scanned,
+        )
+        assert (run.data.batch_size, run.data.objective.length, run.model.length) == (
+            point["batch"],
+            point["length"],
+            point["length"],
+        )
 
 
 def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
@@ -24,15 +32,23 @@ def test_the_table_tells_the_powers_and_the_picture_is_drawn(tmp_path):
     split = curves(grown)
     lines = table(split)[2:]
     assert len(lines) == len(grown)
-    assert lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |" and lines[2] == "| depth | 4 | 16.0 | 2.00 | 3.0 | 0.00 |"
+    assert (
+        lines[0] == "| depth | 1 | 1.0 |  | 3.0 |  |"
+        and lines[2] == "| depth | 4 | 16.0 | 2.00 | 3.0 | 0.00 |"
+    )
     draw(split, tmp_path / "growth.png")
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_point_that_stands_in_several_curves_is_measured_once_a_round(monkeypatch):
     times = iter(range(1, 1000))
-    monkeypatch.setattr(growth, "fresh", lambda point, steps: {"step": next(times), "compile": 5.0, "version": "0"})
+    monkeypatch.setattr(
+        growth, "fresh", lambda point, steps: {"step": next(times), "compile": 5.0, "version": "0"}
+    )
     found, version = taken(points(6), rounds=3, steps=1)
     different = next(times) // 3
-    assert different == len({str(sorted(point.items())) for point in points(6).values()}) == 26 and version == "0"
+    assert (
+        different == len({str(sorted(point.items())) for point in points(6).values()}) == 26
+        and version == "0"
+    )
     assert found["depth", 2].tolist() == found["width", 128].tolist() == [2 + different, 5.0]

@@ -9,7 +9,16 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.harness import ROOT, at_least, command, duration, peers_python, some_of, spread, told_plainly
+from benchmarks.harness import (
+    ROOT,
+    at_least,
+    command,
+    duration,
+    peers_python,
+    some_of,
+    spread,
+    told_plainly,
+)
 
 
 def parser():
@@ -22,7 +31,9 @@ def parser():
 
 
 def test_arguments_are_read():
-    args = parser().parse_args(["--rounds", "3", "--seconds", "0.5", "--ways", "other,one,other", "--peers", ""])
+    args = parser().parse_args(
+        ["--rounds", "3", "--seconds", "0.5", "--ways", "other,one,other", "--peers", ""]
+    )
     assert vars(args) == {"rounds": 3, "seconds": 0.5, "ways": ["other", "one"], "peers": []}
 
 
@@ -65,10 +76,18 @@ def test_a_program_that_is_told_wrong_says_so_and_writes_nothing(words, tmp_path
     name, *rest = words.format(none=tmp_path / "none").split()
     before = {path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")}
     environment = {key: value for key, value in os.environ.items() if key != "CLOZE_TRACEBACK"}
-    done = subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *rest], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", *rest],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr and f"{name}.py: error: " in done.stderr.splitlines()[-1]
-    assert before == {path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")}
+    assert before == {
+        path: path.stat().st_size for path in (ROOT / "benchmarks" / "results").rglob("*")
+    }
 
 
 SHOWS = "import sys; sys.path.insert(0, {root!r}); from benchmarks.harness import command; print(command())"
@@ -80,7 +99,13 @@ def test_a_command_is_spelt_as_it_was_given(tmp_path, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
     assert command() == "python benchmarks/decode.py --cases 'bert mini' model.depth=2"
     (tmp_path / "shows.py").write_text(SHOWS.format(root=str(ROOT)))
-    done = subprocess.run([sys.executable, "-m", "shows", *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-m", "shows", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "python -m shows --cases 'bert mini' model.depth=2\n"
 
 

@@ -15,13 +15,17 @@ def rows():
     """The cells of each row of the page's table, the empty ones before the first and behind the last bar left out."""
     page = PAGE.read_text()
     table = page[page.index(BEGIN) : page.index(END)].splitlines()
-    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in table if row.startswith("| `")]
+    return [
+        [cell.strip() for cell in row.split("|")[1:-1]] for row in table if row.startswith("| `")
+    ]
 
 
 def test_every_configuration_for_accelerators_is_planned(rows):
     shipped = {path.stem for path in CONFIGS.glob("[!_]*.py") if not path.stem.endswith(FOR_A_CPU)}
     assert shipped == {config for config, _, _ in PLANS}
-    assert {config for config in shipped if not any(row[0].startswith(f"`{config}") for row in rows)} == set()
+    assert {
+        config for config in shipped if not any(row[0].startswith(f"`{config}") for row in rows)
+    } == set()
 
 
 def test_no_plan_gathers_against_the_rules(rows):

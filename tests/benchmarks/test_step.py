@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.harness import Worker, forget, interleaved, memory
 from benchmarks import step
+from benchmarks.harness import Worker, forget, interleaved, memory
 from benchmarks.step import DEVICES, TOLERANCE, WAYS, batch_of, check_losses, times
 from benchmarks.step_cloze import configured
 from data import batches
@@ -30,17 +30,29 @@ answer(serve)
 """
 
 
-@pytest.mark.parametrize(("device", "name"), [(device, name) for device, (cases, _) in DEVICES.items() for name in cases])
+@pytest.mark.parametrize(
+    ("device", "name"), [(device, name) for device, (cases, _) in DEVICES.items() for name in cases]
+)
 @pytest.mark.parametrize("length", [128, 512])
 def test_the_batch_is_what_the_treaty_says(device, name, length):
     family, words, *rows = DEVICES[device][0][name]
     batch = batch_of(family, length, rows[length == 512])
-    case = {"family": family, "model": words, "length": length, "rows": rows[length == 512], "compute": "float32"}
+    case = {
+        "family": family,
+        "model": words,
+        "length": length,
+        "rows": rows[length == 512],
+        "compute": "float32",
+    }
     run = configured(case, {key: value.shape for key, value in batch.items()})
     batches.check(batch, run.data.objective, run.data.batch_size)
     if family == "t5":  # transformers drops otherwise
         vocabulary = type("Vocabulary", (), {"pad": 0, "eos": 1})
-        assert FAMILIES[name_of(run.model)].hf_config(run.model, vocabulary)["dropout_rate"] == run.model.dropout == 0
+        assert (
+            FAMILIES[name_of(run.model)].hf_config(run.model, vocabulary)["dropout_rate"]
+            == run.model.dropout
+            == 0
+        )
     if family == "bert":
         assert (np.diff(batch["positions"]) > 0).all()
 
@@ -66,13 +78,23 @@ def test_what_a_start_held_is_not_the_steps():
 def test_losses_that_differ_are_not_of_the_same_work(compute):
     near = 10.4 * (1 + TOLERANCE[compute] / 2)
     check_losses("bert_mini", compute, {"cloze": 10.4, "tuned": near, "compiled": 10.4})
-    for far in (10.4 * (1 + 2 * TOLERANCE[compute]), 10.4 * (1 - 2 * TOLERANCE[compute]), float("nan")):
-        with pytest.raises(RuntimeError, match=f"bert_mini, {compute}: the first loss is 10.4 here and {re.escape(str(far))} by tuned"):
+    for far in (
+        10.4 * (1 + 2 * TOLERANCE[compute]),
+        10.4 * (1 - 2 * TOLERANCE[compute]),
+        float("nan"),
+    ):
+        with pytest.raises(
+            RuntimeError,
+            match=f"bert_mini, {compute}: the first loss is 10.4 here and {re.escape(str(far))} by tuned",
+        ):
             check_losses("bert_mini", compute, {"cloze": 10.4, "compiled": near, "tuned": far})
 
 
 FACTS = {
-    "ready": {name: {"compile": 3.0, "flops": 4e9, "hardware": [], "versions": ["JAX 1"]} for name in ("cloze", "tuned")},
+    "ready": {
+        name: {"compile": 3.0, "flops": 4e9, "hardware": [], "versions": ["JAX 1"]}
+        for name in ("cloze", "tuned")
+    },
     "ms": {"cloze": np.array([100.0, 80.0, 160.0]), "tuned": np.array([110.0, 120.0, 80.0])},
     "peak": {"cloze": 10.0, "tuned": 20.0},
     "steps": {"cloze": 5.0, "tuned": 20.0},
@@ -89,9 +111,12 @@ def test_cells_tell_the_median_the_least_and_the_most_and_ratios_are_each_rounds
 
 def test_the_rate_is_the_best_of_all_rounds(monkeypatch, tmp_path):
     echo = ECHO.replace('{"loss": 1.0}', '{"loss": 1.0, "rate": 50.0, "memory": 1.0}').replace(
-        '{"seen": seen}', '{"seconds": 0.1, "memory": 1.0, "rate": [0, 70.0, 90.0, 60.0][len(seen) - 1]}'
+        '{"seen": seen}',
+        '{"seconds": 0.1, "memory": 1.0, "rate": [0, 70.0, 90.0, 60.0][len(seen) - 1]}',
     )
-    monkeypatch.setattr(step, "Worker", lambda words, environment: Worker([sys.executable, "-c", echo]))
+    monkeypatch.setattr(
+        step, "Worker", lambda words, environment: Worker([sys.executable, "-c", echo])
+    )
     args = type("Args", (), {"device": "cpu", "ways": [], "rounds": 3, "steps": 1})
     assert step.measure("bert_mini", "float32", 128, args, tmp_path / "case")["rate"] == 90.0
 
@@ -112,10 +137,18 @@ def test_a_case_that_fails_leaves_the_rows_before_it(monkeypatch):
     with pytest.raises(RuntimeError, match="not the same work"):
         step.main()
     [(page, lines)] = written
-    assert page == "step.md" and [line.split(" | ")[:2] for line in lines[-2:]] == [["| bert_mini", "float32"], ["| bert_mini", "bfloat16"]]
-    assert "It ended behind 2 of 4 rows." in lines[2] and "--ways tuned --cases bert_mini,gpt2`" in lines[2]
+    assert page == "step.md" and [line.split(" | ")[:2] for line in lines[-2:]] == [
+        ["| bert_mini", "float32"],
+        ["| bert_mini", "bfloat16"],
+    ]
+    assert (
+        "It ended behind 2 of 4 rows." in lines[2]
+        and "--ways tuned --cases bert_mini,gpt2`" in lines[2]
+    )
 
 
 def test_both_sides_know_the_same_ways():
-    theirs = re.search(r"^WAYS = (\(.*\))$", (step.ROOT / "benchmarks" / "step_torch.py").read_text(), re.MULTILINE)[1]
+    theirs = re.search(
+        r"^WAYS = (\(.*\))$", (step.ROOT / "benchmarks" / "step_torch.py").read_text(), re.MULTILINE
+    )[1]
     assert list(WAYS) == re.findall(r'"(\w+)"', theirs)

@@ -24,7 +24,10 @@ BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
         (f"{BACK}/mlp/down/transpose({BACK})/mlp/down/jvp()/erf", "feed-forward: activation, bias"),
         (f"{BACK}/attention/transpose(bhlm,bmhk->blhk)/dot_general", "attention: scores and sums"),
         (f"{STATES}/add", "residuals, dropout"),
-        ("jit(step)/transpose(jvp(Bert.logits))/word/words.attend/cond/branch_0_fun/dot_general", "words: product"),
+        (
+            "jit(step)/transpose(jvp(Bert.logits))/word/words.attend/cond/branch_0_fun/dot_general",
+            "words: product",
+        ),
         ("jit(step)/jvp()/exp", "words: cross entropy"),
         ("jit(step)/transpose(jvp())/mul", "words: cross entropy"),
         ("jit(step)/jvp(Bert.states)/bert/embeddings/add", "embeddings"),
@@ -47,11 +50,15 @@ def test_instructions_of_a_program_with_the_operations_that_they_came_from():
 
     text = jax.jit(lambda x: jnp.sin(x @ x).sum()).lower(jnp.ones((64, 64))).compile().as_text()
     names = operations(text)
-    assert any(name.endswith("/dot_general") for name in names.values()) and any(name.endswith("/sin") for name in names.values())
+    assert any(name.endswith("/dot_general") for name in names.values()) and any(
+        name.endswith("/sin") for name in names.values()
+    )
     assert all(f"{instruction} = " in text for instruction in names)
 
 
 def test_a_row_tells_shares_of_the_operations_time_and_the_floors_of_the_step():
     ready = {"flops": 3e9, "rate": 1e10}
-    cells = line("small", "float32", ready, {"seconds": 0.5, "kinds": {"norms": 0.15, COPIES: 0.45}}).split(" | ")
+    cells = line(
+        "small", "float32", ready, {"seconds": 0.5, "kinds": {"norms": 0.15, COPIES: 0.45}}
+    ).split(" | ")
     assert cells[2:4] == ["500", "60%"] and "25.0%" in cells and cells[-2] == "75.0%"

@@ -23,7 +23,9 @@ def turn(tmp_path):
 
     def begin(program):
         page = tmp_path / "told.jsonl"
-        begun.append(Turn([sys.executable, "-c", program, page], page, "heldout_loss", {}, tmp_path / "log"))
+        begun.append(
+            Turn([sys.executable, "-c", program, page], page, "heldout_loss", {}, tmp_path / "log")
+        )
         return begun[-1]
 
     yield begin
@@ -53,12 +55,21 @@ def test_one_that_fails_says_why(turn):
 
 
 def test_a_row_for_each_loss_that_was_reached():
-    told = {"cloze": [(10.0, 100, 5.9), (20.0, 200, 5.4), (30.0, 300, 5.6)], "trainer": [(40.0, 100, 5.8)]}
+    told = {
+        "cloze": [(10.0, 100, 5.9), (20.0, 200, 5.4), (30.0, 300, 5.6)],
+        "trainer": [(40.0, 100, 5.8)],
+    }
     assert reached(told["cloze"], 5.5) == (20.0, 200) and reached(told["trainer"], 5.5) is None
-    assert list(table(told, [6.0, 5.5, 5.0])) == ["| 6.00 | 10 (100) | 40 (100) | 4.00 |", "| 5.50 | 20 (200) | not reached | - |"]
+    assert list(table(told, [6.0, 5.5, 5.0])) == [
+        "| 6.00 | 10 (100) | 40 (100) | 4.00 |",
+        "| 5.50 | 20 (200) | not reached | - |",
+    ]
 
 
 def test_ratios_of_those_that_were_run():
-    told = {way: [(10.0 * i, 100, 5.0)] for i, way in enumerate(["cloze_bf16", "trainer", "trainer_bf16"], 1)}
+    told = {
+        way: [(10.0 * i, 100, 5.0)]
+        for i, way in enumerate(["cloze_bf16", "trainer", "trainer_bf16"], 1)
+    }
     assert columns(told)[4:] == ["trainer_bf16 / cloze_bf16", "trainer / cloze_bf16"]
     assert list(table(told, [5.5])) == ["| 5.50 | 10 (100) | 20 (100) | 30 (100) | 3.00 | 2.00 |"]

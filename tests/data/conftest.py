@@ -26,7 +26,10 @@ WORDS = "the a of and near under over old green slowly".split() + [
 def sentences(count: int) -> list[str]:
     """Deterministic sentences of three to eleven words, all different in places."""
     return [
-        " ".join(WORDS[(i * i + 3 * i * j + j * j + j) % len(WORDS)] for j in range(3 + i % 9)).capitalize() + "."
+        " ".join(
+            WORDS[(i * i + 3 * i * j + j * j + j) % len(WORDS)] for j in range(3 + i % 9)
+        ).capitalize()
+        + "."
         for i in range(count)
     ]
 
@@ -67,7 +70,12 @@ def documents(vocabulary) -> list[list[list[int]]]:
 @pytest.fixture(scope="session")
 def store(tmp_path_factory, vocabulary, documents):
     """A store of 36 training and 4 held-out documents from one source, for BERT's layout."""
-    return write_store(tmp_path_factory.mktemp("store") / "small", vocabulary, documents[:36], heldout=documents[36:])
+    return write_store(
+        tmp_path_factory.mktemp("store") / "small",
+        vocabulary,
+        documents[:36],
+        heldout=documents[36:],
+    )
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +83,9 @@ def t5_store(tmp_path_factory, t5_vocabulary, texts):
     """The same for T5's layout, with longer documents."""
     encoded = iter(t5_vocabulary.encode_batch(texts))
     long = [[next(encoded) for _ in range(20)] for _ in range(20)]
-    return write_store(tmp_path_factory.mktemp("store") / "t5", t5_vocabulary, long[:18], heldout=long[18:])
+    return write_store(
+        tmp_path_factory.mktemp("store") / "t5", t5_vocabulary, long[:18], heldout=long[18:]
+    )
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +94,12 @@ def bytes_store(tmp_path_factory, texts):
     vocabulary = train_vocabulary(texts, 330, layout="roberta", algorithm="byte_bpe")
     encoded = iter(vocabulary.encode_batch(texts))
     documents = [[next(encoded) for _ in range(1 + i % 7)] for i in range(30)]
-    return write_store(tmp_path_factory.mktemp("store") / "bytes", vocabulary, documents[:28], heldout=documents[28:])
+    return write_store(
+        tmp_path_factory.mktemp("store") / "bytes",
+        vocabulary,
+        documents[:28],
+        heldout=documents[28:],
+    )
 
 
 @pytest.fixture(scope="session")
@@ -94,37 +109,61 @@ def pair_store(tmp_path_factory, texts):
     encoded = vocabulary.encode_batch(texts[:200])
     pairs = [[encoded[i][: 1 + i % 20], encoded[i + 100][: 1 + i * 7 % 20]] for i in range(100)]
     path = tmp_path_factory.mktemp("store") / "pairs"
-    return write_store(path, vocabulary, {"one": pairs[:30], "other": pairs[30:90]}, heldout={"one": pairs[90:], "other": []})
+    return write_store(
+        path,
+        vocabulary,
+        {"one": pairs[:30], "other": pairs[30:90]},
+        heldout={"one": pairs[90:], "other": []},
+    )
 
 
 @pytest.fixture(scope="session")
 def labelled_store(tmp_path_factory, vocabulary, texts):
     """40 training and 10 held-out pairs of texts with the classes "no" and "yes"."""
-    examples = [labelled.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}") for i in range(50)]
+    examples = [
+        labelled.Example((texts[i], texts[i + 60][: 1 + i]), ("no", "yes")[i % 2], f"here:{i}")
+        for i in range(50)
+    ]
     path = tmp_path_factory.mktemp("store") / "labelled"
-    return labelled.write_labelled(path, vocabulary, {"train": examples[:40], "heldout": examples[40:]}, ("no", "yes"))
+    return labelled.write_labelled(
+        path, vocabulary, {"train": examples[:40], "heldout": examples[40:]}, ("no", "yes")
+    )
 
 
 @pytest.fixture(scope="session")
 def tagged_store(tmp_path_factory, vocabulary, texts):
     """40 sentences whose words have the tags "no" and "yes" in turn."""
     words = [tuple(text.split()) for text in texts[:40]]
-    sentences = [tagged.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1) for one in words]
-    return tagged.write_tagged(tmp_path_factory.mktemp("store") / "tagged", vocabulary, {"train": sentences}, ("no", "yes"))
+    sentences = [
+        tagged.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1)
+        for one in words
+    ]
+    return tagged.write_tagged(
+        tmp_path_factory.mktemp("store") / "tagged", vocabulary, {"train": sentences}, ("no", "yes")
+    )
 
 
 @pytest.fixture(scope="session")
 def choice_store(tmp_path_factory, vocabulary, texts):
     """40 questions with two choices."""
-    examples = [labelled.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)]
-    return labelled.write_labelled(tmp_path_factory.mktemp("store") / "choices", vocabulary, {"train": examples}, ("0", "1"))
+    examples = [
+        labelled.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)
+    ]
+    return labelled.write_labelled(
+        tmp_path_factory.mktemp("store") / "choices", vocabulary, {"train": examples}, ("0", "1")
+    )
 
 
 @pytest.fixture(scope="session")
 def answered_store(tmp_path_factory, t5_vocabulary, texts):
     """40 training and 10 held-out pairs of a text and its answer, for T5."""
-    path, answered = tmp_path_factory.mktemp("store") / "answered", [(texts[i], texts[i + 60]) for i in range(50)]
-    return write_pairs(path, t5_vocabulary, Text2Text(), {"train": answered[:40], "heldout": answered[40:]})
+    path, answered = (
+        tmp_path_factory.mktemp("store") / "answered",
+        [(texts[i], texts[i + 60]) for i in range(50)],
+    )
+    return write_pairs(
+        path, t5_vocabulary, Text2Text(), {"train": answered[:40], "heldout": answered[40:]}
+    )
 
 
 @pytest.fixture(scope="session")

@@ -29,8 +29,19 @@ OBJECTIVES = {
     "text2text": objectives.Text2Text(length=24, target_length=24),
     "answer_span": objectives.AnswerSpan(length=24, stride=4, question=8),
 }
-STORES = {"span_corruption": "t5_store", "prefix_lm": "t5_store", "denoising": "bytes_store", "seq2seq": "pair_store"}
-STORES |= {"tagging": "tagged_store", "multiple_choice": "choice_store", "answer_span": "question_store", "classification": "labelled_store", "regression": "labelled_store"}
+STORES = {
+    "span_corruption": "t5_store",
+    "prefix_lm": "t5_store",
+    "denoising": "bytes_store",
+    "seq2seq": "pair_store",
+}
+STORES |= {
+    "tagging": "tagged_store",
+    "multiple_choice": "choice_store",
+    "answer_span": "question_store",
+    "classification": "labelled_store",
+    "regression": "labelled_store",
+}
 STORES["text2text"] = "answered_store"
 
 
@@ -41,10 +52,16 @@ def make(request):
 
     def split(name, bad):
         good = store.split(name)
-        return good if bad is None else dataclasses.replace(good, tokens=np.full_like(good.tokens, bad))
+        return (
+            good
+            if bad is None
+            else dataclasses.replace(good, tokens=np.full_like(good.tokens, bad))
+        )
 
     def build(bad=None):
-        damaged = SimpleNamespace(vocabulary=store.vocabulary, path=store.path, split=lambda name: split(name, bad))
+        damaged = SimpleNamespace(
+            vocabulary=store.vocabulary, path=store.path, split=lambda name: split(name, bad)
+        )
         return Stream(damaged, Data(objective=OBJECTIVES[request.param], batch_size=4))
 
     return build
@@ -71,7 +88,10 @@ def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     for key in set(batches.IDS) & batch.keys():
         spoilt = {**batch, key: batch[key].copy()}
         spoilt[key][-1, -1] = bad  # where a row ends, which may be padding
-        with pytest.raises(ValueError, match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to {stream.vocabulary.size - 1}"):
+        with pytest.raises(
+            ValueError,
+            match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to {stream.vocabulary.size - 1}",
+        ):
             batches.check(spoilt, *treaty)
 
 
@@ -79,5 +99,8 @@ def test_the_pipeline_looks(store, monkeypatch):
     stream = Stream(store, Data(objective=OBJECTIVES["masked_lm"], batch_size=4))
     good = stream.batch(0)
     monkeypatch.setattr(stream, "batch", lambda *args: {**good, "targets": good["targets"] - 200})
-    with contextlib.closing(stream.batches()) as source, pytest.raises(ValueError, match="targets holds the id -"):
+    with (
+        contextlib.closing(stream.batches()) as source,
+        pytest.raises(ValueError, match="targets holds the id -"),
+    ):
         next(source)

@@ -28,16 +28,24 @@ def test_shapes():
 
 def test_check_names_what_is_wrong():
     objective = MaskedLm(length=16, predictions=3, rows="documents")
-    good = {key: np.zeros(shape, dtype) for key, (dtype, shape) in batches.shapes(objective, 4).items()}
+    good = {
+        key: np.zeros(shape, dtype) for key, (dtype, shape) in batches.shapes(objective, 4).items()
+    }
     batches.check(good, objective, 4)
     for changed, message in (
-        ({**good, "labels": good["targets"]}, r"missing \[\], not in data/batches.py: \['labels'\]"),
+        (
+            {**good, "labels": good["targets"]},
+            r"missing \[\], not in data/batches.py: \['labels'\]",
+        ),
         ({key: good[key] for key in good if key != "weights"}, r"missing \['weights'\]"),
         (
             {**good, "targets": good["targets"].astype(np.int64)},
             r"targets is int64\[4, 3\], the treaty says int32\[4, 3\]",
         ),
-        ({**good, "tokens": good["tokens"][:3]}, r"tokens is int32\[3, 16\], the treaty says int32\[4, 16\]"),
+        (
+            {**good, "tokens": good["tokens"][:3]},
+            r"tokens is int32\[3, 16\], the treaty says int32\[4, 16\]",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             batches.check(changed, objective, 4)

@@ -22,7 +22,12 @@ def gpt_store(tmp_path_factory, gpt_vocabulary, texts):
     encoded = iter(gpt_vocabulary.encode_batch(texts))
     documents = [[next(encoded) for _ in range(1 + i % 5)] for i in range(34)]
     sources = {"a": documents[:11], "b": documents[11:30]}
-    return write_store(tmp_path_factory.mktemp("store") / "gpt", gpt_vocabulary, sources, heldout={"a": documents[30:], "b": []})
+    return write_store(
+        tmp_path_factory.mktemp("store") / "gpt",
+        gpt_vocabulary,
+        sources,
+        heldout={"a": documents[30:], "b": []},
+    )
 
 
 def slow_rows(split, length, separator):
@@ -31,8 +36,12 @@ def slow_rows(split, length, separator):
     for source in split.sources:
         stream = []
         for d in range(*source.documents):
-            document = split.tokens[split.document_starts[d] : split.document_starts[d + 1]].tolist()
-            stream += ([separator] if separator is not None and stream and document else []) + document
+            document = split.tokens[
+                split.document_starts[d] : split.document_starts[d + 1]
+            ].tolist()
+            stream += (
+                [separator] if separator is not None and stream and document else []
+            ) + document
         starts = range(0, len(stream) - 1, length)
         rows += [stream[min(start, len(stream) - length - 1) :][: length + 1] for start in starts]
     return rows
@@ -41,7 +50,9 @@ def slow_rows(split, length, separator):
 @pytest.mark.parametrize("end_of_text", [True, False])
 @pytest.mark.parametrize("length", [1, 7, 64])
 def test_rows_are_those_of_the_slow_walk(gpt_store, length, end_of_text):
-    stream = Stream(gpt_store, Data(objective=CausalLm(length=length, end_of_text=end_of_text), batch_size=4))
+    stream = Stream(
+        gpt_store, Data(objective=CausalLm(length=length, end_of_text=end_of_text), batch_size=4)
+    )
     expected = slow_rows(stream.split, length, gpt_store.vocabulary.eos if end_of_text else None)
     found = stream.build(np.arange(stream.rows), None)
     assert np.concatenate([found["tokens"], found["targets"][:, -1:]], axis=1).tolist() == expected
@@ -55,7 +66,9 @@ def test_each_token_but_the_first_is_told_once(gpt_store):
     """But for those of a source's last row, which is moved back to end with it."""
     stream = Stream(gpt_store, Data(objective=CausalLm(length=7), batch_size=4))
     table = stream.table
-    for rows, begin, length in zip(np.split(np.arange(table.count), table.offsets[1:-1]), table.begin_S, table.length_S):
+    for rows, begin, length in zip(
+        np.split(np.arange(table.count), table.offsets[1:-1]), table.begin_S, table.length_S
+    ):
         told = (table.starts(rows)[:, None] + 1 + np.arange(7)).ravel()
         counts = np.bincount(told - begin, minlength=length)
         assert counts[0] == 0 and (counts[1:-7] == 1).all() and set(counts[-7:].tolist()) <= {1, 2}
@@ -75,12 +88,20 @@ def test_evaluation_sees_each_row_once_and_fills_the_last_batch_with_nothing(gpt
     stream = Stream(gpt_store, Data(objective=CausalLm(length=9), batch_size=4), split="heldout")
     seen = [stream.evaluation_batch(i) for i in range(stream.evaluation_steps)]
     weights = np.concatenate([batch["weights"] for batch in seen])
-    assert (weights[: stream.rows] == 1).all() and not weights[stream.rows :].any() and len(weights) > stream.rows
+    assert (
+        (weights[: stream.rows] == 1).all()
+        and not weights[stream.rows :].any()
+        and len(weights) > stream.rows
+    )
 
 
 def test_refusals(gpt_store, store):
     for settings, where, message in (
-        (CausalLm(), store, r"causal_lm needs the special token\(s\) eos, which the store's vocabulary \(sentencepiece, 96 ids\)"),
+        (
+            CausalLm(),
+            store,
+            r"causal_lm needs the special token\(s\) eos, which the store's vocabulary \(sentencepiece, 96 ids\)",
+        ),
         (CausalLm(length=0), gpt_store, "length=0; a row reads 1 token at least"),
         (CausalLm(length=100_000), gpt_store, "fewer than the 100001 of one row"),
     ):

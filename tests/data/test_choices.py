@@ -14,13 +14,27 @@ from data.pipeline import Stream
 from data.tokenizers import train_vocabulary
 from pretrain.convert import tokenizer
 
-TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+TEXT = [
+    "The fox and the dog. A word and another word, and so on.",
+    "Gaps are left out of a text, and the reader fills them.",
+    "No.",
+]
 
 
 @pytest.mark.parametrize(
     ("record", "texts"),
     [
-        ({"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "ending10": "e", "ending2": "f"}, ("a", "b c", "b d", "b f", "b e")),
+        (
+            {
+                "sent1": "a",
+                "sent2": "b",
+                "ending0": "c",
+                "ending1": "d",
+                "ending10": "e",
+                "ending2": "f",
+            },
+            ("a", "b c", "b d", "b f", "b e"),
+        ),
         ({"sent1": "a", "sent2": "", "ending0": "c", "ending1": "d"}, ("a", "c", "d")),
         ({"context": "a", "question": "b?", "choices": ["c", "d"]}, ("a", "b? c", "b? d")),
         ({"context": "a", "choices": ["c", "d"]}, ("a", "c", "d")),
@@ -29,12 +43,16 @@ TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are le
 )
 def test_forms_of_a_question(record, texts):
     question = question_of(record, "here")
-    assert question.texts == texts and all(text.endswith(choice) for text, choice in zip(texts[1:], question.choices))
+    assert question.texts == texts and all(
+        text.endswith(choice) for text, choice in zip(texts[1:], question.choices)
+    )
 
 
 def test_a_table_is_read(tmp_path):
     (tmp_path / "a.csv").write_text('sent1,sent2,ending0,ending1,label\n"a, b",c,d,e,1\n')
-    assert read(str(tmp_path / "a.csv")) == [Example(("a, b", "c d", "c e"), "1", f"{tmp_path}/a.csv:2")]
+    assert read(str(tmp_path / "a.csv")) == [
+        Example(("a, b", "c d", "c e"), "1", f"{tmp_path}/a.csv:2")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +67,18 @@ def vocabularies():
 @pytest.mark.parametrize("name", ["bert", "roberta"])
 def test_rows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
     examples = [Example((first, *TEXT), str(i % 3), "here") for i, first in enumerate(TEXT)]
-    store = write_labelled(tmp_path / "store", vocabularies[name], {"train": examples}, ("0", "1", "2"))
-    data = Data(objective=MultipleChoice(length=40, choices=3, separators=2 if name == "roberta" else 1), batch_size=2)
+    store = write_labelled(
+        tmp_path / "store", vocabularies[name], {"train": examples}, ("0", "1", "2")
+    )
+    data = Data(
+        objective=MultipleChoice(length=40, choices=3, separators=2 if name == "roberta" else 1),
+        batch_size=2,
+    )
     stream = Stream(store, data)
-    batch = {key: np.concatenate([stream.evaluation_batch(i)[key] for i in (0, 1)])[:3] for key in stream.batch(0)}
+    batch = {
+        key: np.concatenate([stream.evaluation_batch(i)[key] for i in (0, 1)])[:3]
+        for key in stream.batch(0)
+    }
     theirs = tokenizer.build(vocabularies[name], name)
     theirs.enable_truncation(40, strategy="longest_first")
     cut = 0
@@ -70,14 +96,18 @@ def test_rows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
 
 def test_inspection_holds_rows_against_the_store(vocabularies, tmp_path):
     examples = [Example((first, *TEXT), str(i % 3), "here") for i, first in enumerate(TEXT)]
-    store = write_labelled(tmp_path / "store", vocabularies["bert"], {"train": examples}, ("0", "1", "2"))
+    store = write_labelled(
+        tmp_path / "store", vocabularies["bert"], {"train": examples}, ("0", "1", "2")
+    )
     data = Data(objective=MultipleChoice(length=24, choices=3), batch_size=4)
     stream = Stream(store, data)
     report = inspect(stream, batches=2)
     assert report["passed"] and report["rows"][0]["label"].startswith("choice "), report
     build = stream.build
     for key in ("tokens", "segments", "labels"):
-        stream.build = lambda row_B, key_B, key=key: (batch := build(row_B, key_B)) | {key: np.roll(batch[key], 1, axis=-1)}
+        stream.build = lambda row_B, key_B, key=key: (
+            (batch := build(row_B, key_B)) | {key: np.roll(batch[key], 1, axis=-1)}
+        )
         assert not inspect(stream, batches=2)["passed"], key
     with pytest.raises(ValueError, match="its questions have 3 choices; data.objective.choices=4"):
         Stream(store, dataclasses.replace(data, objective=MultipleChoice(choices=4)))

@@ -36,10 +36,16 @@ def test_each_span_becomes_one_mask(rate, mean):
     rng, B, N = np.random.default_rng(0), 300, 40
     length_B = rng.integers(1, N + 1, B)
     number_B = np.rint(rate * length_B).astype(np.int64)
-    spans_BS, used_BS = draw_spans(hashing.key(1, np.arange(B)), number_B, poisson(mean), 2 * N + 16)
+    spans_BS, used_BS = draw_spans(
+        hashing.key(1, np.arange(B)), number_B, poisson(mean), 2 * N + 16
+    )
     text_BN = np.where(np.arange(N) < length_B[:, None], np.arange(N), -1)
-    out_BN, out_length_B = infill(text_BN, length_B, spans_BS, used_BS, hashing.key(2, np.arange(B)), MASK)
-    for out, size, length, spans, used, number in zip(out_BN, out_length_B, length_B, spans_BS, used_BS, number_B):
+    out_BN, out_length_B = infill(
+        text_BN, length_B, spans_BS, used_BS, hashing.key(2, np.arange(B)), MASK
+    )
+    for out, size, length, spans, used, number in zip(
+        out_BN, out_length_B, length_B, spans_BS, used_BS, number_B
+    ):
         assert sorted(hidden(out[:size].tolist(), length)) == sorted(spans[used].tolist())
         assert spans.sum() == number >= used.sum()
     assert (out_length_B <= length_B).all()
@@ -53,7 +59,9 @@ def test_lengths_are_those_of_poisson_zeros_included():
     for k in range(8):
         p = math.exp(-3) * 3**k / math.factorial(k)
         assert abs((first == k).mean() - p) < 4 * math.sqrt(p * (1 - p) / len(first)), k
-    assert abs(used_BS.sum(axis=1).mean() - 21) < 1, "60 tokens, and the last span, which is cut: about one more than 60 / 3"
+    assert abs(used_BS.sum(axis=1).mean() - 21) < 1, (
+        "60 tokens, and the last span, which is cut: about one more than 60 / 3"
+    )
 
 
 def test_every_gap_is_alike_likely():
@@ -63,16 +71,25 @@ def test_every_gap_is_alike_likely():
     out_BN, _ = infill(text_BN, length_B, spans_BS, used_BS, hashing.key(4, np.arange(rows)), MASK)
     counts = Counter(np.argmax(out_BN == MASK, axis=1).tolist())
     assert set(counts) == set(range(5))
-    assert sum((count - rows / 5) ** 2 / (rows / 5) for count in counts.values()) < 18.5  # chi-square, 4 degrees, p = 0.001
+    assert (
+        sum((count - rows / 5) ** 2 / (rows / 5) for count in counts.values()) < 18.5
+    )  # chi-square, 4 degrees, p = 0.001
 
 
 def test_sentences_stay_whole_in_every_order_alike():
     rows = 12_000
-    text_BN, sentence_BN = np.tile([1, 2, 3, 4, 5, 6, 0, 0], (rows, 1)), np.tile([7, 7, 8, 9, 9, 9, 9, 10], (rows, 1))
+    text_BN, sentence_BN = (
+        np.tile([1, 2, 3, 4, 5, 6, 0, 0], (rows, 1)),
+        np.tile([7, 7, 8, 9, 9, 9, 9, 10], (rows, 1)),
+    )
     out_BN = permute(text_BN, sentence_BN, np.full(rows, 6), hashing.key(5, np.arange(rows)))
     counts = Counter(map(tuple, out_BN[:, :6].tolist()))
-    assert set(counts) == {tuple(sum(order, ())) for order in permutations([(1, 2), (3,), (4, 5, 6)])}
-    assert sum((count - rows / 6) ** 2 / (rows / 6) for count in counts.values()) < 20.5  # 5 degrees
+    assert set(counts) == {
+        tuple(sum(order, ())) for order in permutations([(1, 2), (3,), (4, 5, 6)])
+    }
+    assert (
+        sum((count - rows / 6) ** 2 / (rows / 6) for count in counts.values()) < 20.5
+    )  # 5 degrees
     assert (out_BN[:, 6:] == 0).all()
 
 
@@ -92,15 +109,22 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
             start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
             text = np.asarray(split.tokens[start : start + length])
             assert targets[: length + 2].tolist() == [words.bos, *text, words.eos]
-            assert weights.tolist() == [1.0] * (length + 2) + [0.0] * (N - length) and (targets[length + 2 :] == words.pad).all()
+            assert (
+                weights.tolist() == [1.0] * (length + 2) + [0.0] * (N - length)
+                and (targets[length + 2 :] == words.pad).all()
+            )
             size = int(read.sum())
             assert read[:size].all() and (inputs[size:] == words.pad).all()
             assert (inputs[0], inputs[size - 1]) == (words.bos, words.eos)
             body = inputs[1 : size - 1]
             kept = body[body != words.mask]
-            assert length - len(kept) == round(0.3 * length) and not Counter(kept.tolist()) - Counter(text.tolist())
+            assert length - len(kept) == round(0.3 * length) and not Counter(
+                kept.tolist()
+            ) - Counter(text.tolist())
             rest = iter(text.tolist())
-            orders += not all(token in rest for token in kept.tolist())  # not a subsequence: in another order
+            orders += not all(
+                token in rest for token in kept.tolist()
+            )  # not a subsequence: in another order
     assert (orders > 10) == shuffled and orders * shuffled == orders
     again = Stream(bytes_store, Data(objective=objective, batch_size=16), seed=2).batch(3, 4, 9)
     assert all(np.array_equal(again[key], stream.batch(3)[key][4:9]) for key in again)
@@ -111,16 +135,23 @@ def orders_of(body, sentences):
     if not sentences:
         return not body
     return any(
-        body[: len(one)] == one and orders_of(body[len(one) :], sentences[:i] + sentences[i + 1 :]) for i, one in enumerate(sentences)
+        body[: len(one)] == one and orders_of(body[len(one) :], sentences[:i] + sentences[i + 1 :])
+        for i, one in enumerate(sentences)
     )
 
 
 def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store):
-    stream = Stream(bytes_store, Data(objective=Denoising(length=66, rate=1e-3), batch_size=16), seed=2)
+    stream = Stream(
+        bytes_store, Data(objective=Denoising(length=66, rate=1e-3), batch_size=16), seed=2
+    )
     split, moved = stream.split, 0
     for inputs, row in zip(stream.batch(0)["inputs"].tolist(), stream.draws(np.arange(16))[0]):
         start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
-        edges = [start, *(int(edge) for edge in split.sentence_starts if start < edge < start + length), start + length]
+        edges = [
+            start,
+            *(int(edge) for edge in split.sentence_starts if start < edge < start + length),
+            start + length,
+        ]
         sentences = [split.tokens[a:b].tolist() for a, b in zip(edges, edges[1:])]
         assert orders_of(inputs[1 : 1 + length], sentences)
         moved += inputs[1 : 1 + length] != split.tokens[start : start + length].tolist()
@@ -128,7 +159,11 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store)
 
 
 def test_settings_that_cannot_be_are_refused(bytes_store, t5_vocabulary):
-    for wrong, message in ({"length": 2}, "so 3 at least"), ({"rate": 0.6}, "rate=0.6"), ({"mean_span": 0.9}, "mean_span >= 1"):
+    for wrong, message in (
+        ({"length": 2}, "so 3 at least"),
+        ({"rate": 0.6}, "rate=0.6"),
+        ({"mean_span": 0.9}, "mean_span >= 1"),
+    ):
         with pytest.raises(ValueError, match=message):
             Stream(bytes_store, Data(objective=Denoising(**wrong), batch_size=4), seed=0)
     with pytest.raises(ValueError, match="denoising needs the special token.s. bos, mask"):

@@ -8,7 +8,16 @@ import pytest
 
 from data.config import Data
 from data.inspect import inspect
-from data.objectives import CausalLm, Denoising, MaskedLm, PrefixLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
+from data.objectives import (
+    CausalLm,
+    Denoising,
+    MaskedLm,
+    PrefixLm,
+    ReplacedToken,
+    SentenceOrder,
+    SentencePair,
+    SpanCorruption,
+)
 from data.objectives.masking import Masker
 from data.pipeline import Stream
 from data.sentence_rows import SentenceRows
@@ -30,7 +39,12 @@ OBJECTIVES = {
     "damaged": Denoising(length=66),
     "infilled": Denoising(length=66, shuffled=False),
 }
-T5 = ("spans", "parts", "next", "next unseparated")  # what reads T5's vocabulary, which has an end of text
+T5 = (
+    "spans",
+    "parts",
+    "next",
+    "next unseparated",
+)  # what reads T5's vocabulary, which has an end of text
 
 BYTES = ("damaged", "infilled")  # RoBERTa's vocabulary
 
@@ -60,7 +74,11 @@ def broken(report):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_sound_batches_pass(make, name):
     report = inspect(make(name), step=5, batches=6, rows=3)
-    assert broken(report) == [] and len(report["checks"]) >= (6 if name.startswith(("next", "parts")) else 9) and len(report["rows"]) == 3
+    assert (
+        broken(report) == []
+        and len(report["checks"]) >= (6 if name.startswith(("next", "parts")) else 9)
+        and len(report["rows"]) == 3
+    )
     json.dumps(report)
 
 
@@ -118,7 +136,9 @@ def turn_order(batch, stream):
 
 def always_in_order(batch, stream):
     """Rows in the other order are replaced by one that is not."""
-    chosen = np.where(batch["order"] == 0, np.arange(len(batch["order"])), np.flatnonzero(batch["order"] == 0)[0])
+    chosen = np.where(
+        batch["order"] == 0, np.arange(len(batch["order"])), np.flatnonzero(batch["order"] == 0)[0]
+    )
     for key in batch:
         batch[key] = batch[key][chosen]
 
@@ -265,7 +285,11 @@ def test_another_tokenizer_is_named(make, name, promise):
 
 def test_words_masked_in_part_are_named(make, monkeypatch):
     stream = make("words")
-    monkeypatch.setattr(Masker, "words", lambda self, tokens_BL, candidate_BL, *_: candidate_BL & (np.arange(22) == 4))
+    monkeypatch.setattr(
+        Masker,
+        "words",
+        lambda self, tokens_BL, candidate_BL, *_: candidate_BL & (np.arange(22) == 4),
+    )
     assert "words masked in part" in broken(inspect(stream))
 
 
@@ -290,7 +314,9 @@ def test_rows_across_documents_are_named(make, name, promise):
 def test_a_joined_stream_without_separators_is_named(make, name):
     stream = make(name)
     starts = stream.split.document_starts
-    stream.split = dataclasses.replace(stream.split, document_starts=np.delete(starts, range(1, len(starts) - 1, 2)))
+    stream.split = dataclasses.replace(
+        stream.split, document_starts=np.delete(starts, range(1, len(starts) - 1, 2))
+    )
     assert "rows with documents not separated" in broken(inspect(stream))
 
 
@@ -321,11 +347,22 @@ def config(tmp_path, store_of):
     def write(name):
         objective = OBJECTIVES[name]
         path = tmp_path / f"{name}.py"
-        others = {"spans": "T5", "parts": "T5", "next": "Gpt2", "next unseparated": "Gpt", "orders": "Albert", "replaced": "Electra"}
+        others = {
+            "spans": "T5",
+            "parts": "T5",
+            "next": "Gpt2",
+            "next unseparated": "Gpt",
+            "orders": "Albert",
+            "replaced": "Electra",
+        }
         others |= dict.fromkeys(BYTES, "Bart")
         model = f"{others.get(name, 'Bert')}Config"
         kind = type(objective).__name__
-        path.write_text(CONFIG.format(kind=kind, model=model, store=str(store_of(name).path), objective=objective))
+        path.write_text(
+            CONFIG.format(
+                kind=kind, model=model, store=str(store_of(name).path), objective=objective
+            )
+        )
         return str(path)
 
     return write
@@ -336,8 +373,15 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     assert main(["inspect", config(name), "--step", "3", "--rows", "1", "train.seed=7"]) == 0
     shown = capsys.readouterr().out
     assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
-    marks = {"spans": ["<extra_id_0>", "targets"], "pairs": ["[SEP]", "label", "predict"], "orders": ["[SEP]", "label", "A stands"]}
-    marks |= dict.fromkeys(("parts", *BYTES), ["inputs", "targets"]) | {"next": ["row"], "next unseparated": ["row"]}
+    marks = {
+        "spans": ["<extra_id_0>", "targets"],
+        "pairs": ["[SEP]", "label", "predict"],
+        "orders": ["[SEP]", "label", "A stands"],
+    }
+    marks |= dict.fromkeys(("parts", *BYTES), ["inputs", "targets"]) | {
+        "next": ["row"],
+        "next unseparated": ["row"],
+    }
     assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
     assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -18,7 +18,11 @@ def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
     """(masked row, {position: original}) of one row. Randomness: an order of the columns and a draw for each slot."""
     order = hashing.shuffled(hashing.key(np.array([key]), hashing.ORDER), len(row))[0].tolist()
     draws = hashing.words(hashing.key(np.array([key]), hashing.HIDE), predictions)[0].tolist()
-    candidates = [i for i, (token, real) in enumerate(zip(row, valid)) if real and not vocabulary.special[token]]
+    candidates = [
+        i
+        for i, (token, real) in enumerate(zip(row, valid))
+        if real and not vocabulary.special[token]
+    ]
     number = min(predictions, max(1, round(rate * len(candidates))), len(candidates))
     words = [[i] for i in candidates]
     if whole_words:
@@ -47,7 +51,9 @@ def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
 @pytest.mark.parametrize("whole_words", [False, True])
 @pytest.mark.parametrize("rate, predictions", [(0.15, 5), (0.4, 13), (0.05, 32), (0.9, 9)])
 def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, predictions):
-    objective = MaskedLm(length=32, predictions=predictions, rate=rate, whole_words=whole_words, rows="documents")
+    objective = MaskedLm(
+        length=32, predictions=predictions, rate=rate, whole_words=whole_words, rows="documents"
+    )
     rng = np.random.default_rng(0)
     rows = rng.integers(5, vocabulary.size, (60, 32)).astype(np.int32)
     rows[rng.random(rows.shape) < 0.03] = vocabulary.unk
@@ -61,10 +67,17 @@ def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, pr
     masked, keys = rows.copy(), hashing.key(3, np.arange(60))
     batch = Masker(objective, vocabulary)(masked, valid, keys)
     for i in range(60):
-        expected, targets = slow_mask(rows[i].tolist(), valid[i], vocabulary, rate, predictions, whole_words, keys[i])
+        expected, targets = slow_mask(
+            rows[i].tolist(), valid[i], vocabulary, rate, predictions, whole_words, keys[i]
+        )
         used = batch["weights"][i] == 1
-        assert dict(zip(batch["positions"][i, used].tolist(), batch["targets"][i, used].tolist())) == targets
-        assert batch["positions"][i, used].tolist() == sorted(targets) and used.sum() == len(targets)
+        assert (
+            dict(zip(batch["positions"][i, used].tolist(), batch["targets"][i, used].tolist()))
+            == targets
+        )
+        assert batch["positions"][i, used].tolist() == sorted(targets) and used.sum() == len(
+            targets
+        )
         assert masked[i].tolist() == expected
         assert not batch["positions"][i, ~used].any() and not batch["targets"][i, ~used].any()
         assert not batch["weights"][i, ~used].any()
@@ -74,11 +87,19 @@ def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, pr
 def test_special_ids_stay_wherever_they_stand_in_the_vocabulary(special_ids):
     special = np.isin(np.arange(40), special_ids)
     vocabulary = SimpleNamespace(special=special, starts_word=~special, size=40, mask=3, unk=1)
-    rows, keys = np.random.default_rng(0).integers(0, 40, (30, 32)).astype(np.int32), hashing.key(4, np.arange(30))
+    rows, keys = (
+        np.random.default_rng(0).integers(0, 40, (30, 32)).astype(np.int32),
+        hashing.key(4, np.arange(30)),
+    )
     masked = rows.copy()
-    Masker(MaskedLm(length=32, predictions=20, rate=0.5), vocabulary)(masked, np.ones(rows.shape, bool), keys)
+    Masker(MaskedLm(length=32, predictions=20, rate=0.5), vocabulary)(
+        masked, np.ones(rows.shape, bool), keys
+    )
     for i in range(30):
-        assert masked[i].tolist() == slow_mask(rows[i].tolist(), np.ones(32), vocabulary, 0.5, 20, False, keys[i])[0]
+        assert (
+            masked[i].tolist()
+            == slow_mask(rows[i].tolist(), np.ones(32), vocabulary, 0.5, 20, False, keys[i])[0]
+        )
 
 
 def test_fitting_is_the_walk():
@@ -109,7 +130,9 @@ def test_rows_of_an_epoch_are_the_documents(store, documents, vocabulary):
     data = Data(objective=MaskedLm(length=22, predictions=4, rows="documents"), batch_size=8)
     stream = Stream(store, data, seed=5)
     flat = [[i for sentence in document for i in sentence] for document in documents[:36]]
-    expected = Counter(tuple(document[i : i + 20]) for document in flat for i in range(0, len(document), 20))
+    expected = Counter(
+        tuple(document[i : i + 20]) for document in flat for i in range(0, len(document), 20)
+    )
     seen = Counter()
     for step in range(-(-stream.rows // 8)):
         batch = stream.batch(step)
@@ -172,7 +195,11 @@ def statistics(stream, steps):
 
 
 def test_rate_and_shares(store):
-    stream = Stream(store, Data(objective=MaskedLm(length=62, predictions=9, rows="documents"), batch_size=64), seed=1)
+    stream = Stream(
+        store,
+        Data(objective=MaskedLm(length=62, predictions=9, rows="documents"), batch_size=64),
+        seed=1,
+    )
     masked, tokens, hidden, kept = statistics(stream, 60)
     assert abs(masked / tokens - 0.15) < 0.01  # rounded row by row
     assert abs(hidden / masked - 0.8) < 4 * np.sqrt(0.16 / masked)
@@ -187,7 +214,9 @@ def masks(stream, epochs):
     for step in range(epochs * stream.rows // 4):
         batch = stream.batch(step)
         _, epoch_B, row_B = stream.examples(step * 4 + np.arange(4))
-        for epoch, row, positions, weights in zip(epoch_B, row_B.tolist(), batch["positions"], batch["weights"]):
+        for epoch, row, positions, weights in zip(
+            epoch_B, row_B.tolist(), batch["positions"], batch["weights"]
+        ):
             found[epoch][row] = tuple(positions[weights == 1].tolist())
     return found
 
@@ -197,7 +226,11 @@ def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store, kind):
     """Dynamic masking (Liu et al. 2019, section 4.1), and BERT's. The same seed and step give the same masks again."""
 
     def stream(duplicates):
-        return Stream(store, Data(objective=MaskedLm(62, 10, duplicates=duplicates, rows=kind), batch_size=4), seed=1)
+        return Stream(
+            store,
+            Data(objective=MaskedLm(62, 10, duplicates=duplicates, rows=kind), batch_size=4),
+            seed=1,
+        )
 
     rows = stream(0).rows
     dynamic, static = masks(stream(0), 4), masks(stream(2), 4)
@@ -228,15 +261,23 @@ def test_whole_words_in_released_vocabularies(corpora, name):
             words.append(set())
         words[-1].add(i + 1)
     assert any(len(word) > 2 for word in words)
-    for role, substitute in (("cls", 0), ("sep", 0), ("mask", 0)):  # where there are none, any id serves
+    for role, substitute in (
+        ("cls", 0),
+        ("sep", 0),
+        ("mask", 0),
+    ):  # where there are none, any id serves
         if getattr(vocabulary, role) is None:
             setattr(vocabulary, role, substitute)
     tokens = np.tile(np.array([vocabulary.cls, *ids, vocabulary.sep], np.int32), (500, 1))
     marks = vocabulary.special.copy()
     marks[[vocabulary.cls, vocabulary.sep]] = True
     vocabulary.special = marks
-    objective = MaskedLm(length=tokens.shape[1], predictions=10, rate=0.3, whole_words=True, rows="documents")
-    batch = Masker(objective, vocabulary)(tokens, np.ones(tokens.shape, bool), hashing.key(1, np.arange(500)))
+    objective = MaskedLm(
+        length=tokens.shape[1], predictions=10, rate=0.3, whole_words=True, rows="documents"
+    )
+    batch = Masker(objective, vocabulary)(
+        tokens, np.ones(tokens.shape, bool), hashing.key(1, np.arange(500))
+    )
     masked_words = 0
     for positions, weights in zip(batch["positions"], batch["weights"]):
         masked = set(positions[weights == 1].tolist())
@@ -251,7 +292,10 @@ def test_whole_words_in_released_vocabularies(corpora, name):
         (MaskedLm(length=2), "length=2"),
         (MaskedLm(rate=0.0), "rate=0.0"),
         (MaskedLm(rate=1.0), "rate=1.0"),
-        (MaskedLm(predictions=18), "predictions=18 is fewer than the 19 tokens that rate=0.15 masks in a row of"),
+        (
+            MaskedLm(predictions=18),
+            "predictions=18 is fewer than the 19 tokens that rate=0.15 masks in a row of",
+        ),
         (MaskedLm(predictions=0), "predictions=0"),
         (MaskedLm(predictions=129), "more than length=128"),
         (MaskedLm(duplicates=-1), "duplicates=-1"),

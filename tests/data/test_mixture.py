@@ -6,7 +6,9 @@ import pytest
 from data.mixture import BLOCK, Mixture, shares
 
 
-@pytest.mark.parametrize("rates", [(0.7, 0.2, 0.1), (1, 0, 1), (1e-9, 1.0), (3,), tuple(range(1, 105))])
+@pytest.mark.parametrize(
+    "rates", [(0.7, 0.2, 0.1), (1, 0, 1), (1e-9, 1.0), (3,), tuple(range(1, 105))]
+)
 def test_counts_are_those_of_a_walk(rates):
     mixture = Mixture(rates, seed=3)
     source, before = mixture(np.arange(2 * BLOCK + 100))

@@ -22,7 +22,9 @@ def split_of(lengths, sources=None):
     sources = sources or {"all": (0, len(lengths))}
     return SimpleNamespace(
         document_starts=np.concatenate([[0], np.cumsum(lengths)]),
-        sources=tuple(SimpleNamespace(name=name, documents=documents) for name, documents in sources.items()),
+        sources=tuple(
+            SimpleNamespace(name=name, documents=documents) for name, documents in sources.items()
+        ),
     )
 
 
@@ -70,7 +72,9 @@ def test_every_piece_is_in_one_row(width):
         low, high = table.offsets[source : source + 2]
         row_P, start_P, length_P, at_P = table.spans(np.arange(low, high))
         expected = pieces.spans(np.arange(*pieces.offsets[source : source + 2]))
-        assert sorted(zip(start_P.tolist(), length_P.tolist())) == list(zip(*(x.tolist() for x in expected)))
+        assert sorted(zip(start_P.tolist(), length_P.tolist())) == list(
+            zip(*(x.tolist() for x in expected))
+        )
         for row in range(high - low):
             mine = row_P == row
             assert at_P[mine].tolist() == [0, *np.cumsum(length_P[mine] + 2)[:-1]]
@@ -85,7 +89,10 @@ def test_pieces_of_a_store_of_more_than_four_billion_tokens():
     near, far = split_of(LENGTHS), split_of(LENGTHS)
     far.document_starts = far.document_starts + 2**32
     rows = np.arange(PackedRows(near, 12).count)
-    (*near_rows, _), (*far_rows, _) = PackedRows(near, 12).spans(rows), PackedRows(far, 12).spans(rows)
+    (*near_rows, _), (*far_rows, _) = (
+        PackedRows(near, 12).spans(rows),
+        PackedRows(far, 12).spans(rows),
+    )
     near_rows[1] += 2**32
     assert [x.tolist() for x in far_rows] == [x.tolist() for x in near_rows]
 
@@ -99,7 +106,10 @@ def pieces_of(batch, vocabulary):
     for row, numbers in zip(tokens, batch["pieces"]):
         framed = [row[numbers == k].tolist() for k in range(1, numbers.max() + 1)]
         assert all((piece[0], piece[-1]) == (vocabulary.cls, vocabulary.sep) for piece in framed)
-        assert sum(framed, []) == row[numbers > 0].tolist() and (row[numbers == 0] == vocabulary.pad).all()
+        assert (
+            sum(framed, []) == row[numbers > 0].tolist()
+            and (row[numbers == 0] == vocabulary.pad).all()
+        )
         rows.append([tuple(piece[1:-1]) for piece in framed])
     return rows
 
@@ -117,7 +127,9 @@ def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, 
                 batches.check(part, objective, size)
                 rows += pieces_of(part, vocabulary)
     flat = [[i for sentence in document for i in sentence] for document in documents[:36]]
-    expected = Counter(tuple(document[i : i + 30]) for document in flat for i in range(0, len(document), 30))
+    expected = Counter(
+        tuple(document[i : i + 30]) for document in flat for i in range(0, len(document), 30)
+    )
     assert Counter(piece for row in rows[: stream.rows] for piece in row) == expected
     assert stream.rows < sum(expected.values())
     held = Stream(store, Data(objective=objective, batch_size=8), split="heldout")
@@ -125,9 +137,16 @@ def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, 
     for i in range(held.evaluation_steps):
         batch = held.evaluation_batch(i)
         counted = batch["weights"].any(axis=1)
-        seen.update(piece for row, counts in zip(pieces_of(batch, vocabulary), counted) if counts for piece in row)
+        seen.update(
+            piece
+            for row, counts in zip(pieces_of(batch, vocabulary), counted)
+            if counts
+            for piece in row
+        )
     flat = [[i for sentence in document for i in sentence] for document in documents[36:]]
-    assert seen == Counter(tuple(document[i : i + 30]) for document in flat for i in range(0, len(document), 30))
+    assert seen == Counter(
+        tuple(document[i : i + 30]) for document in flat for i in range(0, len(document), 30)
+    )
 
 
 @pytest.mark.parametrize("kind", [MaskedLm, ReplacedToken])
@@ -145,7 +164,11 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
 
 @pytest.mark.parametrize("kind", [MaskedLm, Distillation, ReplacedToken])
 def test_short_documents_share_rows_unless_told_otherwise(store, kind):
-    share = lambda **how: Stream(store, Data(objective=kind(length=100, predictions=15, **how), batch_size=64)).batch(0)["valid"].mean()  # noqa: E731
+    share = lambda **how: (
+        Stream(store, Data(objective=kind(length=100, predictions=15, **how), batch_size=64))
+        .batch(0)["valid"]
+        .mean()
+    )  # noqa: E731
     assert share() > 0.9 > 0.5 > share(rows="documents")
 
 
@@ -174,7 +197,11 @@ def other_text(batch, stream):
 def test_inspection_names_the_promise_that_is_broken(store, tamper, promise):
     stream = Stream(store, Data(objective=MaskedLm(48, 7, rows="packed"), batch_size=16), seed=3)
     report = inspect(stream, batches=3)
-    share = next(check for check in report["checks"] if check["name"] == "share of the rows that is not padding")
+    share = next(
+        check
+        for check in report["checks"]
+        if check["name"] == "share of the rows that is not padding"
+    )
     assert report["passed"] and 0.8 < float(share["seen"]) <= 1
     build = stream.build
 
@@ -184,4 +211,6 @@ def test_inspection_names_the_promise_that_is_broken(store, tamper, promise):
         return batch
 
     stream.build = tampered
-    assert promise in [check["name"] for check in inspect(stream, batches=3)["checks"] if not check["passed"]]
+    assert promise in [
+        check["name"] for check in inspect(stream, batches=3)["checks"] if not check["passed"]
+    ]

@@ -21,7 +21,10 @@ def corpus(seed, documents=60, longest=40, sources=(1.0,)):
         tokens=np.arange(sum(flat)),
         document_starts=np.concatenate([[0], np.cumsum([sum(document) for document in lengths])]),
         sentence_starts=np.concatenate([[0], np.cumsum(flat)]),
-        sources=tuple(SimpleNamespace(name=str(i), documents=(a, b)) for i, (a, b) in enumerate(zip(edges, edges[1:]))),
+        sources=tuple(
+            SimpleNamespace(name=str(i), documents=(a, b))
+            for i, (a, b) in enumerate(zip(edges, edges[1:]))
+        ),
     )
     return lengths, split
 
@@ -62,7 +65,9 @@ class Slow:
         self.width = width
         self.documents = [slow_pieces(document, width // 2) for document in documents]
         self.starts = [int(start) for start in split.document_starts]
-        self.rows = [(d, lo, hi) for d, p in enumerate(self.documents) for lo, hi in slow_chunks(p, width)]
+        self.rows = [
+            (d, lo, hi) for d, p in enumerate(self.documents) for lo, hi in slow_chunks(p, width)
+        ]
         self.sources = [source.documents for source in split.sources]
 
     def tokens(self, d, lo, hi):
@@ -70,7 +75,10 @@ class Slow:
         return list(range(at, at + sum(self.documents[d][lo:hi])))
 
     def pair(self, row, key, short, random_next):
-        draws = [int(bits) >> 32 for bits in hashing.words(hashing.key(np.array([key]), hashing.PAIR), 6)[0]]
+        draws = [
+            int(bits) >> 32
+            for bits in hashing.words(hashing.key(np.array([key]), hashing.PAIR), 6)[0]
+        ]
 
         def below(i, n):
             return draws[i] * n >> 32
@@ -112,13 +120,17 @@ class Slow:
             total -= 1
         for tokens, gone, use in ((a, gone_a, hashing.COINS_A), (b, gone_b, hashing.COINS_B)):
             words = hashing.words(hashing.key(np.array([key]), use), -(-max(gone, 1) // 64))[0]
-            coins = "".join(f"{byte:08b}" for word in words for byte in int(word).to_bytes(8, "little"))
+            coins = "".join(
+                f"{byte:08b}" for word in words for byte in int(word).to_bytes(8, "little")
+            )
             for coin in coins[:gone]:
                 tokens.pop(0 if coin == "1" else -1)
         return a, b
 
 
-@pytest.mark.parametrize("width, sources", [(29, (1.0,)), (61, (0.5, 0.5)), (13, (0.3, 0.4, 0.3)), (200, (1.0,))])
+@pytest.mark.parametrize(
+    "width, sources", [(29, (1.0,)), (61, (0.5, 0.5)), (13, (0.3, 0.4, 0.3)), (200, (1.0,))]
+)
 def test_pairs_are_those_of_the_slow_reference(width, sources):
     documents, split = corpus(1, sources=sources)
     slow, table = Slow(documents, split, width), PairRows(split, width)
@@ -138,7 +150,9 @@ def test_promises():
     documents, split = corpus(2, documents=300, sources=(0.5, 0.5))
     table = PairRows(split, width)
     rows = np.tile(np.arange(table.count), 20)
-    (a_start, a), (b_start, b), other = table.pairs(rows, hashing.key(1, np.arange(len(rows))), 0.1, 0.5)
+    (a_start, a), (b_start, b), other = table.pairs(
+        rows, hashing.key(1, np.arange(len(rows))), 0.1, 0.5
+    )
     document = np.repeat(np.arange(len(documents)), np.diff(split.document_starts))
     assert (a >= 1).all() and (b >= 1).all() and (a + b <= width).all()
     home, away = document[a_start], document[b_start]
@@ -148,7 +162,9 @@ def test_promises():
     lonely = np.diff(split.document_starts)[home] == 1
     drawn = other[~lonely]
     assert other[lonely].all() and abs(drawn.mean() - 0.5) < 4 * 0.5 / np.sqrt(len(drawn))
-    covered = np.zeros(len(document), bool)  # by the true pairs of 20 epochs: all text but the documents of one token
+    covered = np.zeros(
+        len(document), bool
+    )  # by the true pairs of 20 epochs: all text but the documents of one token
     for start, end in zip(a_start[~other], (b_start + b)[~other]):
         covered[start:end] = True
     assert np.array_equal(covered, np.diff(split.document_starts)[document] > 1)
@@ -160,7 +176,9 @@ def test_every_other_document_is_drawn_alike():
         sentence_starts=np.arange(0, 55, 5),
         sources=(SimpleNamespace(name="a", documents=(0, 5)),),
     )
-    _, (b_start, _), other = PairRows(split, 12).pairs(np.full(8000, 2), hashing.key(2, np.arange(8000)), 0.0, 1.0)
+    _, (b_start, _), other = PairRows(split, 12).pairs(
+        np.full(8000, 2), hashing.key(2, np.arange(8000)), 0.0, 1.0
+    )
     counts = np.bincount(b_start // 5, minlength=10)
     assert other.all() and counts[4:6].tolist() == [0, 0]
     counts = np.delete(counts, [4, 5])
@@ -193,8 +211,13 @@ def test_a_source_of_one_document_draws_from_the_others():
     split = SimpleNamespace(
         document_starts=np.array([0, 10, 20, 30]),
         sentence_starts=np.arange(0, 35, 5),
-        sources=(SimpleNamespace(name="a", documents=(0, 2)), SimpleNamespace(name="b", documents=(2, 3))),
+        sources=(
+            SimpleNamespace(name="a", documents=(0, 2)),
+            SimpleNamespace(name="b", documents=(2, 3)),
+        ),
     )
     table = PairRows(split, 12)
-    _, (b_start, _), _ = table.pairs(np.full(200, table.count - 1), hashing.key(2, np.arange(200)), 0.0, 1.0)
+    _, (b_start, _), _ = table.pairs(
+        np.full(200, table.count - 1), hashing.key(2, np.arange(200)), 0.0, 1.0
+    )
     assert set((b_start // 10).tolist()) == {0, 1}

@@ -13,7 +13,9 @@ def test_permutes(n):
     assert np.array_equal(np.sort(sent), np.arange(n))
     if n > 50:
         assert not np.array_equal(sent, permute(np.arange(n), n, hashing.key(2, n)))
-        assert (sent == np.arange(n)).sum() < 15  # a random permutation has one fixed point on average
+        assert (
+            sent == np.arange(n)
+        ).sum() < 15  # a random permutation has one fixed point on average
 
 
 def test_single_indices_of_several_sizes_at_once():
@@ -31,7 +33,9 @@ def test_every_index_goes_everywhere_alike():
     counts = np.stack([np.bincount(row, minlength=10) for row in sent])
     assert ((counts - 2000) ** 2 / 2000).sum() < 126  # chi-square, 81 degrees, p = 0.001
     neighbours = np.bincount((sent[1] - sent[0]) % 10, minlength=10)  # 0 never, all else alike
-    assert neighbours[0] == 0 and ((neighbours[1:] - 20_000 / 9) ** 2 / (20_000 / 9)).sum() < 27  # 8 degrees
+    assert (
+        neighbours[0] == 0 and ((neighbours[1:] - 20_000 / 9) ** 2 / (20_000 / 9)).sum() < 27
+    )  # 8 degrees
 
 
 def test_sides_are_just_large_enough():

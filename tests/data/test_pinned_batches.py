@@ -32,8 +32,14 @@ PINNED = (
     ("7ecf1b76d94b9796", MaskedLm(length=32, predictions=6, rows="sentences")),
     ("2e11e5ca72a8dbd1", MaskedLm(length=64, predictions=10, rows="packed")),
     ("508798f34a0f3580", MaskedLm(length=250, predictions=60, rows="packed")),
-    ("1d79ab767395e991", MaskedLm(length=21, predictions=9, rate=0.3, whole_words=True, rows="packed")),
-    ("e8f8079e464cadc8", MaskedLm(length=32, predictions=6, whole_words=True, duplicates=3, rows="documents")),
+    (
+        "1d79ab767395e991",
+        MaskedLm(length=21, predictions=9, rate=0.3, whole_words=True, rows="packed"),
+    ),
+    (
+        "e8f8079e464cadc8",
+        MaskedLm(length=32, predictions=6, whole_words=True, duplicates=3, rows="documents"),
+    ),
     ("b5a6e98114ad133b", SentencePair(length=32, predictions=6)),
     ("dfa3f5b7d8af9f3c", SentencePair(length=35, predictions=6, whole_words=True, short=0.5)),
     ("0053b83f691d87b5", SentenceOrder(length=48, predictions=9)),

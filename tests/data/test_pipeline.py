@@ -35,7 +35,10 @@ def mixed(tmp_path_factory, vocabulary):
     rng = np.random.default_rng(0)
 
     def source(documents):
-        return [[rng.integers(5, vocabulary.size, 6).tolist() for _ in range(1 + d % 4)] for d in range(documents)]
+        return [
+            [rng.integers(5, vocabulary.size, 6).tolist() for _ in range(1 + d % 4)]
+            for d in range(documents)
+        ]
 
     documents = {"large": source(40), "small": source(7), "middle": source(20)}
     heldout = {"large": source(6), "small": [], "middle": source(3)}
@@ -74,7 +77,9 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
         assert equal(whole, again.batch(step)) and not equal(whole, other.batch(step))
         for hosts in (2, 4, 8):
             size = 8 // hosts
-            assert equal(whole, joined([stream.batch(step, h * size, (h + 1) * size) for h in range(hosts)]))
+            assert equal(
+                whole, joined([stream.batch(step, h * size, (h + 1) * size) for h in range(hosts)])
+            )
     assert not equal(stream.batch(0), stream.batch(1))
 
 
@@ -82,7 +87,9 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
 def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
     """Counted where the store is read: what many hosts read is what one reads, split between them."""
     stream, read, known = make(name), [], Reader.known
-    monkeypatch.setattr(Reader, "known", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN))
+    monkeypatch.setattr(
+        Reader, "known", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN)
+    )
 
     def reads(lo, hi):
         read.clear()
@@ -102,7 +109,10 @@ def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_batch_size_does_not_change_the_examples(make, name):
     small, large = make(name, batch_size=4), make(name, batch_size=12)
-    assert equal(joined([small.batch(step) for step in range(6)]), joined([large.batch(step) for step in range(2)]))
+    assert equal(
+        joined([small.batch(step) for step in range(6)]),
+        joined([large.batch(step) for step in range(2)]),
+    )
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -115,7 +125,9 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
         iterator.close()
     dataset = stream.dataset(5, 0, 4)
     tensors = dataset.as_numpy_iterator()
-    assert equal(next(tensors), stream.batch(5, 0, 4)) and equal(next(tensors), stream.batch(6, 0, 4))
+    assert equal(next(tensors), stream.batch(5, 0, 4)) and equal(
+        next(tensors), stream.batch(6, 0, 4)
+    )
     spec = dataset.element_spec
     treaty = batches.shapes(stream.objective, 4)
     assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
@@ -149,7 +161,12 @@ def test_ledger(mixed, hosts):
     data = Data(objective=MaskedLm(length=8, predictions=2, rows="documents"), batch_size=12)
     size, steps = 12 // hosts, 60
     ledger = [None] * (12 * steps)
-    for begin, end in ((0, 13), (13, 14), (40, steps), (14, 40)):  # a new process each time, out of order
+    for begin, end in (
+        (0, 13),
+        (13, 14),
+        (40, steps),
+        (14, 40),
+    ):  # a new process each time, out of order
         for host in range(hosts):
             iterator = Stream(mixed, data, seed=9).batches(begin, host * size, (host + 1) * size)
             for step in range(begin, end):
@@ -157,7 +174,10 @@ def test_ledger(mixed, hosts):
                 ledger[at : at + size] = unmasked(next(iterator))
             iterator.close()
     vocabulary, split = mixed.vocabulary, mixed.split("train")
-    rows = [(vocabulary.cls, *split.tokens[i : i + 6].tolist(), vocabulary.sep) for i in range(0, len(split.tokens), 6)]
+    rows = [
+        (vocabulary.cls, *split.tokens[i : i + 6].tolist(), vocabulary.sep)
+        for i in range(0, len(split.tokens), 6)
+    ]
     epochs_ended, used = 0, 0
     for source in split.sources:
         lo, hi = (int(split.document_starts[d]) // 6 for d in source.documents)
@@ -172,7 +192,9 @@ def test_ledger(mixed, hosts):
             if sum(epoch.values()) == len(own):
                 assert epoch == own  # none missing
                 epochs_ended += 1
-        assert logged[: len(own)] != logged[len(own) : 2 * len(own)]  # another order in the next epoch
+        assert (
+            logged[: len(own)] != logged[len(own) : 2 * len(own)]
+        )  # another order in the next epoch
     assert used == len(ledger) and epochs_ended >= 10
 
 
@@ -181,7 +203,9 @@ def test_ledger(mixed, hosts):
 def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
     data = Data(objective=MaskedLm(length=8, predictions=2, rows="documents"), batch_size=8)
     stream, other = (Stream(mixed, data, split=split, seed=seed) for seed in (1, 2))
-    parts = [list(stream.evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts)) for h in range(hosts)]
+    parts = [
+        list(stream.evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts)) for h in range(hosts)
+    ]
     whole = [joined(part) for part in zip(*parts)]
     assert len(whole) == stream.evaluation_steps
     assert all(equal(batch, other.evaluation_batch(i)) for i, batch in enumerate(whole))
@@ -192,7 +216,9 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
         batches.check(batch, data.objective, 8)
         real = batch["weights"].any(axis=1)
         seen.update(row[1:7] for row, keep in zip(unmasked(batch), real) if keep)
-        assert batch["valid"].any(axis=1).all()  # filling rows too: attention over nothing would be NaN
+        assert (
+            batch["valid"].any(axis=1).all()
+        )  # filling rows too: attention over nothing would be NaN
     assert seen == expected and stream.rows % 8 != 0
 
 
@@ -208,7 +234,11 @@ def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name)
 
 
 def test_rates_come_from_the_store_or_from_the_run(mixed):
-    data = Data(objective=MaskedLm(length=8, predictions=2, rows="documents"), batch_size=10, rates=(0.0, 1.0, 3.0))
+    data = Data(
+        objective=MaskedLm(length=8, predictions=2, rows="documents"),
+        batch_size=10,
+        rates=(0.0, 1.0, 3.0),
+    )
     source, _, _ = Stream(mixed, data).examples(np.arange(4000))
     assert np.bincount(source, minlength=3).tolist() == pytest.approx([0, 1000, 3000], abs=2)
     for rates, message in (
@@ -221,7 +251,9 @@ def test_rates_come_from_the_store_or_from_the_run(mixed):
 
 
 def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mixed):
-    stream = Stream(mixed, Data(objective=MaskedLm(length=8, predictions=2, rows="documents")), split="heldout")
+    stream = Stream(
+        mixed, Data(objective=MaskedLm(length=8, predictions=2, rows="documents")), split="heldout"
+    )
     with pytest.raises(ValueError, match="the source 'small' holds less text than one row"):
         stream.batches()
     assert stream.evaluation_batch(0)["tokens"].shape == (32, 8)
@@ -235,7 +267,11 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
         (Data(objective=good.objective, prefetch=-1), 0, "data.prefetch=-1"),
         (good, -1, "seed -1"),
         (Data(objective=SpanCorruption()), 0, "span_corruption needs the special token"),
-        (Data(objective=MaskedLm(8000, 2000, rows="windows")), 0, "the train split .* fewer than the 7998 of"),
+        (
+            Data(objective=MaskedLm(8000, 2000, rows="windows")),
+            0,
+            "the train split .* fewer than the 7998 of",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             Stream(store, data, seed=seed)
@@ -257,7 +293,9 @@ def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_p
         file.seek(100)
         file.write(np.uint16(vocabulary.size).tobytes())
     stream = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10))
-    with pytest.raises(ValueError, match=f"the id {vocabulary.size}, but its vocabulary has {vocabulary.size} ids"):
+    with pytest.raises(
+        ValueError, match=f"the id {vocabulary.size}, but its vocabulary has {vocabulary.size} ids"
+    ):
         stream.batch(0)
     with pytest.raises(ValueError, match="run prepare again"):
         next(stream.batches())
@@ -271,25 +309,34 @@ def test_batches_made_together_end_where_the_damaged_one_stands(store, vocabular
     stream, made = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10)), []
     build = stream.build
     stream.build = lambda row_B, key_B: made.append(len(row_B)) or build(row_B, key_B)
-    with contextlib.closing(stream.batches()) as source, pytest.raises(ValueError, match="run prepare again"):
+    with (
+        contextlib.closing(stream.batches()) as source,
+        pytest.raises(ValueError, match="run prepare again"),
+    ):
         for step, batch in enumerate(source):
             assert equal(batch, stream.batch(step))
     with pytest.raises(ValueError, match="run prepare again"):
         stream.batch(step + 1)
-    assert step > 0 and 10 * MOST in made  # both the ones before it and those made together were tried
+    assert (
+        step > 0 and 10 * MOST in made
+    )  # both the ones before it and those made together were tried
 
 
 def test_a_batch_that_breaks_the_treaty_is_raised(make):
     stream = make("pieces")
     batch = stream.batch
     stream.batch = lambda *args: {**batch(*args), "weights": np.ones((8, 4))}
-    with pytest.raises(ValueError, match=r"weights is float64\[8, 4\], the treaty says float32\[8, 4\]"):
+    with pytest.raises(
+        ValueError, match=r"weights is float64\[8, 4\], the treaty says float32\[8, 4\]"
+    ):
         next(stream.batches())
 
 
 def test_the_definition_needs_neither_tensorflow_nor_jax():
     code = "import sys, data.pipeline, data.store; print({'tensorflow', 'jax'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert result.stdout.strip() == "set()"
 
 
@@ -311,5 +358,7 @@ print("read")
 
 
 def test_a_program_ends_while_batches_are_being_built(store):
-    result = subprocess.run([sys.executable, "-c", EXIT, store.path], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [sys.executable, "-c", EXIT, store.path], capture_output=True, text=True, timeout=60
+    )
     assert (result.returncode, result.stdout) == (0, "read\n"), result.stderr

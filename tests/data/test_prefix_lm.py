@@ -19,10 +19,15 @@ def test_parts_are_those_of_the_slow_reference(t5_store):
         text = stream.split.tokens[start : start + 12].tolist()
         cut = int(batch["inputs_valid"][i].sum()) - 1
         assert 1 <= cut <= 11
-        for key, mask, part in (("inputs", "inputs_valid", text[:cut]), ("targets", "weights", text[cut:])):
+        for key, mask, part in (
+            ("inputs", "inputs_valid", text[:cut]),
+            ("targets", "weights", text[cut:]),
+        ):
             expected = [*part, eos]
             assert batch[key][i].tolist() == expected + [pad] * (12 - len(expected))
-            assert batch[mask][i].astype(int).tolist() == [1] * len(expected) + [0] * (12 - len(expected))
+            assert batch[mask][i].astype(int).tolist() == [1] * len(expected) + [0] * (
+                12 - len(expected)
+            )
 
 
 def test_all_cuts_are_alike_likely(t5_store):
@@ -34,7 +39,9 @@ def test_all_cuts_are_alike_likely(t5_store):
 
 
 def test_refusals(t5_store, store):
-    with pytest.raises(ValueError, match="length=1; a text that is cut in two has 2 tokens at least"):
+    with pytest.raises(
+        ValueError, match="length=1; a text that is cut in two has 2 tokens at least"
+    ):
         Stream(t5_store, Data(objective=PrefixLm(length=1)))
     with pytest.raises(ValueError, match=r"prefix_lm needs the special token\(s\) eos"):
         Stream(store, Data(objective=PrefixLm()))

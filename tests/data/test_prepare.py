@@ -15,7 +15,10 @@ from data.summary import summary
 def digest(folder: pathlib.Path) -> dict[str, str]:
     """File -> hash of its contents, for all files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def texts_of(store: Store, name: str) -> list[str]:
@@ -37,7 +40,9 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
     encoded = store.vocabulary.encode_batch(bodies)
     expected = [store.vocabulary.decode(ids) for ids in encoded]
     assert sorted(read) == sorted(expected)
-    assert texts_of(store, "train") == [text for text in expected if text in texts_of(store, "train")]  # in order
+    assert texts_of(store, "train") == [
+        text for text in expected if text in texts_of(store, "train")
+    ]  # in order
     assert store.manifest["totals"]["unknown"] == sum(ids.count(1) for ids in encoded) > 0
     assert 3 < len(texts_of(store, "heldout")) < 25
     assert not done.existed and store.manifest["totals"]["documents"] == 61
@@ -48,11 +53,18 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
         store.vocabulary.decode(sentence)
     )
     starts = set(split.sentence_starts.tolist())
-    assert set(split.document_starts.tolist()) <= starts and len(starts) == len(split.sentence_starts)
+    assert set(split.document_starts.tolist()) <= starts and len(starts) == len(
+        split.sentence_starts
+    )
 
 
 def test_the_number_of_processes_and_the_cuts_change_nothing(corpus, tmp_path):
-    request = Request((str(corpus / "a.jsonl"), str(corpus / "more")), vocab_size=90, sample_size=6000, held_out=0.1)
+    request = Request(
+        (str(corpus / "a.jsonl"), str(corpus / "more")),
+        vocab_size=90,
+        sample_size=6000,
+        held_out=0.1,
+    )
     prepare(request, tmp_path / "one")
     prepare(request, tmp_path / "two", workers=2, job=700)
     prepare(request, tmp_path / "small", workers=1, job=100)
@@ -74,7 +86,9 @@ def test_held_out_documents_are_told_by_their_text_alone(corpus, tmp_path, words
     lines = (corpus / "a.jsonl").read_text().splitlines(keepends=True)
     (tmp_path / "other.jsonl").write_text("".join(lines[::-1][5:] * 2))
     prepare(Request((str(corpus / "a.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "one")
-    prepare(Request((str(tmp_path / "other.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "two")
+    prepare(
+        Request((str(tmp_path / "other.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "two"
+    )
     held, other = (set(texts_of(Store.open(tmp_path / name), "heldout")) for name in ("one", "two"))
     assert held and other == held & {json.loads(line)["text"] for line in lines[:-5]}
     assert not other & set(texts_of(Store.open(tmp_path / "two"), "train"))
@@ -86,7 +100,9 @@ def test_one_document_at_least_on_either_side(tmp_path, texts, words):
         path.write_text("\n\n".join(texts[:5]))
         said = []
         prepare(
-            Request((str(path),), vocabulary=words, held_out=share, document="block"), tmp_path / name, say=said.append
+            Request((str(path),), vocabulary=words, held_out=share, document="block"),
+            tmp_path / name,
+            say=said.append,
         )
         store = Store.open(tmp_path / name)
         assert sorted([len(texts_of(store, "train")), len(texts_of(store, "heldout"))]) == [1, 4]
@@ -96,7 +112,9 @@ def test_one_document_at_least_on_either_side(tmp_path, texts, words):
 
 def test_a_single_document_cannot_be_held_out(tmp_path, texts, words):
     (tmp_path / "a.txt").write_text(" ".join(texts))
-    with pytest.raises(ValueError, match="single document.*--document block or record.*--held-out 0"):
+    with pytest.raises(
+        ValueError, match="single document.*--document block or record.*--held-out 0"
+    ):
         prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words), tmp_path / "s")
     prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words, held_out=0), tmp_path / "s")
     assert len(texts_of(Store.open(tmp_path / "s"), "train")) == 1 and not texts_of(
@@ -109,26 +127,43 @@ def test_no_text_is_an_error(tmp_path, words, text):
     (tmp_path / "a.txt").write_text(text)
     for vocabulary in (words, None):
         with pytest.raises(ValueError, match="no text"):
-            prepare(Request((str(tmp_path / "a.txt"),), vocabulary=vocabulary, vocab_size=50), tmp_path / "s")
+            prepare(
+                Request((str(tmp_path / "a.txt"),), vocabulary=vocabulary, vocab_size=50),
+                tmp_path / "s",
+            )
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
     (tmp_path / "a").mkdir()
-    records = [{"text": texts[0]}, {"text": "  "}, {"text": texts[1] + "\0"}, {"text": ""}, {"text": "\x07\x07 \x08"}]
+    records = [
+        {"text": texts[0]},
+        {"text": "  "},
+        {"text": texts[1] + "\0"},
+        {"text": ""},
+        {"text": "\x07\x07 \x08"},
+    ]
     lines = [json.dumps(record).encode() for record in records]
     lines += [
         b'{"text": "caf\xe9 ' + texts[2].encode() + b'"}',
         rb'{"text": "half \ud83d pair"}',
         b'{"text": "U+FDD0 \xef\xb7\x90"}',
     ]
-    lines += [json.dumps({"text": "walk " * 5000}).encode(), json.dumps({"text": "\u200b"}).encode()]
+    lines += [
+        json.dumps({"text": "walk " * 5000}).encode(),
+        json.dumps({"text": "\u200b"}).encode(),
+    ]
     lines += [json.dumps({"text": texts[3] + "\n\n\u200b\n\n" + texts[4]}).encode()]
     path = tmp_path / "a" / "a.jsonl"
     path.write_bytes(b"\n".join(lines))
     (tmp_path / "a" / "notes.md").write_text("x")
-    done = prepare(Request((str(tmp_path / "a"),), vocabulary=words, held_out=0.3), tmp_path / "s", job=60)
-    noted = {reason: (entry["count"], entry.get("first")) for reason, entry in done.store.manifest["noted"].items()}
+    done = prepare(
+        Request((str(tmp_path / "a"),), vocabulary=words, held_out=0.3), tmp_path / "s", job=60
+    )
+    noted = {
+        reason: (entry["count"], entry.get("first"))
+        for reason, entry in done.store.manifest["noted"].items()
+    }
     assert noted == {
         encoding.EMPTY: (3, f"{path}, 2"),
         encoding.NUL: (1, f"{path}, 3"),
@@ -141,7 +176,10 @@ def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
         "files of other kinds in the folders": (1, None),
     }
     totals, splits = done.store.manifest["totals"], done.store.manifest["splits"]
-    assert totals["documents"] == 11 and sum(split["documents"] for split in splits.values()) == 7 == totals["kept"]
+    assert (
+        totals["documents"] == 11
+        and sum(split["documents"] for split in splits.values()) == 7 == totals["kept"]
+    )
     lines = "\n".join(summary(done))
     for reason, (count, first) in noted.items():
         assert f"{count:,} {reason}" in lines and (first is None or first in lines)
@@ -152,7 +190,12 @@ def test_a_bad_record_is_one_error_and_leaves_nothing(tmp_path, texts, words, wo
     good = json.dumps({"text": texts[0]}) + "\n"
     (tmp_path / "a.jsonl").write_text(good * 30 + '{"txt": 1}\n' + good * 30 + "{\n")
     with pytest.raises(ValueError, match="a.jsonl, line 31: no field 'text'"):
-        prepare(Request((str(tmp_path / "a.jsonl"),), vocabulary=words), tmp_path / "s", workers=workers, job=500)
+        prepare(
+            Request((str(tmp_path / "a.jsonl"),), vocabulary=words),
+            tmp_path / "s",
+            workers=workers,
+            job=500,
+        )
     assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
@@ -166,7 +209,10 @@ def test_a_job_notes_how_far_it_is(tmp_path, texts):
 
 
 def test_a_report_survives_being_sent():
-    report, piece = encoding.Report(least=3, most=encoding.HASHES - 1), sources.Piece("jsonl", "a.jsonl", 7, None, 9)
+    report, piece = (
+        encoding.Report(least=3, most=encoding.HASHES - 1),
+        sources.Piece("jsonl", "a.jsonl", 7, None, 9),
+    )
     assert encoding.Report.from_json(encoding.Report().to_json()) == encoding.Report()
     report.totals["tokens"] += 5
     report.note(encoding.EMPTY, piece, 2)
@@ -180,7 +226,8 @@ def test_a_line_of_50_mb(tmp_path, words):
     line = "walking in rain and snow " * 2_000_000
     (tmp_path / "a.txt").write_text("a walk.\n" + line + "\na talk.\n")
     done = prepare(
-        Request((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01), tmp_path / "s"
+        Request((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01),
+        tmp_path / "s",
     )
     totals, noted = done.store.manifest["totals"], done.store.manifest["noted"]
     assert totals["kept"] == 3 and noted[encoding.CUT]["count"] == totals["sentences"] - 3 > 6000
@@ -193,7 +240,9 @@ def test_mixtures(corpus, tmp_path, words):
     def rates(name, **options):
         prepare(Request(two, vocabulary=words, held_out=0, **options), tmp_path / name)
         sources = Store.open(tmp_path / name).split("train").sources
-        assert [source.name for source in sources] == list(two) and [source.documents for source in sources] == [
+        assert [source.name for source in sources] == list(two) and [
+            source.documents for source in sources
+        ] == [
             (0, 40),
             (40, 61),
         ]
@@ -201,7 +250,9 @@ def test_mixtures(corpus, tmp_path, words):
 
     plain = rates("plain")
     store = Store.open(tmp_path / "plain").split("train")
-    sizes = np.array([store.document_starts[40], len(store.tokens) - store.document_starts[40]], float)
+    sizes = np.array(
+        [store.document_starts[40], len(store.tokens) - store.document_starts[40]], float
+    )
     assert plain == pytest.approx(sizes / sizes.sum())
     smooth = rates("smooth", temperature=0.7)
     assert smooth == pytest.approx(sizes**0.7 / (sizes**0.7).sum()) and plain[1] < smooth[1] < 0.5
@@ -232,10 +283,15 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
     with pytest.raises(ValueError, match="b.txt has nothing to train on: there is no text in it"):
         prepare(Request((names["a"], names["b"]), held_out=0.1, **options), tmp_path / "s")
     both = (names["a"], names["c"])
-    with pytest.raises(ValueError, match="c.txt has nothing to train on: all of its documents are held out"):
+    with pytest.raises(
+        ValueError, match="c.txt has nothing to train on: all of its documents are held out"
+    ):
         prepare(Request(both, held_out=0.95, rates=(1.0, 1.0), **options), tmp_path / "s")
     prepare(Request(both, held_out=0.95, **options), tmp_path / "s")
-    assert [source.rate for source in Store.open(tmp_path / "s").split("train").sources] == [1.0, 0.0]
+    assert [source.rate for source in Store.open(tmp_path / "s").split("train").sources] == [
+        1.0,
+        0.0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +299,10 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
     [
         (dict(layout="elmo"), "--layout elmo: bert or t5 or gpt"),
         (dict(algorithm="char"), "--algorithm char: unigram or bpe"),
-        (dict(layout="roberta"), "--layout roberta: bert or t5 or gpt or transformer, for --algorithm unigram"),
+        (
+            dict(layout="roberta"),
+            "--layout roberta: bert or t5 or gpt or transformer, for --algorithm unigram",
+        ),
         (dict(algorithm="byte_bpe"), "--layout bert: roberta or gpt2, for --algorithm byte_bpe"),
         (dict(sources=()), "no source"),
         (dict(sources=("a", "a")), "given twice"),

@@ -23,7 +23,10 @@ from data.tokenizers import read_vocabulary
 def digest(folder: pathlib.Path) -> dict[str, str]:
     """File -> hash of its contents, for all files below a folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def texts_of(store: Store, name: str) -> list[str]:
@@ -48,11 +51,16 @@ def test_another_request_is_refused_unless_told(corpus, tmp_path, words, vocabul
     old = digest(tmp_path / "s")
 
     def refused(message, request):
-        with pytest.raises(FileExistsError, match=f"store of something else.*{message}.*--overwrite"):
+        with pytest.raises(
+            FileExistsError, match=f"store of something else.*{message}.*--overwrite"
+        ):
             prepare(request, tmp_path / "s")
         assert digest(tmp_path / "s") == old
 
-    refused("held_out: 0.01 in the store, 0.5 asked for", Request((str(corpus),), vocabulary=words, held_out=0.5))
+    refused(
+        "held_out: 0.01 in the store, 0.5 asked for",
+        Request((str(corpus),), vocabulary=words, held_out=0.5),
+    )
     refused("sources", Request((str(corpus / "a.jsonl"),), vocabulary=words))
     (corpus / "more" / "d.txt").write_text(texts[9])
     refused("files: 3 in the store, 4 asked for", request)
@@ -61,7 +69,9 @@ def test_another_request_is_refused_unless_told(corpus, tmp_path, words, vocabul
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
 
 
-def test_another_vocabulary_under_the_same_name_is_noticed(corpus, tmp_path, vocabulary, t5_vocabulary):
+def test_another_vocabulary_under_the_same_name_is_noticed(
+    corpus, tmp_path, vocabulary, t5_vocabulary
+):
     vocabulary.save(tmp_path / "words")
     request = Request((str(corpus),), vocabulary=str(tmp_path / "words"))
     prepare(request, tmp_path / "s")
@@ -112,17 +122,24 @@ if __name__ == "__main__":
 def test_killed_at_any_moment(tmp_path, texts, words, workers):
     """SIGKILL after ever more time: no store or a whole one, no process goes on, and the next run gets it right."""
     source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(200)))
+    source.write_text(
+        "".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(200))
+    )
     prepare(Request((str(source),), vocabulary=words), tmp_path / "right", job=20_000)
     right, output = digest(tmp_path / "right"), tmp_path / "s"
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     command = [sys.executable, str(script), str(source), words, str(output), str(workers)]
-    path = os.pathsep.join([str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(pathlib.Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    )
     for seconds in (0.05, 0.3, 0.6):
         before = set(tmp_path.glob(".s.*"))
         process = subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": path}, stdout=subprocess.DEVNULL, start_new_session=True
+            command,
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
         )
         while process.poll() is None and set(tmp_path.glob(".s.*")) <= before:
             time.sleep(0.002)
@@ -149,16 +166,26 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
 def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, seconds):
     """Killed so long after it appears: while Python starts in it, while it imports, at work."""
     source = tmp_path / "a.jsonl"
-    source.write_text("".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(6000)))
+    source.write_text(
+        "".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(6000))
+    )
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        work = thread.submit(prepare, Request((str(source),), vocabulary=words), tmp_path / "s", workers=2, job=100_000)
+        work = thread.submit(
+            prepare,
+            Request((str(source),), vocabulary=words),
+            tmp_path / "s",
+            workers=2,
+            job=100_000,
+        )
         while not (workers := multiprocessing.active_children()) and not work.done():
             time.sleep(0.001)
         time.sleep(seconds)
         workers[0].kill()
         with pytest.raises(ChildProcessError, match="a worker process was killed"):
             work.result(timeout=60)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"] and not multiprocessing.active_children()
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "a.jsonl"
+    ] and not multiprocessing.active_children()
 
 
 def alive(session: int) -> bool:
@@ -216,10 +243,26 @@ def test_the_verb(corpus, tmp_path, capsys):
 
 def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
     """--layout alone says it; no text is unknown, and every blank is kept."""
-    assert run(corpus, "--output", tmp_path / "s", "--vocab-size", 300, "--layout", "roberta", "--held-out", 0) == 0
+    assert (
+        run(
+            corpus,
+            "--output",
+            tmp_path / "s",
+            "--vocab-size",
+            300,
+            "--layout",
+            "roberta",
+            "--held-out",
+            0,
+        )
+        == 0
+    )
     assert "300 ids (byte_bpe)" in capsys.readouterr().out
     store = Store.open(tmp_path / "s")
-    assert store.manifest["request"]["algorithm"] == "byte_bpe" and store.manifest["totals"].get("unknown", 0) == 0
+    assert (
+        store.manifest["request"]["algorithm"] == "byte_bpe"
+        and store.manifest["totals"].get("unknown", 0) == 0
+    )
     assert (store.vocabulary.pad, store.vocabulary.mask) == (1, 299)
     assert "A title\n\n" in "".join(texts_of(store, "train"))
 
@@ -236,9 +279,18 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
         (["builtin", "--output", "gs://bucket/s"], "write the store to this machine"),
         (["builtin", "--workers", "0"], "--workers 0"),
         (["builtin", "--rates", "1,2"], "2 rates for 1 sources"),
-        (["builtin", "--scratch", "gs://bucket/scratch"], "--scratch is for a runner of Apache Beam"),
-        (["builtin", "--runner-option", "region=x"], "--runner-option is for a runner of Apache Beam"),
-        (["builtin", "--runner", "DirectRunner", "--workers", "2"], "--workers are processes of this machine"),
+        (
+            ["builtin", "--scratch", "gs://bucket/scratch"],
+            "--scratch is for a runner of Apache Beam",
+        ),
+        (
+            ["builtin", "--runner-option", "region=x"],
+            "--runner-option is for a runner of Apache Beam",
+        ),
+        (
+            ["builtin", "--runner", "DirectRunner", "--workers", "2"],
+            "--workers are processes of this machine",
+        ),
     ],
 )
 def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
@@ -249,16 +301,26 @@ def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
 
 def test_a_runner_without_apache_beam_names_the_extra(tmp_path, capsys, monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "apache_beam" else found(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "apache_beam" else found(name)
+    )
     assert run("builtin", "--output", tmp_path / "s", "--runner", "DirectRunner") == 2
-    assert capsys.readouterr().err == "error: --runner needs Apache Beam: pip install 'cloze[beam]'\n"
+    assert (
+        capsys.readouterr().err == "error: --runner needs Apache Beam: pip install 'cloze[beam]'\n"
+    )
     assert not list(tmp_path.iterdir())
 
 
 def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
-    for name, lossless in (("vocab_bert_uncased", False), ("vocab_gpt2", True), ("vocab_t5/t5_spiece.model", True)):
+    for name, lossless in (
+        ("vocab_bert_uncased", False),
+        ("vocab_gpt2", True),
+        ("vocab_t5/t5_spiece.model", True),
+    ):
         output = tmp_path / name.replace("/", "_")
-        prepare(Request((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0), output)
+        prepare(
+            Request((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0), output
+        )
         store = Store.open(output)
         assert store.vocabulary == read_vocabulary(corpora / name)
         with gzip.open(corpus / "more" / "b.jsonl.gz", "rt") as file:

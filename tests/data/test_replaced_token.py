@@ -12,7 +12,10 @@ from data.pipeline import Stream
 def streams(store):
     """The same rows of both objectives."""
     shape = dict(length=22, predictions=4)
-    return [Stream(store, Data(objective=kind(**shape), batch_size=64), seed=1) for kind in (ReplacedToken, MaskedLm)]
+    return [
+        Stream(store, Data(objective=kind(**shape), batch_size=64), seed=1)
+        for kind in (ReplacedToken, MaskedLm)
+    ]
 
 
 def test_the_chosen_words_are_those_of_masked_lm_and_all_are_hidden(streams):
@@ -31,7 +34,12 @@ def test_the_chosen_words_are_those_of_masked_lm_and_all_are_hidden(streams):
 def test_chances_are_even_and_change_with_the_epoch(streams):
     stream, _ = streams
     steps = -(-stream.rows // 64)
-    epochs = [np.concatenate([stream.batch(step)["chances"] for step in range(n * steps, (n + 1) * steps)]) for n in (0, 1)]
+    epochs = [
+        np.concatenate(
+            [stream.batch(step)["chances"] for step in range(n * steps, (n + 1) * steps)]
+        )
+        for n in (0, 1)
+    ]
     chances = np.concatenate(epochs).ravel()
     assert chances.min() >= 0 and chances.max() < 1
     shares, _ = np.histogram(chances, 10, (0, 1))
@@ -45,12 +53,17 @@ def test_evaluation_draws_the_same_for_every_seed_and_judges_each_row_once(store
     last = stream.evaluation_steps - 1
     for key, value in stream.evaluation_batch(last).items():
         np.testing.assert_array_equal(value, other.evaluation_batch(last)[key])
-    judged = sum((stream.evaluation_batch(i)["token_weights"] > 0).any(axis=1).sum() for i in range(last + 1))
+    judged = sum(
+        (stream.evaluation_batch(i)["token_weights"] > 0).any(axis=1).sum() for i in range(last + 1)
+    )
     assert judged == stream.rows and stream.rows % 64
 
 
 def test_it_refuses_by_its_own_name(vocabulary):
-    for objective, message in ((ReplacedToken(length=2), "replaced_token: length=2"), (ReplacedToken(rate=0.25), "replaced_token: predictions=77 is")):
+    for objective, message in (
+        (ReplacedToken(length=2), "replaced_token: length=2"),
+        (ReplacedToken(rate=0.25), "replaced_token: predictions=77 is"),
+    ):
         with pytest.raises(ValueError, match=message):
             objective.check(vocabulary)
     ReplacedToken(rate=0.25, predictions=128).check(vocabulary)

@@ -24,7 +24,10 @@ def corpus(vocabulary):
     rng = np.random.default_rng(15)
 
     def sentences():
-        return [rng.integers(10, vocabulary.size, rng.integers(1, 12)).tolist() for _ in range(rng.integers(1, 5))]
+        return [
+            rng.integers(10, vocabulary.size, rng.integers(1, 12)).tolist()
+            for _ in range(rng.integers(1, 5))
+        ]
 
     return {name: [sentences() for _ in range(count)] for name, count in (("a", 120), ("b", 60))}
 
@@ -37,7 +40,13 @@ def blocks(monkeypatch):
 
 @pytest.fixture
 def path(tmp_path, corpus, vocabulary, blocks):
-    return write_store(tmp_path / "store", vocabulary, corpus, heldout={name: part[:9] for name, part in corpus.items()}, rates={"a": 0.5, "b": 0.5}).path
+    return write_store(
+        tmp_path / "store",
+        vocabulary,
+        corpus,
+        heldout={name: part[:9] for name, part in corpus.items()},
+        rates={"a": 0.5, "b": 0.5},
+    ).path
 
 
 def flip(path, place):
@@ -55,17 +64,24 @@ def nested(split):
     return [sentences[low:high] for low, high in zip(edges, edges[1:])]
 
 
-def test_any_damage_leaves_the_other_documents_as_they_were(path, corpus, record_property, tmp_path):
+def test_any_damage_leaves_the_other_documents_as_they_were(
+    path, corpus, record_property, tmp_path
+):
     documents, rng = [*corpus["a"], *corpus["b"]], np.random.default_rng(3)
     flat = {"train": documents, "heldout": [*corpus["a"][:9], *corpus["b"][:9]]}
     for _ in range(1000 if os.environ.get("CLOZE_BOARD") == "whole" else 40):
         copy = shutil.copytree(path, tmp_path / "copy")
         hit = {}
         for _ in range(rng.integers(1, 4)):
-            split, file = rng.choice(["train", "heldout"]), rng.choice(["tokens", "documents", "sentences"])
+            split, file = (
+                rng.choice(["train", "heldout"]),
+                rng.choice(["tokens", "documents", "sentences"]),
+            )
             size = (copy / split / f"{file}.bin").stat().st_size
             flip(copy / split / f"{file}.bin", at := int(rng.integers(size)))
-            hit.setdefault(split, []).append((file, at // BLOCK * BLOCK, min((at // BLOCK + 1) * BLOCK, size)))
+            hit.setdefault(split, []).append(
+                (file, at // BLOCK * BLOCK, min((at // BLOCK + 1) * BLOCK, size))
+            )
         store = sound(Store.open(copy), "skip")
         for split in ("train", "heldout"):
             whole = Store.open(path).split(split)
@@ -73,8 +89,12 @@ def test_any_damage_leaves_the_other_documents_as_they_were(path, corpus, record
             assert lost == expected_loss(whole, hit.get(split, []))
             left = [document for i, document in enumerate(flat[split]) if i not in set(lost)]
             assert nested(store.split(split)) == left
-            sizes = [sum(i not in lost for i in range(*source.documents)) for source in whole.sources]
-            assert [hi - lo for lo, hi in (source.documents for source in store.split(split).sources)] == sizes
+            sizes = [
+                sum(i not in lost for i in range(*source.documents)) for source in whole.sources
+            ]
+            assert [
+                hi - lo for lo, hi in (source.documents for source in store.split(split).sources)
+            ] == sizes
             record_property("documents lost", len(lost))
         record_property("stores damaged", 1)
         shutil.rmtree(copy)
@@ -84,7 +104,12 @@ def expected_loss(split, hits):
     """Documents with a damaged token, with a damaged border, or near a damaged border of sentences: each looked at by itself."""
     starts, cuts = split.document_starts.tolist(), split.sentence_starts.tolist()
     sizes = {"tokens": split.tokens.dtype.itemsize, "documents": 8, "sentences": 8}
-    damaged = {file: {i for name, lo, hi in hits if name == file for i in range(lo // size, -(-hi // size))} for file, size in sizes.items()}
+    damaged = {
+        file: {
+            i for name, lo, hi in hits if name == file for i in range(lo // size, -(-hi // size))
+        }
+        for file, size in sizes.items()
+    }
     damaged["documents"] -= {0, len(starts) - 1}
     damaged["sentences"] -= {0, len(cuts) - 1}
     near = set(damaged["tokens"])
@@ -92,19 +117,41 @@ def expected_loss(split, hits):
         left = max(j for j in range(i) if j not in damaged["sentences"])
         right = min(j for j in range(i + 1, len(cuts)) if j not in damaged["sentences"])
         near |= set(range(cuts[left], cuts[right]))
-    return [i for i in range(len(starts) - 1) if {i, i + 1} & damaged["documents"] or near & set(range(starts[i], starts[i + 1]))]
+    return [
+        i
+        for i in range(len(starts) - 1)
+        if {i, i + 1} & damaged["documents"] or near & set(range(starts[i], starts[i + 1]))
+    ]
 
 
-@pytest.mark.parametrize("objective", [MaskedLm(16, 3), MaskedLm(16, 3, rows="windows"), MaskedLm(16, 3, rows="sentences"), MaskedLm(16, 3, rows="packed"), SentencePair(32, 5), CausalLm(16, end_of_text=False)], ids=repr)
-def test_batches_are_those_of_a_store_that_never_had_them(path, corpus, vocabulary, tmp_path, objective):
+@pytest.mark.parametrize(
+    "objective",
+    [
+        MaskedLm(16, 3),
+        MaskedLm(16, 3, rows="windows"),
+        MaskedLm(16, 3, rows="sentences"),
+        MaskedLm(16, 3, rows="packed"),
+        SentencePair(32, 5),
+        CausalLm(16, end_of_text=False),
+    ],
+    ids=repr,
+)
+def test_batches_are_those_of_a_store_that_never_had_them(
+    path, corpus, vocabulary, tmp_path, objective
+):
     for at in (0, 700, 701, 1500, 3000):
         flip(path / "train" / "tokens.bin", at)
     store = sound(Store.open(path), "skip")
     lost = set(store.left_out["train"].tolist())
     assert 0 < len(lost) < 40 and not store.left_out["heldout"].size
-    left = {"a": [d for i, d in enumerate(corpus["a"]) if i not in lost], "b": [d for i, d in enumerate(corpus["b"], 120) if i not in lost]}
+    left = {
+        "a": [d for i, d in enumerate(corpus["a"]) if i not in lost],
+        "b": [d for i, d in enumerate(corpus["b"], 120) if i not in lost],
+    }
     never = write_store(tmp_path / "never", vocabulary, left, rates={"a": 0.5, "b": 0.5})
-    mine, other = (Stream(one, Data(objective=objective, batch_size=16), seed=1) for one in (store, never))
+    mine, other = (
+        Stream(one, Data(objective=objective, batch_size=16), seed=1) for one in (store, never)
+    )
     assert mine.rows == other.rows
     for step in (0, 1, 20):
         batch, expected = mine.batch(step), other.batch(step)
@@ -113,7 +160,10 @@ def test_batches_are_those_of_a_store_that_never_had_them(path, corpus, vocabula
 
 
 def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
-    assert sound(Store.open(path), "skip").manifest == sound(Store.open(path), "refuse").manifest and told(Store.open(path)) == "no documents"
+    assert (
+        sound(Store.open(path), "skip").manifest == sound(Store.open(path), "refuse").manifest
+        and told(Store.open(path)) == "no documents"
+    )
 
     def refused(message, how="skip"):
         with pytest.raises(ValueError, match=message):
@@ -122,7 +172,10 @@ def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
 
     copy = shutil.copytree(path, tmp_path / "copy")
     flip(copy / "train" / "tokens.bin", 5)
-    refused("train/tokens.bin: crc32c .*; or leave the damaged documents out with data.on_corrupt=skip", "refuse")
+    refused(
+        "train/tokens.bin: crc32c .*; or leave the damaged documents out with data.on_corrupt=skip",
+        "refuse",
+    )
     shutil.copytree(path, copy)
     flip(copy / "vocabulary" / "spiece.model", 50)
     refused("without it no document can be read")
@@ -139,13 +192,20 @@ def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
 
 def test_a_store_from_before_there_were_checksums_of_blocks_is_read_and_refused_when_damaged(path):
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["files"] = {name: entry for name, entry in manifest["files"].items() if not name.startswith("checksums/")}
+    manifest["files"] = {
+        name: entry
+        for name, entry in manifest["files"].items()
+        if not name.startswith("checksums/")
+    }
     (path / "manifest.json").write_text(json.dumps(manifest))
     shutil.rmtree(path / "checksums")
     store = sound(Store.open(path), "skip")
     assert type(store) is Store
     flip(path / "train" / "tokens.bin", 5)
-    with pytest.raises(ValueError, match="the checksums of its blocks were not kept when it was prepared: copy it again"):
+    with pytest.raises(
+        ValueError,
+        match="the checksums of its blocks were not kept when it was prepared: copy it again",
+    ):
         sound(Store.open(path), "skip")
 
 
@@ -157,4 +217,8 @@ def test_checksums_are_of_blocks_however_the_file_was_written(tmp_path, blocks):
     file.close()
     raw = (tmp_path / "a").read_bytes()
     sums = [google_crc32c.value(raw[at : at + BLOCK]) for at in range(0, len(raw), BLOCK)]
-    assert raw == whole.tobytes() and np.fromfile(tmp_path / "b", "<u4").tolist() == sums and file.close()["bytes"] == 800
+    assert (
+        raw == whole.tobytes()
+        and np.fromfile(tmp_path / "b", "<u4").tolist() == sums
+        and file.close()["bytes"] == 800
+    )

@@ -15,9 +15,17 @@ from data.store import write_store
 def told(tmp_path_factory, vocabulary):
     """A store whose ids tell their document: document d is 5 + d, 5 + d, ..., but for one 60 + place per sentence; one is a single token."""
     rng = np.random.default_rng(0)
-    documents = [[[5 + d, *[5 + d] * int(n), 60 + s] for s, n in enumerate(rng.integers(2, 9, rng.integers(2, 9)))] for d in range(50)]
+    documents = [
+        [
+            [5 + d, *[5 + d] * int(n), 60 + s]
+            for s, n in enumerate(rng.integers(2, 9, rng.integers(2, 9)))
+        ]
+        for d in range(50)
+    ]
     documents[7] = [[12]]
-    return write_store(tmp_path_factory.mktemp("told") / "store", vocabulary, documents, heldout=documents[:1])
+    return write_store(
+        tmp_path_factory.mktemp("told") / "store", vocabulary, documents, heldout=documents[:1]
+    )
 
 
 def originals(batch):
@@ -45,9 +53,16 @@ def test_both_come_from_one_document_in_both_orders(told, vocabulary):
     for step in range(40):
         batch = stream.batch(step)
         batches.check(batch, objective, 50)
-        labels = zip(segments_of(batch, vocabulary), batch["segments"], batch["order"], batch["order_weights"])
+        labels = zip(
+            segments_of(batch, vocabulary),
+            batch["segments"],
+            batch["order"],
+            batch["order_weights"],
+        )
         for (first, second), segments, order, weight in labels:
-            assert segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * (37 - len(first) - len(second))
+            assert segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * (
+                37 - len(first) - len(second)
+            )
             if not weight:
                 assert sorted((first, second)) == [[], [12]]  # the document of a single token
                 single += 1
@@ -65,18 +80,32 @@ def test_both_come_from_one_document_in_both_orders(told, vocabulary):
 
 def test_the_order_is_all_that_differs_from_berts_true_pairs(told):
     """The same chunks, cut at the same places: A and B of sentence_pair, in one order or the other."""
-    order = Stream(told, Data(objective=SentenceOrder(length=40, predictions=8), batch_size=64), seed=2)
-    pair = Stream(told, Data(objective=SentencePair(length=40, predictions=8, random_next=0.0), batch_size=64), seed=2)
+    order = Stream(
+        told, Data(objective=SentenceOrder(length=40, predictions=8), batch_size=64), seed=2
+    )
+    pair = Stream(
+        told,
+        Data(objective=SentencePair(length=40, predictions=8, random_next=0.0), batch_size=64),
+        seed=2,
+    )
     one, other = order.batch(1), pair.batch(1)
     follows = other["next_sentence"] == 0
-    rows = zip(segments_of(one, order.vocabulary), segments_of(other, pair.vocabulary), one["order"])
-    assert all((a, b)[::-1 if swapped else 1] == expected for ((a, b), expected, swapped), real in zip(rows, follows) if real)
+    rows = zip(
+        segments_of(one, order.vocabulary), segments_of(other, pair.vocabulary), one["order"]
+    )
+    assert all(
+        (a, b)[:: -1 if swapped else 1] == expected
+        for ((a, b), expected, swapped), real in zip(rows, follows)
+        if real
+    )
 
 
 def test_lengths_of_ngrams(vocabulary):
     """p(n) is 6/11, 3/11, 2/11 (section 4.1): measured on rows of words that nothing interrupts."""
     begin_W = np.arange(400 * 300)
-    starts = starts_of_ngrams(begin_W, np.ones((400, 300), bool), hashing.key(1, np.arange(400)), 3).reshape(400, 300)
+    starts = starts_of_ngrams(
+        begin_W, np.ones((400, 300), bool), hashing.key(1, np.arange(400)), 3
+    ).reshape(400, 300)
     lengths = np.concatenate([np.diff(np.flatnonzero(row)) for row in starts])
     assert starts[:, 0].all() and lengths.max() == 3
     shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
@@ -104,7 +133,13 @@ def test_ngrams_end_where_a_word_may_not_be_masked():
 @pytest.mark.parametrize("ngram", [1, 3])
 def test_the_number_of_masked_words_stays(store, ngram):
     """15 % of each row, as with single words; n-grams that no longer fit leave room for shorter ones."""
-    stream = Stream(store, Data(objective=SentenceOrder(length=60, predictions=9, ngram=ngram, short=0.0), batch_size=64), seed=1)
+    stream = Stream(
+        store,
+        Data(
+            objective=SentenceOrder(length=60, predictions=9, ngram=ngram, short=0.0), batch_size=64
+        ),
+        seed=1,
+    )
     masked = wanted = neighbours = 0
     for step in range(20):
         batch = stream.batch(step)
@@ -120,12 +155,19 @@ def test_the_number_of_masked_words_stays(store, ngram):
 
 
 def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
-    words = np.flatnonzero(vocabulary.starts_word & ~vocabulary.special)  # each is a word of its own
-    tokens, keys = np.random.default_rng(0).choice(words, (40, 50)).astype(np.int32), hashing.key(9, np.arange(40))
+    words = np.flatnonzero(
+        vocabulary.starts_word & ~vocabulary.special
+    )  # each is a word of its own
+    tokens, keys = (
+        np.random.default_rng(0).choice(words, (40, 50)).astype(np.int32),
+        hashing.key(9, np.arange(40)),
+    )
     tokens[:, 20] = vocabulary.sep
     candidates = ~vocabulary.special[tokens]
     starts = starts_of_ngrams(np.arange(tokens.size), candidates, keys, 3)
-    batch = Masker(SentenceOrder(length=50, predictions=9), vocabulary, ngram=3)(tokens, np.ones(tokens.shape, bool), keys)
+    batch = Masker(SentenceOrder(length=50, predictions=9), vocabulary, ngram=3)(
+        tokens, np.ones(tokens.shape, bool), keys
+    )
     masked = np.zeros(tokens.shape, bool)
     row, slot = np.nonzero(batch["weights"])
     masked[row, batch["positions"][row, slot]] = True

@@ -14,8 +14,12 @@ from data.store import write_store
 def told(tmp_path_factory, vocabulary):
     """A store whose ids tell their document: every token of document d is 5 + d."""
     rng = np.random.default_rng(0)
-    documents = [[[5 + d] * int(n) for n in rng.integers(3, 15, rng.integers(2, 9))] for d in range(90)]
-    return write_store(tmp_path_factory.mktemp("told") / "store", vocabulary, documents, heldout=documents[:1])
+    documents = [
+        [[5 + d] * int(n) for n in rng.integers(3, 15, rng.integers(2, 9))] for d in range(90)
+    ]
+    return write_store(
+        tmp_path_factory.mktemp("told") / "store", vocabulary, documents, heldout=documents[:1]
+    )
 
 
 def originals(batch):
@@ -38,11 +42,20 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
             originals(batch), batch["valid"], batch["segments"], batch["next_sentence"]
         ):
             end = int(valid.sum())
-            assert valid[:end].all() and (row[end:] == vocabulary.pad).all() and not segments[end:].any()
+            assert (
+                valid[:end].all()
+                and (row[end:] == vocabulary.pad).all()
+                and not segments[end:].any()
+            )
             separators = np.flatnonzero(row == vocabulary.sep).tolist()
             assert row[0] == vocabulary.cls and len(separators) == 2 and separators[1] == end - 1
-            assert segments[:end].tolist() == [0] * (separators[0] + 1) + [1] * (end - separators[0] - 1)
-            first, second = set(row[1 : separators[0]].tolist()), set(row[separators[0] + 1 : end - 1].tolist())
+            assert segments[:end].tolist() == [0] * (separators[0] + 1) + [1] * (
+                end - separators[0] - 1
+            )
+            first, second = (
+                set(row[1 : separators[0]].tolist()),
+                set(row[separators[0] + 1 : end - 1].tolist()),
+            )
             assert len(first) == len(second) == 1  # one document each
             assert (first != second) == bool(label)
             others, rows, short = others + label, rows + 1, short + (end < 20)
@@ -67,7 +80,10 @@ def test_versions_repeat_after_the_duplicates(told):
         _, (epoch,), (row,) = stream.examples(np.array([step]))
         by_row[epoch][row] = stream.batch(step)
     same = [
-        sum(np.array_equal(by_row[0][row]["tokens"], by_row[e][row]["tokens"]) for row in range(stream.rows))
+        sum(
+            np.array_equal(by_row[0][row]["tokens"], by_row[e][row]["tokens"])
+            for row in range(stream.rows)
+        )
         for e in (1, 2)
     ]
     assert same[1] == stream.rows and same[0] < stream.rows / 5

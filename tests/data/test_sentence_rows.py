@@ -18,7 +18,9 @@ def split_of(lengths, sources, sentences):
     return SimpleNamespace(
         document_starts=np.concatenate([[0], np.cumsum(lengths)]),
         sentence_starts=np.concatenate([[0], np.cumsum(sentences)]),
-        sources=tuple(SimpleNamespace(name=name, documents=documents) for name, documents in sources.items()),
+        sources=tuple(
+            SimpleNamespace(name=name, documents=documents) for name, documents in sources.items()
+        ),
     )
 
 
@@ -34,7 +36,9 @@ def slow_rows(split, width):
             for a, b in itertools.pairwise(cuts):
                 parts = -(-(b - a) // width)
                 for part in range(parts):
-                    piece = list(range(a + (b - a) * part // parts, a + (b - a) * (part + 1) // parts))
+                    piece = list(
+                        range(a + (b - a) * part // parts, a + (b - a) * (part + 1) // parts)
+                    )
                     between = ["|"] if row and not behind else []
                     if len(row) + len(between) + len(piece) > width:
                         rows, row, between = [*rows, row], [], []
@@ -48,7 +52,10 @@ def read_rows(table, row_B):
     separator_BN, token_B = table.separators(start_B)
     token_BN = token_B[:, None] + np.arange(table.width) - np.cumsum(separator_BN, axis=1)
     both = zip(separator_BN.tolist(), token_BN.tolist(), length_B.tolist())
-    return [["|" if s else t for s, t in zip(separators, tokens)][:length] for separators, tokens, length in both]
+    return [
+        ["|" if s else t for s, t in zip(separators, tokens)][:length]
+        for separators, tokens, length in both
+    ]
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 8, 9, 21, 200])

@@ -11,8 +11,13 @@ def split(*documents: str) -> list[list[str]]:
     text = JOINT.join(raws)
     starts, ends, _ = sentence_spans(text, begins)
     owner = np.searchsorted(begins, starts, "right") - 1
-    assert (np.searchsorted(begins, ends - 1, "right") - 1 == owner).all()  # no sentence spans two documents
-    return [[text[a:b].decode() for a, b, o in zip(starts, ends, owner) if o == i] for i in range(len(documents))]
+    assert (
+        np.searchsorted(begins, ends - 1, "right") - 1 == owner
+    ).all()  # no sentence spans two documents
+    return [
+        [text[a:b].decode() for a, b, o in zip(starts, ends, owner) if o == i]
+        for i in range(len(documents))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +50,9 @@ def test_chinese_and_japanese_need_no_blank():
 
 
 def test_a_blank_line_ends_a_sentence():
-    assert split("A title\n\nthe text goes on\n \t\nand on") == [["A title", "the text goes on", "and on"]]
+    assert split("A title\n\nthe text goes on\n \t\nand on") == [
+        ["A title", "the text goes on", "and on"]
+    ]
 
 
 def test_line_breaks_count_unless_the_document_is_hard_wrapped():
@@ -55,7 +62,11 @@ def test_line_breaks_count_unless_the_document_is_hard_wrapped():
     assert split(wrapped) == [[wrapped]]
     # 80 Cyrillic letters are 160 bytes, and yet a short line; and each document is judged by its own lines.
     cyrillic = "\n".join(["слово " * 13] * 12).strip()
-    assert split(cyrillic, f"A title\n{long.strip()}", wrapped) == [[cyrillic], ["A title", long.strip()], [wrapped]]
+    assert split(cyrillic, f"A title\n{long.strip()}", wrapped) == [
+        [cyrillic],
+        ["A title", long.strip()],
+        [wrapped],
+    ]
 
 
 def test_documents_without_punctuation_stay_apart():
@@ -92,9 +103,16 @@ def test_cut_keeps_every_byte_that_is_not_white():
 def test_any_text_is_covered():
     """Spans are in order, begin and end with a mark, hold whole characters, and leave out nothing but white space."""
     random = np.random.default_rng(1)
-    alphabet = list("abcXYZ .!?…\"'“”‘’()[]»«।؟。！」「\n\n\t 19éßДя數🙂\x0b\x1f.") + ["Mr.", " I.", "No. "]
+    alphabet = list("abcXYZ .!?…\"'“”‘’()[]»«।؟。！」「\n\n\t 19éßДя數🙂\x0b\x1f.") + [
+        "Mr.",
+        " I.",
+        "No. ",
+    ]
     for _ in range(400):
-        texts = ["".join(random.choice(alphabet, random.integers(1, 200))) for _ in range(random.integers(1, 6))]
+        texts = [
+            "".join(random.choice(alphabet, random.integers(1, 200)))
+            for _ in range(random.integers(1, 6))
+        ]
         raws = [raw for text in texts if (raw := text.encode().strip(WHITE))]
         if not raws:
             continue

@@ -15,7 +15,9 @@ WIDTHS = dict(length=24, target_length=18)  # targets of 18 to 20 tokens do not 
 
 
 def stream(store, split="train", **fields):
-    return Stream(store, Data(objective=Seq2Seq(**WIDTHS), batch_size=8, **fields), split=split, seed=3)
+    return Stream(
+        store, Data(objective=Seq2Seq(**WIDTHS), batch_size=8, **fields), split=split, seed=3
+    )
 
 
 def pairs_of(split):
@@ -31,7 +33,9 @@ def unpacked(batch, vocabulary):
         sides = []
         for name in ("inputs", "targets"):
             parts, current = [], []
-            for j, (token, segment) in enumerate(zip(batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist())):
+            for j, (token, segment) in enumerate(
+                zip(batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist())
+            ):
                 assert segment == (len(parts) + 1 if segment else 0)
                 assert (token == vocabulary.pad) == (segment == 0) and (segment or not current)
                 if token == vocabulary.eos:
@@ -48,10 +52,17 @@ def test_each_pair_is_once_in_an_epoch(pair_store):
     """Of the first source, whose epochs are told apart here, by content; rows are as full as consecutive pairs make them."""
     made = stream(pair_store, rates=(1.0, 0.0))
     split = pair_store.split("train")
-    expected = Counter(pair for pair in pairs_of(split)[:30] if len(pair[0]) < 24 and len(pair[1]) < 18)
+    expected = Counter(
+        pair for pair in pairs_of(split)[:30] if len(pair[0]) < 24 and len(pair[1]) < 18
+    )
     rows = int(made.rows_S[0])
     assert rows > 8 and len(expected) < 30
-    seen = [unpacked(made.build(*made.draws(np.arange(n * rows, (n + 1) * rows))), pair_store.vocabulary) for n in range(3)]
+    seen = [
+        unpacked(
+            made.build(*made.draws(np.arange(n * rows, (n + 1) * rows))), pair_store.vocabulary
+        )
+        for n in range(3)
+    ]
     assert all(Counter(epoch) == expected for epoch in seen) and seen[0] != seen[1]
     assert made.table.left_out == sum(len(target) > 17 for _, target in pairs_of(split)) > 0
 
@@ -62,12 +73,18 @@ def test_rows_are_filled(pair_store):
     rows = np.arange(made.rows)
     batch = made.build(rows, hashing.key(0, rows))
     batches.check(batch, made.objective, made.rows)
-    used = np.stack([(batch[f"{name}_segments"] > 0).sum(axis=1) for name in ("inputs", "targets")], axis=1)
-    first = np.stack([(batch[f"{name}_segments"] == 1).sum(axis=1) for name in ("inputs", "targets")], axis=1)
+    used = np.stack(
+        [(batch[f"{name}_segments"] > 0).sum(axis=1) for name in ("inputs", "targets")], axis=1
+    )
+    first = np.stack(
+        [(batch[f"{name}_segments"] == 1).sum(axis=1) for name in ("inputs", "targets")], axis=1
+    )
     full = (used[:-1] + first[1:] > (24, 18)).any(axis=1)
     ends = np.flatnonzero(~full)  # the last row of the first source, at most
     assert set(ends.tolist()) <= {int(made.rows_S[0]) - 1}
-    assert unpacked(batch, pair_store.vocabulary) == [p for p in pairs_of(made.split) if len(p[1]) < 18]
+    assert unpacked(batch, pair_store.vocabulary) == [
+        p for p in pairs_of(made.split) if len(p[1]) < 18
+    ]
     np.testing.assert_array_equal(batch["weights"] > 0, batch["targets_segments"] > 0)
     np.testing.assert_array_equal(batch["inputs_valid"], batch["inputs_segments"] > 0)
     assert batch["inputs_segments"].max() > 1
@@ -86,11 +103,17 @@ def test_evaluation_is_every_pair_once(pair_store):
 def test_refusals(pair_store, t5_store, store):
     for options, message in (
         ({"length": 1}, "length=1, target_length=256; a token and its </s> are 2 at least"),
-        ({"target_length": 2}, "no pair fits into rows of 256 and 2 tokens; the shortest sides are 9 and 6"),
+        (
+            {"target_length": 2},
+            "no pair fits into rows of 256 and 2 tokens; the shortest sides are 9 and 6",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             Stream(pair_store, Data(objective=Seq2Seq(**options)), split="heldout")
-    with pytest.raises(ValueError, match="its documents are not pairs of a source and a target: `prepare --document pair`"):
+    with pytest.raises(
+        ValueError,
+        match="its documents are not pairs of a source and a target: `prepare --document pair`",
+    ):
         Stream(t5_store, Data(objective=Seq2Seq()))
     with pytest.raises(ValueError, match=r"seq2seq needs the special token\(s\) eos"):
         Stream(store, Data(objective=Seq2Seq()))

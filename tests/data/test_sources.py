@@ -14,7 +14,9 @@ BOM = "\ufeff"
 def documents(name, size=1 << 20, **options) -> list[str]:
     """All documents of a source, whichever way it is cut; without the blanks around them."""
     found = sources.resolve(str(name), **options)
-    records = (record for piece in sources.pieces(found, size, None) for record in sources.read(piece))
+    records = (
+        record for piece in sources.pieces(found, size, None) for record in sources.read(piece)
+    )
     return [record.raw.decode().strip() for record in records]
 
 
@@ -41,7 +43,10 @@ def test_text_files(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz"])
 def test_json_lines(tmp_path, suffix):
-    path = write(tmp_path / f"a{suffix}", BOM + "\n" + json_lines("eins\nzwei", "drei", field="body") + "  \n")
+    path = write(
+        tmp_path / f"a{suffix}",
+        BOM + "\n" + json_lines("eins\nzwei", "drei", field="body") + "  \n",
+    )
     assert documents(path, field="body") == ["eins\nzwei", "drei"]
 
 
@@ -57,16 +62,25 @@ def test_cuts_do_not_change_the_documents(tmp_path, document):
     random = np.random.default_rng(0)
     for trial in range(60):
         lines = random.choice(["a", "bb é", "数", "", "", " ", "x" * 30], random.integers(1, 14))
-        path = write(tmp_path / f"{trial}.txt", "\n".join(lines) + random.choice(["", "\n", "\n\n"]))
+        path = write(
+            tmp_path / f"{trial}.txt", "\n".join(lines) + random.choice(["", "\n", "\n\n"])
+        )
         whole = documents(path, document=document)
-        first_lines = [lines.tolist().index(text) + 1 for text in set(whole) if list(lines).count(text) == 1]
+        first_lines = [
+            lines.tolist().index(text) + 1 for text in set(whole) if list(lines).count(text) == 1
+        ]
         found = sources.resolve(path, document)
         for size in range(1, min(found.size, 40) + 1):
             pieces = list(sources.pieces(found, size, None))
-            assert [piece.start for piece in pieces] == list(range(0, found.size, size)) or not found.size
+            assert [piece.start for piece in pieces] == list(
+                range(0, found.size, size)
+            ) or not found.size
             records = [(piece, record) for piece in pieces for record in sources.read(piece)]
             assert [record.raw.decode().strip() for _, record in records] == whole
-            numbers = [readers.line_number(piece.path, piece.start, record.line) for piece, record in records]
+            numbers = [
+                readers.line_number(piece.path, piece.start, record.line)
+                for piece, record in records
+            ]
             assert numbers == sorted(numbers) and set(first_lines) <= set(numbers)
 
 
@@ -78,11 +92,22 @@ def test_cuts_do_not_change_json_records(tmp_path):
 
 def test_folders_and_patterns(tmp_path):
     (tmp_path / "sub" / ".hidden").mkdir(parents=True)
-    for name in ("b.txt", "a.jsonl", "sub/c.txt.gz", "sub/.hidden/d.txt", ".e.txt", "README.md", "sub/f.csv"):
+    for name in (
+        "b.txt",
+        "a.jsonl",
+        "sub/c.txt.gz",
+        "sub/.hidden/d.txt",
+        ".e.txt",
+        "README.md",
+        "sub/f.csv",
+    ):
         write(tmp_path / name, json_lines(name) if "jsonl" in name else name)
     os.symlink(tmp_path, tmp_path / "sub" / "circle")
     assert documents(tmp_path) == ["a.jsonl", "b.txt", "sub/c.txt.gz"]
-    assert [os.path.basename(name) for name in sources.resolve(str(tmp_path)).ignored] == ["README.md", "f.csv"]
+    assert [os.path.basename(name) for name in sources.resolve(str(tmp_path)).ignored] == [
+        "README.md",
+        "f.csv",
+    ]
     assert documents(tmp_path / "*.txt") == ["b.txt"]
     assert documents(tmp_path / "**" / "[bc].txt*") == ["b.txt", "sub/c.txt.gz"]
 
@@ -95,7 +120,10 @@ def test_identity_changes_with_the_files(tmp_path):
     later = sources.resolve(path).identity()
     write(tmp_path / "a.txt", "other")
     os.utime(path, ns=(1, 1))
-    assert len({json.dumps(identity) for identity in (first, later, sources.resolve(path).identity())}) == 3
+    assert (
+        len({json.dumps(identity) for identity in (first, later, sources.resolve(path).identity())})
+        == 3
+    )
 
 
 def test_sources_that_are_not_there(tmp_path):
@@ -131,7 +159,9 @@ def test_sources_that_are_not_there(tmp_path):
 )
 @pytest.mark.parametrize("size", [16, 1 << 20])
 def test_bad_records_are_errors_that_name_file_and_line(tmp_path, line, message, size):
-    path = write(tmp_path / "a.jsonl", json_lines("one", "two") + "\n" + line + "\n" + json_lines("four"))
+    path = write(
+        tmp_path / "a.jsonl", json_lines("one", "two") + "\n" + line + "\n" + json_lines("four")
+    )
     with pytest.raises(ValueError, match=r"a\.jsonl, line 4: " + message):
         documents(path, size=size)
 
@@ -140,10 +170,18 @@ def test_what_is_not_utf8_is_mended_and_said(tmp_path):
     write(tmp_path / "a.txt", b"caf\xe9 one\n\nfine\n\n\xff\xfe")
     write(
         tmp_path / "a.jsonl",
-        b'{"text": "caf\xe9"}\n' + rb'{"text": "half \ud83d pair"}' + b"\n" + rb'{"text": "\ud83d\ude42"}',
+        b'{"text": "caf\xe9"}\n'
+        + rb'{"text": "half \ud83d pair"}'
+        + b"\n"
+        + rb'{"text": "\ud83d\ude42"}',
     )
     for name, options, texts, mended in [
-        ("a.txt", {"document": "block"}, ["caf\ufffd one", "fine", "\ufffd\ufffd"], [NOT_UTF8, None, NOT_UTF8]),
+        (
+            "a.txt",
+            {"document": "block"},
+            ["caf\ufffd one", "fine", "\ufffd\ufffd"],
+            [NOT_UTF8, None, NOT_UTF8],
+        ),
         ("a.jsonl", {}, ["caf\ufffd", "half \ufffd pair", "🙂"], [NOT_UTF8, SURROGATES, None]),
     ]:
         (piece,) = sources.pieces(sources.resolve(str(tmp_path / name), **options), 1 << 20, None)
@@ -162,16 +200,28 @@ def test_a_line_of_50_mb(tmp_path):
 
 @pytest.mark.parametrize("document", ["file", "block", "record"])
 @pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
-def test_a_document_beyond_the_limit_is_an_error_before_it_is_in_memory(tmp_path, monkeypatch, document, suffix):
+def test_a_document_beyond_the_limit_is_an_error_before_it_is_in_memory(
+    tmp_path, monkeypatch, document, suffix
+):
     monkeypatch.setattr(readers, "LARGEST", 1000)
-    path = write(tmp_path / f"a{suffix}", "short\n\n" + ("line\n" * 300 if document == "block" else "x" * 2000))
+    path = write(
+        tmp_path / f"a{suffix}",
+        "short\n\n" + ("line\n" * 300 if document == "block" else "x" * 2000),
+    )
     line = 1 if document == "file" else 3
-    with pytest.raises(ValueError, match=rf"a{suffix}, line {line}: a document of more than 0 MiB; see --document"):
+    with pytest.raises(
+        ValueError, match=rf"a{suffix}, line {line}: a document of more than 0 MiB; see --document"
+    ):
         documents(path, document=document)
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda raw: raw[:-20], lambda raw: b"not gzip", lambda raw: raw[:50] + b"\x00" * 50 + raw[100:]]
+    "damage",
+    [
+        lambda raw: raw[:-20],
+        lambda raw: b"not gzip",
+        lambda raw: raw[:50] + b"\x00" * 50 + raw[100:],
+    ],
 )
 def test_broken_gzip_files(tmp_path, damage):
     path = tmp_path / "a.jsonl.gz"

@@ -17,7 +17,9 @@ TEXT = "one\nline\n\n \t\ntwo\n\n\nthree, the last"
 def documents(name, size=1 << 20, **options) -> list[str]:
     """All documents of a source, whichever way it is cut; without the blanks around them."""
     found = sources.resolve(str(name), **options)
-    records = (record for piece in sources.pieces(found, size, None) for record in sources.read(piece))
+    records = (
+        record for piece in sources.pieces(found, size, None) for record in sources.read(piece)
+    )
     return [record.raw.decode().strip() for record in records]
 
 
@@ -36,13 +38,17 @@ class Bucket(backend._OsPathBackend):
 
     def __init__(self, root):
         def here(function):
-            return lambda path, *args, **kwargs: function(str(path).replace("gs://bucket", str(root)), *args, **kwargs)
+            return lambda path, *args, **kwargs: function(
+                str(path).replace("gs://bucket", str(root)), *args, **kwargs
+            )
 
         for name in ("exists", "isdir", "listdir", "stat"):
             setattr(self, name, here(getattr(super(), name)))
         self.glob = lambda path: [
             name.replace(str(root), "gs://bucket")
-            for name in backend._OsPathBackend.glob(self, str(path).replace("gs://bucket", str(root)))
+            for name in backend._OsPathBackend.glob(
+                self, str(path).replace("gs://bucket", str(root))
+            )
         ]
         self.open = here(self._open)
 
@@ -56,7 +62,11 @@ def test_files_in_a_bucket(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     write(tmp_path / "a.txt", TEXT)
     write(tmp_path / "sub" / "b.jsonl.gz", json_lines("eins", "zwei"))
-    assert documents("gs://bucket/a.txt", document="block", size=5) == ["one\nline", "two", "three, the last"]
+    assert documents("gs://bucket/a.txt", document="block", size=5) == [
+        "one\nline",
+        "two",
+        "three, the last",
+    ]
     assert documents("gs://bucket") == [TEXT, "eins", "zwei"]
     assert documents("gs://bucket/*/*.gz") == ["eins", "zwei"]
     with pytest.raises(FileNotFoundError, match="gs://bucket/c.txt: no such file"):
@@ -79,7 +89,9 @@ def dataset(request, tmp_path_factory):
 
         def _info(self):
             texts = {"verse": tfds.features.Text(), "answer": tfds.features.Text()}
-            features = tfds.features.FeaturesDict(texts | {"number": np.int64, "mood": tfds.features.ClassLabel(names=["glad", "a"])})
+            features = tfds.features.FeaturesDict(
+                texts | {"number": np.int64, "mood": tfds.features.ClassLabel(names=["glad", "a"])}
+            )
             return tfds.core.DatasetInfo(builder=self, description="verses", features=features)
 
         def _split_generators(self, manager):
@@ -87,7 +99,15 @@ def dataset(request, tmp_path_factory):
 
         def _generate_examples(self, count):
             for i in range(count):
-                yield i, {"verse": f"verse {i} of {count} é", "answer": f"a\n{i}" if count > 5 else "", "number": i, "mood": i % 2 if count > 5 else -1}
+                yield (
+                    i,
+                    {
+                        "verse": f"verse {i} of {count} é",
+                        "answer": f"a\n{i}" if count > 5 else "",
+                        "number": i,
+                        "mood": i % 2 if count > 5 else -1,
+                    },
+                )
 
     folder = tmp_path_factory.mktemp("tfds")
     builder = Verses(data_dir=folder, file_format=request.param)
@@ -124,9 +144,13 @@ def test_labelled_tensorflow_datasets(dataset):
     columns = labelled.Columns(("verse", "answer"), "mood")
     read = labelled.read(f"{dataset}:train[20:40]", columns, labelled.class_of)
     numbers = [int(verse.split()[1]) for verse in verses]
-    assert [example[:2] for example in read] == [((verse, f"a {i}"), ("glad", "a")[i % 2]) for i, verse in zip(numbers, verses)]
+    assert [example[:2] for example in read] == [
+        ((verse, f"a {i}"), ("glad", "a")[i % 2]) for i, verse in zip(numbers, verses)
+    ]
     assert labelled.classes(read) == ("a", "glad") and "train[20]" in read[0].place
-    scores = labelled.read(f"{dataset}:train[20:40]", labelled.Columns(("verse",), "number"), labelled.score_of)
+    scores = labelled.read(
+        f"{dataset}:train[20:40]", labelled.Columns(("verse",), "number"), labelled.score_of
+    )
     assert [example.label for example in scores] == numbers
     with pytest.raises(ValueError, match=r"test\[0\]: column 'mood': None is no name of a class"):
         labelled.read(f"{dataset}:test", labelled.Columns(("verse",), "mood"), labelled.class_of)
@@ -151,7 +175,11 @@ def test_tensorflow_datasets_that_cannot_be_read(dataset):
 def built(tmp_path_factory):
     path = tmp_path_factory.mktemp("builtin") / "builtin.jsonl"
     counts = builtin.write_builtin(path)
-    return path, counts, [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return (
+        path,
+        counts,
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()],
+    )
 
 
 def test_the_built_in_corpus_is_large_and_english(built):
@@ -160,11 +188,15 @@ def test_the_built_in_corpus_is_large_and_english(built):
     assert sum(map(len, texts)) > 2_000_000 and len(texts) > 1000
     assert len({record["name"] for record in records}) == len(records)
     words = " ".join(texts).lower().split()
-    common = sum(word in {"the", "a", "of", "to", "is", "in", "and", "if", "for", "that"} for word in words)
+    common = sum(
+        word in {"the", "a", "of", "to", "is", "in", "and", "if", "for", "that"} for word in words
+    )
     assert 0.15 < common / len(words) < 0.4
     assert all(counts.values()) and len(counts) == 3
     paragraphs = [paragraph for text in texts for paragraph in text.split("\n\n")]
-    assert not any(paragraph.startswith(">>>") or ":class:`" in paragraph for paragraph in paragraphs)
+    assert not any(
+        paragraph.startswith(">>>") or ":class:`" in paragraph for paragraph in paragraphs
+    )
     assert all(len(text.split()) >= builtin.FEWEST for text in texts)
 
 
@@ -179,7 +211,9 @@ def test_the_built_in_corpus_is_repeatable(tmp_path, monkeypatch):
         for package in packages:
             shutil.copytree(library / package, tmp_path / name / package)
         (tmp_path / name / "test").mkdir()
-        (tmp_path / name / "test" / "left.py").write_text('"""This docstring of a test is not in the corpus at all."""')
+        (tmp_path / name / "test" / "left.py").write_text(
+            '"""This docstring of a test is not in the corpus at all."""'
+        )
         order = {"a": sorted, "b": lambda paths: sorted(paths)[::-1], "c": sorted}[name]
         monkeypatch.setattr(pathlib.Path, "rglob", lambda *args, order=order: order(found(*args)))
         monkeypatch.setattr(sysconfig, "get_path", lambda _, root=tmp_path / name: str(root))
@@ -211,4 +245,7 @@ def test_markup_and_code_are_taken_out():
         "* first item goes on",
         "- second item",
     ]
-    assert counts["docstrings and comments that occurred before"] == 1 and counts["paragraphs of code or tables"] == 3
+    assert (
+        counts["docstrings and comments that occurred before"] == 1
+        and counts["paragraphs of code or tables"] == 3
+    )

@@ -34,7 +34,9 @@ def test_the_lengths_are_the_published_ones():
         for rate in (0.1, 0.15, 0.25, 0.5):
             for mean_span in (2.0, 3.0, 5.0, 10.0):
                 objective = SpanCorruption(inputs, rate, mean_span)
-                assert (objective.raw_length, objective.targets) == published(inputs, rate, mean_span)
+                assert (objective.raw_length, objective.targets) == published(
+                    inputs, rate, mean_span
+                )
 
 
 @pytest.mark.parametrize("inputs", range(3, 80))
@@ -50,7 +52,9 @@ def test_all_segmentations_are_alike_likely():
     expected = {tuple(np.diff((0, *cuts, 7)).tolist()) for cuts in combinations(range(1, 7), 3)}
     counts = Counter(map(tuple, drawn.tolist()))
     assert set(counts) == expected and len(expected) == 20
-    assert sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 43.8  # chi-square, 19 degrees, p = 0.001
+    assert (
+        sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 43.8
+    )  # chi-square, 19 degrees, p = 0.001
     assert lengths_of(hashing.key(1, np.arange(3)), 5, 1).tolist() == [[5]] * 3
     assert lengths_of(hashing.key(1, np.arange(3)), 4, 4).tolist() == [[1] * 4] * 3
 
@@ -73,7 +77,8 @@ def slow_corrupt(raw, kept, gone, sentinels, eos):
 
 
 @pytest.mark.parametrize(
-    "objective", [SpanCorruption(40), SpanCorruption(64, 0.4, 1.0), SpanCorruption(9), SpanCorruption(3)]
+    "objective",
+    [SpanCorruption(40), SpanCorruption(64, 0.4, 1.0), SpanCorruption(9), SpanCorruption(3)],
 )
 def test_rows_are_those_of_the_slow_reference(objective):
     raw = np.random.default_rng(0).integers(3, 500, (30, objective.raw_length))
@@ -81,7 +86,9 @@ def test_rows_are_those_of_the_slow_reference(objective):
     sentinels = np.arange(999, 999 - objective.spans, -1)
     inputs, targets = corrupt(raw, kept, gone, sentinels, 1)
     for i in range(30):
-        expected = slow_corrupt(raw[i].tolist(), kept[i].tolist(), gone[i].tolist(), sentinels.tolist(), 1)
+        expected = slow_corrupt(
+            raw[i].tolist(), kept[i].tolist(), gone[i].tolist(), sentinels.tolist(), 1
+        )
         assert (inputs[i].tolist(), targets[i].tolist()) == expected
     assert inputs.shape[1] == objective.inputs and targets.shape[1] == objective.targets
 
@@ -105,18 +112,26 @@ def test_an_epoch_is_the_text(t5_store, t5_vocabulary):
     data = Data(objective=SpanCorruption(inputs=50), batch_size=16)
     stream = Stream(t5_store, data, seed=4)
     text, raw = t5_store.split("train").tokens.tolist(), data.objective.raw_length
-    expected = Counter(tuple(text[min(i, len(text) - raw) :][:raw]) for i in range(0, len(text), raw))
+    expected = Counter(
+        tuple(text[min(i, len(text) - raw) :][:raw]) for i in range(0, len(text), raw)
+    )
     seen = Counter()
     for step in range(-(-stream.rows // 16)):
         batch = stream.batch(step)
         batches.check(batch, data.objective, 16)
         assert batch["inputs_valid"].all() and (batch["weights"] == 1).all()
-        rows = [rebuilt(i, t, t5_vocabulary) for i, t in zip(batch["inputs"].tolist(), batch["targets"].tolist())]
+        rows = [
+            rebuilt(i, t, t5_vocabulary)
+            for i, t in zip(batch["inputs"].tolist(), batch["targets"].tolist())
+        ]
         seen.update(map(tuple, rows[: stream.rows - step * 16]))
     assert seen == expected
     first = batch["targets"][:, 0]
     assert (first == t5_vocabulary.size - 1).all()  # <extra_id_0> is the last id
-    assert [t5_vocabulary.piece(i) for i in t5_vocabulary.sentinels[:2]] == ["<extra_id_0>", "<extra_id_1>"]
+    assert [t5_vocabulary.piece(i) for i in t5_vocabulary.sentinels[:2]] == [
+        "<extra_id_0>",
+        "<extra_id_1>",
+    ]
 
 
 def test_the_released_vocabulary(corpora):
@@ -126,7 +141,9 @@ def test_the_released_vocabulary(corpora):
 
 
 def test_refusals(t5_vocabulary, vocabulary):
-    with pytest.raises(ValueError, match="make 114 spans a row, but the vocabulary .* has 100 sentinels"):
+    with pytest.raises(
+        ValueError, match="make 114 spans a row, but the vocabulary .* has 100 sentinels"
+    ):
         SpanCorruption(inputs=2048).check(t5_vocabulary)
     with pytest.raises(ValueError, match=r"span_corruption needs the special token\(s\) eos"):
         SpanCorruption().check(vocabulary)

@@ -26,7 +26,9 @@ def test_what_was_written_is_read(store, documents):
     assert train.tokens.dtype == np.uint16 and isinstance(train.tokens, np.memmap)
     assert train.document_starts.dtype == train.sentence_starts.dtype == np.int64
     assert train.document_starts[-1] == train.sentence_starts[-1] == len(train.tokens)
-    assert train.sources == (Source("documents", (0, 36), 1.0),) and held.sources == (Source("documents", (0, 4), 1.0),)
+    assert train.sources == (Source("documents", (0, 36), 1.0),) and held.sources == (
+        Source("documents", (0, 4), 1.0),
+    )
     with pytest.raises(ValueError, match="read-only"):
         train.tokens[0] = 1
 
@@ -40,22 +42,30 @@ def test_several_sources(tmp_path, vocabulary, documents):
     held = {"b": documents[30:33], "a": documents[33:34]}
     store = write_store(tmp_path / "s", vocabulary, parts, heldout=held)
     train, heldout = store.split("train"), store.split("heldout")
-    assert nested(train) == documents[:30] and nested(heldout) == documents[33:34] + documents[30:33]
+    assert (
+        nested(train) == documents[:30] and nested(heldout) == documents[33:34] + documents[30:33]
+    )
     assert [source.documents for source in train.sources] == [(0, 10), (10, 30), (30, 30)]
     assert [source.documents for source in heldout.sources] == [(0, 1), (1, 4), (4, 4)]
     rates = [source.rate for source in train.sources]
-    assert rates[0] == pytest.approx(train.document_starts[10] / len(train.tokens)) and sum(rates) == pytest.approx(1)
+    assert rates[0] == pytest.approx(train.document_starts[10] / len(train.tokens)) and sum(
+        rates
+    ) == pytest.approx(1)
     rated = write_store(tmp_path / "r", vocabulary, parts, rates={"a": 3, "b": 1, "none": 0})
     assert [source.rate for source in rated.split("train").sources] == [0.75, 0.25, 0]
 
 
 def test_empty_parts_can_be_opened(tmp_path, vocabulary):
     split = write_store(tmp_path / "s", vocabulary, []).split("heldout")
-    assert len(split.tokens) == 0 and split.document_starts.tolist() == split.sentence_starts.tolist() == [0]
+    assert len(
+        split.tokens
+    ) == 0 and split.document_starts.tolist() == split.sentence_starts.tolist() == [0]
 
 
 def test_ids_beyond_16_bits(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", *(f"w{i}" for i in range(70_000))]))
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", *(f"w{i}" for i in range(70_000))])
+    )
     large = read_vocabulary(tmp_path / "vocab.txt")
     store = write_store(tmp_path / "s", large, [[[70_001, 3], [65_536]]])
     assert store.split("train").tokens.dtype == np.uint32
@@ -110,7 +120,8 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
 
 
 @pytest.mark.parametrize(
-    "name", ["train/tokens.bin", "train/documents.bin", "heldout/sentences.bin", "vocabulary/spiece.model"]
+    "name",
+    ["train/tokens.bin", "train/documents.bin", "heldout/sentences.bin", "vocabulary/spiece.model"],
 )
 def test_verify_finds_a_flipped_bit(tmp_path, store, vocabulary, documents, name):
     store.verify()
@@ -122,7 +133,9 @@ def test_verify_finds_a_flipped_bit(tmp_path, store, vocabulary, documents, name
         Store.open(path).verify()
 
 
-def test_another_vocabulary_in_the_folder_is_refused(tmp_path, store, vocabulary, t5_vocabulary, documents):
+def test_another_vocabulary_in_the_folder_is_refused(
+    tmp_path, store, vocabulary, t5_vocabulary, documents
+):
     path = copied(store, tmp_path, vocabulary, documents)
     t5_vocabulary.save(tmp_path / "t5")
     manifest = json.loads((path / "manifest.json").read_text())
@@ -147,7 +160,9 @@ class Bucket(backend._OsPathBackend):
 
     def __init__(self, root):
         def here(function):
-            return lambda path, *args, **kwargs: function(str(path).replace("gs://bucket", str(root)), *args, **kwargs)
+            return lambda path, *args, **kwargs: function(
+                str(path).replace("gs://bucket", str(root)), *args, **kwargs
+            )
 
         for name in ("open", "exists", "isdir", "listdir", "glob", "makedirs", "stat"):
             setattr(self, name, here(getattr(super(), name)))
@@ -165,4 +180,6 @@ def test_a_store_in_a_bucket_is_copied_once(tmp_path, store, vocabulary, documen
     assert Store.open("gs://bucket/copy").path == remote.path
     with pytest.raises(FileNotFoundError, match="gs://bucket/other is not a token store"):
         Store.open("gs://bucket/other")
-    assert [p.name for p in (tmp_path / "cache" / "cloze" / "stores").iterdir()] == [remote.path.name]
+    assert [p.name for p in (tmp_path / "cache" / "cloze" / "stores").iterdir()] == [
+        remote.path.name
+    ]

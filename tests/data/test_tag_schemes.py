@@ -18,7 +18,14 @@ def slow(tags):
         return i > 0 and pairs[i - 1][1] == pairs[i][1] and (pairs[i - 1][0], pairs[i][0]) in joined
 
     borders = [(s, e) for s in range(len(tags)) for e in range(s + 1, len(tags) + 1)]
-    fits = [(s, e) for s, e in borders if pairs[s][0] != "O" and not goes_on(s) and not goes_on(e) and all(map(goes_on, range(s + 1, e)))]
+    fits = [
+        (s, e)
+        for s, e in borders
+        if pairs[s][0] != "O"
+        and not goes_on(s)
+        and not goes_on(e)
+        and all(map(goes_on, range(s + 1, e)))
+    ]
     return [Entity(pairs[s][1], s, e) for s, e in fits]
 
 
@@ -26,7 +33,9 @@ def drawn(letters, count=400, seed=0):
     """Sentences of tags that follow no rule."""
     rng = np.random.default_rng(seed)
     known = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("X", "Y"))]
-    return [[known[i] for i in rng.integers(0, len(known), 1 + rng.integers(9))] for _ in range(count)]
+    return [
+        [known[i] for i in rng.integers(0, len(known), 1 + rng.integers(9))] for _ in range(count)
+    ]
 
 
 @pytest.mark.parametrize("letters", ["BI", "BIES", "BILU"])
@@ -40,8 +49,14 @@ def test_entities_are_those_of_all_pairs_of_borders(letters):
     [
         ("B-X I-X O B-Y", [("X", 0, 2), ("Y", 3, 4)]),
         ("B-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),  # one right behind the other
-        ("I-X I-X B-X I-Y", [("X", 0, 2), ("X", 2, 3), ("Y", 3, 4)]),  # IOB1, and a type that changes
-        ("B-X I-X E-X S-X E-X", [("X", 0, 3), ("X", 3, 4), ("X", 4, 5)]),  # IOBES, with an end of nothing
+        (
+            "I-X I-X B-X I-Y",
+            [("X", 0, 2), ("X", 2, 3), ("Y", 3, 4)],
+        ),  # IOB1, and a type that changes
+        (
+            "B-X I-X E-X S-X E-X",
+            [("X", 0, 3), ("X", 3, 4), ("X", 4, 5)],
+        ),  # IOBES, with an end of nothing
         ("B-X L-X U-Y U-Y", [("X", 0, 2), ("Y", 2, 3), ("Y", 3, 4)]),  # BILOU
         ("B-creative-work I-creative-work", [("creative-work", 0, 2)]),
         ("B I O I", [("", 0, 2), ("", 3, 4)]),  # of no type
@@ -58,14 +73,23 @@ def test_tags_of_entities_spell_these_again_and_break_no_rule(scheme):
     for tags in drawn(LETTERS[scheme]):
         found = entities(tags)
         spelt = tags_of(found, len(tags), scheme)
-        assert entities(spelt) == found and breaks(spelt, scheme) == 0 and not any(wrong(tag, scheme) for tag in spelt)
+        assert (
+            entities(spelt) == found
+            and breaks(spelt, scheme) == 0
+            and not any(wrong(tag, scheme) for tag in spelt)
+        )
         several += len(found) > 1
     assert several > 100
 
 
 def test_tags_of_entities_by_hand():
     found = [Entity("X", 0, 2), Entity("X", 2, 3), Entity("", 4, 5)]
-    expected = {"bio": "B-X I-X B-X O B", "iob1": "I-X I-X B-X O I", "iobes": "B-X E-X S-X O S", "bilou": "B-X L-X U-X O U"}
+    expected = {
+        "bio": "B-X I-X B-X O B",
+        "iob1": "I-X I-X B-X O I",
+        "iobes": "B-X E-X S-X O S",
+        "bilou": "B-X L-X U-X O U",
+    }
     assert {scheme: " ".join(tags_of(found, 5, scheme)) for scheme in LETTERS} == expected
 
 
@@ -95,12 +119,23 @@ def test_a_scheme_is_told_from_its_tags(sentences, scheme):
 
 
 def test_what_breaks_a_scheme_is_counted():
-    count = {scheme: breaks("I-X O B-X B-X I-Y E-X".split(), scheme) for scheme in ("bio", "iob1", "iobes", "plain")}
+    count = {
+        scheme: breaks("I-X O B-X B-X I-Y E-X".split(), scheme)
+        for scheme in ("bio", "iob1", "iobes", "plain")
+    }
     assert count == {"bio": 3, "iob1": 1, "iobes": 5, "plain": 0}
-    assert not wrong("B-X", "bio") and wrong("E-X", "bio") and wrong("B-", "bio") and wrong("b-X", "bio") and not wrong("x", "plain")
+    assert (
+        not wrong("B-X", "bio")
+        and wrong("E-X", "bio")
+        and wrong("B-", "bio")
+        and wrong("b-X", "bio")
+        and not wrong("x", "plain")
+    )
 
 
 def test_a_type_has_all_tags_of_its_scheme():
     assert names({"O", "B-Y", "I-X"}, "bio") == ("O", "B-X", "I-X", "B-Y", "I-Y")
-    assert names({"S-X"}, "iobes") == ("O", "B-X", "I-X", "E-X", "S-X") and names({"B", "O"}, "bilou") == ("O", "B", "I", "L", "U")
+    assert names({"S-X"}, "iobes") == ("O", "B-X", "I-X", "E-X", "S-X") and names(
+        {"B", "O"}, "bilou"
+    ) == ("O", "B", "I", "L", "U")
     assert names({"NN", "DT"}, "plain") == ("DT", "NN")

@@ -23,8 +23,12 @@ def test_by_hand():
     assert read(text, WORDS) == entities(TAGS) and tagged(read(text, WORDS), 10, "bio") == TAGS
     assert read("none", WORDS) == [] == read("", WORDS)
     assert tagged([], 2, "bio") == ["O", "O"] and tagged([], 2, PLAIN) == [None, None]
-    assert written(["a", "b"], ["B", "O"], "bio") == "entity: a" and reading("")("entity: b", ["a", "b"]) == [Entity("", 1, 2)]
-    assert written(["a", "b"], ["DT", "NN"], PLAIN) == "DT: a NN: b" and kinds_of(("DT", "NN"), PLAIN) == ("DT", "NN")
+    assert written(["a", "b"], ["B", "O"], "bio") == "entity: a" and reading("")(
+        "entity: b", ["a", "b"]
+    ) == [Entity("", 1, 2)]
+    assert written(["a", "b"], ["DT", "NN"], PLAIN) == "DT: a NN: b" and kinds_of(
+        ("DT", "NN"), PLAIN
+    ) == ("DT", "NN")
     assert tagged(reading("DT", "NN")("NN: b", ["a", "b"]), 2, PLAIN) == [None, "NN"]
 
 
@@ -32,7 +36,11 @@ def test_by_hand():
 def test_what_is_written_is_read_again(scheme):
     """Where no word comes twice."""
     rng, letters = np.random.default_rng(0), LETTERS.get(scheme, "")
-    known = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("x", "xy"))] if letters else ["DT", "NN", "DT-X"]
+    known = (
+        ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("x", "xy"))]
+        if letters
+        else ["DT", "NN", "DT-X"]
+    )
     read = reading(*kinds_of(known, scheme))
     for _ in range(300):
         count = 1 + int(rng.integers(8))
@@ -44,12 +52,24 @@ def test_what_is_written_is_read_again(scheme):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("place: London person: Ada Lovelace", [Entity("person", 0, 2), Entity("place", 6, 7)]),  # not in their order
-        ("place: Ada place: Ada place: Ada", [Entity("place", 0, 1), Entity("place", 8, 9), Entity("place", 10, 10)]),  # once too often
-        ("place: London person: Ada", [Entity("place", 6, 7), Entity("person", 8, 9)]),  # behind what was told before it, where it can be
+        (
+            "place: London person: Ada Lovelace",
+            [Entity("person", 0, 2), Entity("place", 6, 7)],
+        ),  # not in their order
+        (
+            "place: Ada place: Ada place: Ada",
+            [Entity("place", 0, 1), Entity("place", 8, 9), Entity("place", 10, 10)],
+        ),  # once too often
+        (
+            "place: London person: Ada",
+            [Entity("place", 6, 7), Entity("person", 8, 9)],
+        ),  # behind what was told before it, where it can be
         ("place:London", []),
         ("person: Ada Babbage", [Entity("person", 10, 10)]),  # no words that stand side by side
-        ("person: Ada Lovelace place: Ada Lovelace", [Entity("person", 0, 2), Entity("place", 10, 10)]),  # not over each other
+        (
+            "person: Ada Lovelace place: Ada Lovelace",
+            [Entity("person", 0, 2), Entity("place", 10, 10)],
+        ),  # not over each other
         ("person: place: London", [Entity("place", 6, 7), Entity("person", 10, 10)]),
         ("Ada Lovelace person:", [Entity("person", 10, 10)]),
         ("animal: Ada", []),  # no type that it knows
@@ -64,7 +84,9 @@ def test_words_are_compared_as_the_vocabulary_spells_them():
     spell = lambda texts: [text.lower().replace(",", " ,").replace("?", "") for text in texts]  # noqa: E731
     read = Reading(("Place",), spell)
     assert read("place: a , b", ["X", "A,", "B"]) == [Entity("Place", 1, 3)]
-    assert read("place: b", ["?", "B"]) == [Entity("Place", 1, 2)] and read("place:", ["?"]) == [Entity("Place", 1, 1)]
+    assert read("place: b", ["?", "B"]) == [Entity("Place", 1, 2)] and read("place:", ["?"]) == [
+        Entity("Place", 1, 1)
+    ]
 
 
 def test_types_that_could_not_be_read_again_are_refused():

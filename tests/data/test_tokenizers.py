@@ -35,7 +35,13 @@ def _train_again(texts, **options):
 def test_berts_layout(texts, algorithm):
     vocabulary = _train_again(texts, algorithm=algorithm)
     assert vocabulary.pieces[:5] == ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-    assert (vocabulary.pad, vocabulary.unk, vocabulary.cls, vocabulary.sep, vocabulary.mask) == (0, 1, 2, 3, 4)
+    assert (vocabulary.pad, vocabulary.unk, vocabulary.cls, vocabulary.sep, vocabulary.mask) == (
+        0,
+        1,
+        2,
+        3,
+        4,
+    )
     assert (vocabulary.bos, vocabulary.eos, vocabulary.sentinels) == (None, None, ())
     assert vocabulary.size == len(vocabulary.pieces) == 100
     assert vocabulary.special.tolist() == [True] * 5 + [False] * 95
@@ -46,9 +52,17 @@ def test_t5s_layout(texts, algorithm):
     vocabulary = train_vocabulary(texts, 180, layout="t5", algorithm=algorithm)
     assert vocabulary.pieces[:3] == ("<pad>", "</s>", "<unk>")
     assert (vocabulary.pad, vocabulary.eos, vocabulary.unk) == (0, 1, 2)
-    assert (vocabulary.bos, vocabulary.cls, vocabulary.sep, vocabulary.mask) == (None, None, None, None)
+    assert (vocabulary.bos, vocabulary.cls, vocabulary.sep, vocabulary.mask) == (
+        None,
+        None,
+        None,
+        None,
+    )
     assert vocabulary.size == 180 and len(vocabulary.sentinels) == SENTINELS
-    assert [vocabulary.piece(i) for i in vocabulary.sentinels[:2]] == ["<extra_id_0>", "<extra_id_1>"]
+    assert [vocabulary.piece(i) for i in vocabulary.sentinels[:2]] == [
+        "<extra_id_0>",
+        "<extra_id_1>",
+    ]
     assert vocabulary.sentinels == tuple(range(179, 79, -1))
     assert vocabulary.special.sum() == 3 + SENTINELS and vocabulary.special[80:].all()
 
@@ -57,7 +71,13 @@ def test_gpts_layout(texts):
     vocabulary = _train_again(texts, layout="gpt")
     assert vocabulary.pieces[:2] == ("<unk>", "<|endoftext|>")
     assert (vocabulary.unk, vocabulary.bos, vocabulary.eos) == (0, 1, 1)
-    assert (vocabulary.pad, vocabulary.cls, vocabulary.sep, vocabulary.mask, vocabulary.sentinels) == (None, None, None, None, ())
+    assert (
+        vocabulary.pad,
+        vocabulary.cls,
+        vocabulary.sep,
+        vocabulary.mask,
+        vocabulary.sentinels,
+    ) == (None, None, None, None, ())
     assert vocabulary.size == 100 and vocabulary.special.tolist() == [True] * 2 + [False] * 98
 
 
@@ -121,7 +141,9 @@ def test_sentences_are_encoded_together_as_they_are_alone(texts, vocabulary, t5_
 
 def test_the_reserved_character_cannot_confuse_sentences(vocabulary):
     text = "walk\ufdd0 talk".encode()
-    ids, lengths = vocabulary.encode_spans(text, np.array([0]), np.array([len(text)]), np.array([0]))
+    ids, lengths = vocabulary.encode_spans(
+        text, np.array([0]), np.array([len(text)]), np.array([0])
+    )
     assert lengths.tolist() == [len(ids)] and ids.tolist() == vocabulary.encode("walk\ufdd0 talk")
 
 
@@ -147,7 +169,9 @@ def test_sentences_are_joined_within_documents_and_bounds():
     joined = [group.split("\ufdd0 ".encode()) for group in groups]
     assert b"".join(sentence for group in joined for sentence in group) == text
     assert {int(group[0][1:]) for group in joined} >= set(first.tolist())
-    assert 5 < len(groups) < 10 and all(len(group) <= sentencepiece_vocabulary.GROUP / 6 + 1 for group in joined)
+    assert 5 < len(groups) < 10 and all(
+        len(group) <= sentencepiece_vocabulary.GROUP / 6 + 1 for group in joined
+    )
 
 
 # ---- byte BPE
@@ -156,8 +180,17 @@ def test_sentences_are_joined_within_documents_and_bounds():
 def test_robertas_layout(texts):
     vocabulary = train_vocabulary(texts, 300, layout="roberta", algorithm="byte_bpe")
     assert vocabulary.size == 300 and vocabulary.kind == "byte_bpe" and vocabulary.keeps_spaces
-    assert vocabulary.pieces[:4] == ("<s>", "<pad>", "</s>", "<unk>") and vocabulary.pieces[-1] == "<mask>"
-    assert (vocabulary.cls, vocabulary.pad, vocabulary.sep, vocabulary.unk, vocabulary.mask) == (0, 1, 2, 3, 299)
+    assert (
+        vocabulary.pieces[:4] == ("<s>", "<pad>", "</s>", "<unk>")
+        and vocabulary.pieces[-1] == "<mask>"
+    )
+    assert (vocabulary.cls, vocabulary.pad, vocabulary.sep, vocabulary.unk, vocabulary.mask) == (
+        0,
+        1,
+        2,
+        3,
+        299,
+    )
     assert vocabulary.special.tolist() == [True] * 4 + [False] * 295 + [True]
     assert "Ġw" in vocabulary.pieces and vocabulary.starts_word[vocabulary.pieces.index("Ġw")]
 
@@ -165,7 +198,10 @@ def test_robertas_layout(texts):
 def test_gpt2s_layout(texts):
     vocabulary = train_vocabulary(texts, 300, layout="gpt2", algorithm="byte_bpe")
     assert vocabulary.pieces[-1] == "<|endoftext|>" and vocabulary.eos == vocabulary.bos == 299
-    assert vocabulary.special.sum() == 1 and vocabulary.mask is vocabulary.unk is vocabulary.pad is None
+    assert (
+        vocabulary.special.sum() == 1
+        and vocabulary.mask is vocabulary.unk is vocabulary.pad is None
+    )
 
 
 def test_bytes_are_never_unknown_and_say_the_text_again(texts):
@@ -184,7 +220,11 @@ def test_byte_training_is_repeatable_saved_and_loaded(texts, tmp_path, monkeypat
     assert again.files() == first.files() and os.environ["TOKENIZERS_PARALLELISM"] == "true"
     assert train_vocabulary(texts[:-40], 320, layout="roberta", algorithm="byte_bpe") != first
     first.save(tmp_path / "saved")
-    assert load_vocabulary(tmp_path / "saved") == first == read_vocabulary(tmp_path / "saved" / "vocab.json")
+    assert (
+        load_vocabulary(tmp_path / "saved")
+        == first
+        == read_vocabulary(tmp_path / "saved" / "vocab.json")
+    )
     assert load_vocabulary(tmp_path / "saved").encode_batch(NASTY) == first.encode_batch(NASTY)
 
 
@@ -231,7 +271,9 @@ def any_kind(request, texts, wordpiece, byte_bpe, tmp_path):
             "e",
             "r",
         ]
-        model = models.Unigram([(piece, 0.0 if i < 5 else -1.0 - i) for i, piece in enumerate(pieces)], unk_id=1)
+        model = models.Unigram(
+            [(piece, 0.0 if i < 5 else -1.0 - i) for i, piece in enumerate(pieces)], unk_id=1
+        )
         space = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
         tokenizer = tokenizers.Tokenizer(model)
         tokenizer.pre_tokenizer, tokenizer.decoder = space, decoders.Metaspace()
@@ -239,12 +281,21 @@ def any_kind(request, texts, wordpiece, byte_bpe, tmp_path):
         tokenizer.save(str(tmp_path / "tokenizer.json"))
         return read_vocabulary(tmp_path / "tokenizer.json")
     options = {"t5": {"layout": "t5"}, "bpe": {"algorithm": "bpe"}, "bert": {}}[request.param]
-    return train_vocabulary(texts, 180, **options) if request.param == "t5" else _train_again(texts, **options)
+    return (
+        train_vocabulary(texts, 180, **options)
+        if request.param == "t5"
+        else _train_again(texts, **options)
+    )
 
 
 def test_special_names_in_text_are_text(any_kind):
     """But for the unknown piece, no special id comes out of any text."""
-    for text in [SPECIALS, *SPECIALS.split(), *(f"walk{name}walk" for name in SPECIALS.split()), *NASTY]:
+    for text in [
+        SPECIALS,
+        *SPECIALS.split(),
+        *(f"walk{name}walk" for name in SPECIALS.split()),
+        *NASTY,
+    ]:
         ids = np.array(any_kind.encode(text), int)
         assert not (any_kind.special[ids] & (ids != any_kind.unk)).any(), text
 
@@ -254,7 +305,20 @@ def test_save_and_load(any_kind, tmp_path):
     loaded = load_vocabulary(tmp_path / "saved")
     assert loaded == any_kind and loaded.fingerprint == any_kind.fingerprint
     assert loaded.encode_batch([*NASTY, SPECIALS]) == any_kind.encode_batch([*NASTY, SPECIALS])
-    for name in ("kind", "size", "pieces", "pad", "unk", "cls", "sep", "mask", "bos", "eos", "sentinels", "options"):
+    for name in (
+        "kind",
+        "size",
+        "pieces",
+        "pad",
+        "unk",
+        "cls",
+        "sep",
+        "mask",
+        "bos",
+        "eos",
+        "sentinels",
+        "options",
+    ):
         assert getattr(loaded, name) == getattr(any_kind, name)
     assert read_vocabulary(tmp_path / "saved") == any_kind
 
@@ -282,7 +346,10 @@ def test_every_word_has_one_beginning(any_kind):
 def test_decode_is_the_text(texts, vocabulary, byte_bpe, wordpiece):
     for sentence in texts[:20]:
         assert vocabulary.decode(vocabulary.encode(sentence)) == sentence
-    assert read_vocabulary(byte_bpe).decode(read_vocabulary(byte_bpe).encode(" the\n½ end")) == " the\n½ end"
+    assert (
+        read_vocabulary(byte_bpe).decode(read_vocabulary(byte_bpe).encode(" the\n½ end"))
+        == " the\n½ end"
+    )
     assert read_vocabulary(wordpiece).decode([9, 6, 7]) == "the walking"
     walk = vocabulary.encode("walk")
     assert vocabulary.decode([2, *walk, 4, *walk, 3, 0]) == "[CLS] walk [MASK] walk [SEP] [PAD]"

@@ -35,7 +35,13 @@ def test_wordpiece(wordpiece):
     vocabulary = read_vocabulary(wordpiece)
     assert vocabulary.kind == "wordpiece" and vocabulary.options["lowercase"] is True
     assert vocabulary.encode("The WALKING, walked [MASK]") == [9, 6, 7, 2, 6, 8, 10, 12, 11]
-    assert (vocabulary.pad, vocabulary.unk, vocabulary.cls, vocabulary.sep, vocabulary.mask) == (0, 2, 3, 4, 5)
+    assert (vocabulary.pad, vocabulary.unk, vocabulary.cls, vocabulary.sep, vocabulary.mask) == (
+        0,
+        2,
+        3,
+        4,
+        5,
+    )
     assert vocabulary.special.tolist() == [True] * 6 + [False] * 8
     assert np.flatnonzero(~vocabulary.starts_word).tolist() == [7, 8]
 
@@ -55,8 +61,19 @@ def test_byte_bpe(byte_bpe):
     assert [vocabulary.piece(i) for i in ids] == ["he", "Ġth", "e", "Ġth", "e", "n"]
     assert vocabulary.starts_word[ids].tolist() == [False, True, False, True, False, False]
     assert vocabulary.starts_word[[vocabulary.encode(mark)[0] for mark in "\n\t\r "]].all()
-    names = {role: getattr(vocabulary, role) for role in ("cls", "pad", "sep", "unk", "mask", "bos", "eos")}
-    assert [vocabulary.piece(i) for i in names.values()] == ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "<s>", "</s>"]
+    names = {
+        role: getattr(vocabulary, role)
+        for role in ("cls", "pad", "sep", "unk", "mask", "bos", "eos")
+    }
+    assert [vocabulary.piece(i) for i in names.values()] == [
+        "<s>",
+        "<pad>",
+        "</s>",
+        "<unk>",
+        "<mask>",
+        "<s>",
+        "</s>",
+    ]
     assert vocabulary.special.sum() == 5
 
 
@@ -66,7 +83,11 @@ def test_byte_bpe_sentences_keep_the_blanks_between_them(byte_bpe):
     raw = text.encode()
     starts, ends = np.array([0, 4, 9]), np.array([4, 9, len(raw)])
     ids, lengths = vocabulary.encode_spans(raw, starts, ends, np.array([0]))
-    assert ids.tolist() == vocabulary.encode(text) and vocabulary.decode(ids) == text and len(lengths) == 3
+    assert (
+        ids.tolist() == vocabulary.encode(text)
+        and vocabulary.decode(ids) == text
+        and len(lengths) == 3
+    )
 
 
 def test_gpt2s_names_of_the_files(byte_bpe, tmp_path):
@@ -81,10 +102,27 @@ def test_word_bpe(word_bpe):
     vocabulary = read_vocabulary(word_bpe)
     assert vocabulary.kind == "word_bpe" and not vocabulary.keeps_spaces
     ids = vocabulary.encode("The  THEN, hé\n<unk> ж")
-    pieces = ["the</w>", "the", "n</w>", ",</w>", "h", "e</w>", "<unk>", "u", "n", "k</w>", "<unk>", "<unk>"]
+    pieces = [
+        "the</w>",
+        "the",
+        "n</w>",
+        ",</w>",
+        "h",
+        "e</w>",
+        "<unk>",
+        "u",
+        "n",
+        "k</w>",
+        "<unk>",
+        "<unk>",
+    ]
     assert [vocabulary.piece(i) for i in ids] == pieces
     assert vocabulary.decode(vocabulary.encode("The THEN, hé")) == "the then , he"
-    assert (vocabulary.unk, vocabulary.eos, vocabulary.pad) == (0, None, None) and vocabulary.special.sum() == 1
+    assert (vocabulary.unk, vocabulary.eos, vocabulary.pad) == (
+        0,
+        None,
+        None,
+    ) and vocabulary.special.sum() == 1
 
 
 def test_word_bpe_is_kept(word_bpe, tmp_path):
@@ -92,7 +130,9 @@ def test_word_bpe_is_kept(word_bpe, tmp_path):
     vocabulary.save(tmp_path)
     assert load_vocabulary(tmp_path) == vocabulary and load_vocabulary(tmp_path).kind == "word_bpe"
     ids = json.loads((word_bpe / "vocab.json").read_text())
-    (tmp_path / "vocab.json").write_text(json.dumps({piece: i for piece, i in ids.items() if piece != "<unk>"}))
+    (tmp_path / "vocab.json").write_text(
+        json.dumps({piece: i for piece, i in ids.items() if piece != "<unk>"})
+    )
     with pytest.raises(ValueError, match="no piece <unk>"):
         read_vocabulary(tmp_path / "vocab.json")
 
@@ -104,7 +144,9 @@ def test_word_bpe_is_that_of_transformers(word_bpe):
     theirs = transformers.OpenAIGPTTokenizer.from_pretrained(word_bpe)
     texts = [*NASTY, "the then, THEN don't the.the", "Hé ÉTÉ 2nd"]
     assert vocabulary.encode_batch(texts) == theirs(texts)["input_ids"]
-    assert [vocabulary.decode(ids) for ids in vocabulary.encode_batch(texts)] == [theirs.decode(theirs(text)["input_ids"]) for text in texts]
+    assert [vocabulary.decode(ids) for ids in vocabulary.encode_batch(texts)] == [
+        theirs.decode(theirs(text)["input_ids"]) for text in texts
+    ]
 
 
 def test_a_folder_gives_the_plain_form_if_tokenizer_json_agrees(wordpiece, tmp_path):
@@ -112,15 +154,27 @@ def test_a_folder_gives_the_plain_form_if_tokenizer_json_agrees(wordpiece, tmp_p
     (tmp_path / "vocab.txt").write_text(wordpiece.read_text())
     model = models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]")
     parts = dict(pre_tokenizer=pre_tokenizers.BertPreTokenizer(), decoder=decoders.WordPiece())
-    whole_file(tmp_path / "tokenizer.json", model, normalizer=normalizers.BertNormalizer(lowercase=True), **parts)
+    whole_file(
+        tmp_path / "tokenizer.json",
+        model,
+        normalizer=normalizers.BertNormalizer(lowercase=True),
+        **parts,
+    )
     assert read_vocabulary(tmp_path) == read_vocabulary(wordpiece)
-    whole_file(tmp_path / "tokenizer.json", model, normalizer=normalizers.BertNormalizer(lowercase=False), **parts)
+    whole_file(
+        tmp_path / "tokenizer.json",
+        model,
+        normalizer=normalizers.BertNormalizer(lowercase=False),
+        **parts,
+    )
     assert read_vocabulary(tmp_path).kind == "tokenizer_json"
     assert read_vocabulary(tmp_path).encode("the Walk") == [9, 2]
 
 
 def test_tokenizer_json_takes_roles_from_the_files_beside_it(tmp_path):
-    model = models.WordLevel({"<begin>": 0, "<end>": 1, "walk": 2, "?": 3, "[MASK]": 4, "[PAD]": 5}, unk_token="?")
+    model = models.WordLevel(
+        {"<begin>": 0, "<end>": 1, "walk": 2, "?": 3, "[MASK]": 4, "[PAD]": 5}, unk_token="?"
+    )
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(["<begin>", "<end>"])
@@ -175,15 +229,23 @@ def test_refusals(tmp_path, wordpiece, byte_bpe, vocabulary):
 
 def released(corpora, name):
     return read_vocabulary(
-        corpora / {"t5": "vocab_t5/t5_spiece.model", "bert": "vocab_bert_uncased", "gpt2": "vocab_gpt2"}[name]
+        corpora
+        / {"t5": "vocab_t5/t5_spiece.model", "bert": "vocab_bert_uncased", "gpt2": "vocab_gpt2"}[
+            name
+        ]
     )
 
 
 def test_t5s_ids_are_the_golden_ones(corpora):
     vocabulary = released(corpora, "t5")
-    lines = [json.loads(line) for line in (corpora / "vocab_t5" / "golden_255.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)
+        for line in (corpora / "vocab_t5" / "golden_255.jsonl").read_text().splitlines()
+    ]
     assert len(lines) == 255
-    assert vocabulary.encode_batch([line["text"] for line in lines]) == [line["ids"] for line in lines]
+    assert vocabulary.encode_batch([line["text"] for line in lines]) == [
+        line["ids"] for line in lines
+    ]
     assert [vocabulary.piece(i) for i in lines[0]["ids"]] == lines[0]["pieces"]
     assert vocabulary.size == 32100 and vocabulary.sentinels == tuple(range(32099, 31999, -1))
 
@@ -194,7 +256,9 @@ def test_ids_are_those_of_transformers(corpora, name, tmp_path):
     vocabulary = released(corpora, name)
     lines = (corpora / "lm_wikitext2_valid" / "valid.txt").read_text().split("\n")[:1000] + NASTY
     if name == "t5":
-        lines = [line.replace("<unk>", "") for line in lines]  # transformers takes it out of text as a special piece
+        lines = [
+            line.replace("<unk>", "") for line in lines
+        ]  # transformers takes it out of text as a special piece
         (tmp_path / "spiece.model").write_bytes(vocabulary.files()["spiece.model"])
         theirs = transformers.T5Tokenizer.from_pretrained(tmp_path)
         assert theirs.convert_tokens_to_ids(["<extra_id_0>", "<extra_id_99>"]) == [32099, 32000]
@@ -206,7 +270,9 @@ def test_ids_are_those_of_transformers(corpora, name, tmp_path):
             (tmp_path / file).write_bytes(contents)
         theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
     expected = theirs(lines, add_special_tokens=False)["input_ids"]
-    different = [line for line, a, b in zip(lines, vocabulary.encode_batch(lines), expected) if a != b]
+    different = [
+        line for line, a, b in zip(lines, vocabulary.encode_batch(lines), expected) if a != b
+    ]
     assert not different, f"{len(different)} of {len(lines)}, such as {different[0]!r}"
     assert theirs.vocab_size <= vocabulary.size == len(theirs)
 

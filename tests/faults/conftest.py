@@ -19,7 +19,10 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
 
 SMALL = dict(width=32, depth=2, heads=8, mlp=64, dropout=0.1)
 MODELS = {
-    "bert": (BertConfig(vocab=128, length=32, **SMALL), MaskedLm(length=32, predictions=6, rows="documents")),
+    "bert": (
+        BertConfig(vocab=128, length=32, **SMALL),
+        MaskedLm(length=32, predictions=6, rows="documents"),
+    ),
     "t5": (T5Config(vocab=256, decoder_depth=2, head_width=4, **SMALL), SpanCorruption(inputs=32)),
     "gpt": (GptConfig(vocab=128, length=32, **SMALL), CausalLm(length=32, end_of_text=False)),
 }
@@ -34,7 +37,10 @@ def strict():
 
 def texts(count):
     """Deterministic sentences, different from each other in places."""
-    return [" ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "." for i in range(count)]
+    return [
+        " ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "."
+        for i in range(count)
+    ]
 
 
 def write_tiny_store(folder, layout, size, algorithm="unigram"):
@@ -105,7 +111,11 @@ def small_disk(tmp_path):
     mounted = []
 
     def make(size):
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, text=True)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
+            capture_output=True,
+            text=True,
+        )
         if done.returncode:
             pytest.skip(f"a disk cannot be mounted here: {done.stderr.strip()}")
         mounted.append(folder)
@@ -123,7 +133,12 @@ def pretrain(*words, fault=None, timeout=240, **options):
     """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one is named, such as "kill:step:5"."""
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
     return subprocess.run(
-        [sys.executable, *program, *map(str, words)], cwd=FAULTY.parents[2], capture_output=True, text=True, timeout=timeout, **options
+        [sys.executable, *program, *map(str, words)],
+        cwd=FAULTY.parents[2],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        **options,
     )
 
 
@@ -159,7 +174,9 @@ def restorable():
     from pretrain.sharding import make_mesh
 
     def make(run):
-        program = make_program(dataclasses.replace(run, mesh=Mesh(1)), make_mesh(Mesh(1), jax.devices()[:1]))
+        program = make_program(
+            dataclasses.replace(run, mesh=Mesh(1)), make_mesh(Mesh(1), jax.devices()[:1])
+        )
         return program.abstract, program.placed
 
     return make

@@ -31,7 +31,9 @@ def die():
 def fill():
     place = os.environ["FAULTY_PLACE"]
     free = os.statvfs(place)
-    pathlib.Path(place, "ballast").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - 50_000)))
+    pathlib.Path(place, "ballast").write_bytes(
+        bytes(max(0, free.f_bavail * free.f_frsize - 50_000))
+    )
 
 
 def hang():
@@ -62,11 +64,21 @@ def twice():
     term()
 
 
-KINDS = {"kill": die, "full": fill, "hang": hang, "slow": slow, "gone": put_a_file, "term": term, "twice": twice}
+KINDS = {
+    "kill": die,
+    "full": fill,
+    "hang": hang,
+    "slow": slow,
+    "gone": put_a_file,
+    "term": term,
+    "twice": twice,
+}
 
 
 def during_compile(_, befall):
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "0"  # what is only read from the cache is not compiled
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = (
+        "0"  # what is only read from the cache is not compiled
+    )
     from jax._src import compiler
 
     usual = compiler.compile_or_get_cached
@@ -181,8 +193,19 @@ def before_deleting(number, befall):
 
 
 MOMENTS = {
-    **{"compile": during_compile, "data": in_data, "step": in_step, "last": in_step, "evaluate": in_evaluation},
-    **{"save": before_save, "finish": before_its_name, "delete": before_deleting, "saved": after_save},
+    **{
+        "compile": during_compile,
+        "data": in_data,
+        "step": in_step,
+        "last": in_step,
+        "evaluate": in_evaluation,
+    },
+    **{
+        "save": before_save,
+        "finish": before_its_name,
+        "delete": before_deleting,
+        "saved": after_save,
+    },
 }
 
 

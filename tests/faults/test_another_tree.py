@@ -20,7 +20,9 @@ def model(**changes):
 def family(kind, objective=None, **fields):
     def change(run):
         data = dataclasses.replace(run.data, objective=objective or run.data.objective)
-        return dataclasses.replace(run, model=kind(width=32, depth=2, heads=8, mlp=64, **fields), data=data)
+        return dataclasses.replace(
+            run, model=kind(width=32, depth=2, heads=8, mlp=64, **fields), data=data
+        )
 
     return change
 
@@ -47,7 +49,10 @@ CASES = {
     "layers apart": (model(scan=False), None),
     "another optimizer": (lambda run: dataclasses.replace(run, optimizer=Adafactor()), None),
     "GPT": (family(GptConfig, CausalLm(length=32, end_of_text=False), vocab=128, length=32), None),
-    "T5": (family(T5Config, SpanCorruption(inputs=32), vocab=128, decoder_depth=2, head_width=4), None),
+    "T5": (
+        family(T5Config, SpanCorruption(inputs=32), vocab=128, decoder_depth=2, head_width=4),
+        None,
+    ),
     "ALBERT": (family(AlbertConfig, vocab=128, length=32, embedding=16), None),
 }
 
@@ -58,9 +63,10 @@ def test_another_tree_is_refused(finished, restorable, record_property, case):
     change, recast = CASES[case]
     shapes, placed = restorable(change(run) if change else run)
     shapes = recast(shapes) if recast else shapes
-    with Checkpoints(workdir, read_only=True) as checkpoints, pytest.raises(ConfigError, match="do not fit this configuration: .* was saved as"):
+    with (
+        Checkpoints(workdir, read_only=True) as checkpoints,
+        pytest.raises(ConfigError, match="do not fit this configuration: .* was saved as"),
+    ):
         checkpoints.restore(shapes, placed)
     assert not (workdir / "damaged").exists()
     record_property("refused", 1)
-
-

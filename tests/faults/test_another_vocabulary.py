@@ -8,7 +8,11 @@ from data import sentencepiece_vocabulary
 from data.store import Store
 
 # Other pieces under as many ids; fewer ids; the same pieces with two special ids exchanged.
-OTHERS = {"another tokenizer": (40, "bpe", {}), "another size": (38, "unigram", {}), "other special ids": (40, "unigram", {"pad_id": 1, "unk_id": 0})}
+OTHERS = {
+    "another tokenizer": (40, "bpe", {}),
+    "another size": (38, "unigram", {}),
+    "other special ids": (40, "unigram", {"pad_id": 1, "unk_id": 0}),
+}
 
 
 @pytest.fixture(scope="module", params=OTHERS)
@@ -16,7 +20,9 @@ def other(request, tiny_store, tmp_path_factory):
     """The path of a sound token store of another vocabulary."""
     size, algorithm, ids = OTHERS[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sentencepiece_vocabulary.LAYOUTS, "bert", sentencepiece_vocabulary.LAYOUTS["bert"] | ids)
+        patch.setitem(
+            sentencepiece_vocabulary.LAYOUTS, "bert", sentencepiece_vocabulary.LAYOUTS["bert"] | ids
+        )
         return tiny_store(tmp_path_factory.mktemp("other") / "store", "bert", size, algorithm).path
 
 
@@ -26,12 +32,22 @@ def put_into(workdir, store):
     shutil.copytree(store / "vocabulary", workdir / "vocabulary")
 
 
-def test_another_vocabulary_is_refused_by_every_verb(other, copied, configured, refused, tmp_path, record_property):
+def test_another_vocabulary_is_refused_by_every_verb(
+    other, copied, configured, refused, tmp_path, record_property
+):
     path, _, store = configured("bert")
     _, workdir = copied
     assert Store.open(other).vocabulary.fingerprint != store.vocabulary.fingerprint
     verbs = {
-        "train": ("train", path, "--workdir", workdir, f"data.store={other}", "train.steps=13", "--allow-changes"),
+        "train": (
+            "train",
+            path,
+            "--workdir",
+            workdir,
+            f"data.store={other}",
+            "train.steps=13",
+            "--allow-changes",
+        ),
         "evaluate": ("evaluate", "--workdir", workdir),
         "export": ("export", "--workdir", workdir, "--output", tmp_path / "export"),
         "predict": ("predict", "--workdir", workdir, "the fox"),
@@ -41,6 +57,8 @@ def test_another_vocabulary_is_refused_by_every_verb(other, copied, configured, 
     put_into(workdir, other)
     assert "another vocabulary" in refused(*verbs["evaluate"])
     for words in (verbs["export"], verbs["predict"], (*verbs["evaluate"], "--store", other)):
-        assert "is not the vocabulary that checkpoint 12 was trained with (fingerprint" in refused(*words)
+        assert "is not the vocabulary that checkpoint 12 was trained with (fingerprint" in refused(
+            *words
+        )
     assert not (tmp_path / "export").exists()
     record_property("refused", 6)

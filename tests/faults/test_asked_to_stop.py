@@ -28,34 +28,44 @@ def stop(fault, configured, command, workdir, soon):
     """The newest checkpoint of a run that gets the signal, in which every step is that it told of; or the signal twice."""
     done = command("train", configured("bert")[0], "--workdir", workdir, fault=fault)
     ended = time.time()
-    last = (workdir / "metrics.jsonl").stat().st_mtime if (workdir / "metrics.jsonl").exists() else 0
+    last = (
+        (workdir / "metrics.jsonl").stat().st_mtime if (workdir / "metrics.jsonl").exists() else 0
+    )
     told = [float(at) for at in re.findall(r"^SIGTERM at (\S+)$", done.stderr, re.MULTILINE)]
     with Checkpoints(workdir, read_only=True) as checkpoints:
         newest = max(checkpoints.steps(), default=0)
     rows = [row["step"] for row in metrics.read(workdir / "metrics.jsonl")]
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     if len(told) == 1:
-        assert rows == list(range(1, newest + 1)) and f"saved step {newest}" in done.stderr, done.stderr
+        assert rows == list(range(1, newest + 1)) and f"saved step {newest}" in done.stderr, (
+            done.stderr
+        )
         assert ended - max(last, *told) < soon
     else:
         assert ended - told[-1] < soon and "saved step" not in done.stderr
     return newest
 
 
-def test_asked_to_stop_while_it_saves_and_then_twice_while_it_evaluates(configured, command, soon, tmp_path):
+def test_asked_to_stop_while_it_saves_and_then_twice_while_it_evaluates(
+    configured, command, soon, tmp_path
+):
     assert 4 < stop("term:finish:4", configured, command, tmp_path / "run", soon) < 10
     stop("twice:evaluate:12", configured, command, tmp_path / "run", soon)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_one_signal_loses_no_step(whole, finished, configured, command, soon, tmp_path, record_property, moment):
+def test_one_signal_loses_no_step(
+    whole, finished, configured, command, soon, tmp_path, record_property, moment
+):
     assert 1 <= stop(f"term:{moment}", configured, command, tmp_path / "run", soon) <= 12
     goes_on(finished, configured, command, tmp_path / "run")
     record_property("stopped without losing a step", 1)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_a_second_signal_ends_it_at_once(whole, finished, configured, command, soon, tmp_path, record_property, moment):
+def test_a_second_signal_ends_it_at_once(
+    whole, finished, configured, command, soon, tmp_path, record_property, moment
+):
     """While it compiles, too, where Python itself does not come to hear of a signal."""
     stop(f"twice:{moment}", configured, command, tmp_path / "run", soon)
     goes_on(finished, configured, command, tmp_path / "run")

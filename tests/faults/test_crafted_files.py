@@ -13,10 +13,28 @@ import numpy as np
 import pytest
 
 # What would run or write what a file says. A configuration in Python is code by design, and the user's own.
-MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal", "yaml", "torch", "zipfile"}
+MODULES = {
+    "pickle",
+    "cPickle",
+    "dill",
+    "cloudpickle",
+    "joblib",
+    "shelve",
+    "marshal",
+    "yaml",
+    "torch",
+    "zipfile",
+}
 NAMES = {"eval", "exec", "compile", "__import__"}
 ATTRIBUTES = {"extractall", "extract", "unpack_archive", "exec_module"}
-MODULE_CALLS = {("np", "load"), ("numpy", "load"), ("os", "system"), ("os", "popen"), ("torch", "load"), ("pickle", "loads")}
+MODULE_CALLS = {
+    ("np", "load"),
+    ("numpy", "load"),
+    ("os", "system"),
+    ("os", "popen"),
+    ("torch", "load"),
+    ("pickle", "loads"),
+}
 KEYWORDS = {"shell", "allow_pickle", "trust_remote_code"}
 ALLOWED = {("pretrain/config.py", "exec_module")}
 
@@ -61,10 +79,20 @@ def huge_header(trap):
 
 
 def header_beyond_the_file(trap):
-    return struct.pack("<Q", 1000) + b'{"x":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,18446744073709551615]}}'
+    return (
+        struct.pack("<Q", 1000)
+        + b'{"x":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,18446744073709551615]}}'
+    )
 
 
-CRAFTED = {"pkl": pickled, "npy": array, "tar.gz": tar, "zip": zipped, "yaml": yaml, "safetensors": huge_header}
+CRAFTED = {
+    "pkl": pickled,
+    "npy": array,
+    "tar.gz": tar,
+    "zip": zipped,
+    "yaml": yaml,
+    "safetensors": huge_header,
+}
 HARMFUL = (pickled, array, tar, zipped, yaml, huge_header, header_beyond_the_file)
 
 
@@ -98,7 +126,9 @@ def test_as_a_source_a_configuration_or_a_store(trap, refused, tmp_path, record_
 def test_as_weights_to_import(trap, refused, tmp_path, root, record_property, make):
     folder = tmp_path / "folder"
     folder.mkdir()
-    (folder / "config.json").write_bytes((root / "tests" / "goldens" / "hf_bert" / "config.json").read_bytes())
+    (folder / "config.json").write_bytes(
+        (root / "tests" / "goldens" / "hf_bert" / "config.json").read_bytes()
+    )
     (folder / "model.safetensors").write_bytes(make(trap))
     assert "model.safetensors" in refused("import", folder, "--workdir", tmp_path / "run")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
@@ -124,7 +154,11 @@ def harm(path, tree):
     """(line, what) of everything in a file that could execute or unpack what another file says."""
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module]
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module]
+            )
             yield from ((node.lineno, name) for name in names if name.split(".")[0] in MODULES)
         elif isinstance(node, ast.Call):
             called = node.func
@@ -140,17 +174,34 @@ def harm(path, tree):
 
 
 def test_the_source_has_nothing_that_executes_or_unpacks(root, record_property):
-    files = [path for room in ("data", "models", "pretrain", "configs") for path in sorted((root / room).rglob("*.py"))]
+    files = [
+        path
+        for room in ("data", "models", "pretrain", "configs")
+        for path in sorted((root / room).rglob("*.py"))
+    ]
     found = []
     for path in files:
         name = str(path.relative_to(root))
-        found += [f"{name}:{line}: {what}" for line, what in harm(path, ast.parse(path.read_text())) if (name, what) not in ALLOWED]
+        found += [
+            f"{name}:{line}: {what}"
+            for line, what in harm(path, ast.parse(path.read_text()))
+            if (name, what) not in ALLOWED
+        ]
     assert not found
     record_property("source files read", len(files))
 
 
 @pytest.mark.parametrize(
-    "code", ["import pickle", "from torch import load", "eval('1')", "a.extractall('.')", "run('ls', shell=True)", "np.load('x')", "os.system('ls')"]
+    "code",
+    [
+        "import pickle",
+        "from torch import load",
+        "eval('1')",
+        "a.extractall('.')",
+        "run('ls', shell=True)",
+        "np.load('x')",
+        "os.system('ls')",
+    ],
 )
 def test_the_reader_of_the_source_sees(code):
     assert list(harm("x.py", ast.parse(code)))

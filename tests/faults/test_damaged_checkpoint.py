@@ -18,7 +18,9 @@ def files_of(step):
 def some_file(step, rng):
     """Every second time one in which most bytes lie, so that arrays and their descriptions both have their share."""
     files = [path for path in files_of(step) if path.stat().st_size]
-    return rng.choices(files, [path.stat().st_size for path in files] if rng.random() < 0.5 else None)[0]
+    return rng.choices(
+        files, [path.stat().st_size for path in files] if rng.random() < 0.5 else None
+    )[0]
 
 
 def flip(step, rng):
@@ -47,7 +49,10 @@ def zero(step, rng):
 
 
 def bits(state):
-    return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(jax.device_get((state.params, state.optimizer)))]
+    return [
+        np.asarray(leaf).tobytes()
+        for leaf in jax.tree.leaves(jax.device_get((state.params, state.optimizer)))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +61,9 @@ def sound(finished, restorable):
     run, workdir = finished
     shapes, placed = restorable(run)
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        return {step: bits(checkpoints._restore_step(step, shapes, placed, None)) for step in (8, 12)}
+        return {
+            step: bits(checkpoints._restore_step(step, shapes, placed, None)) for step in (8, 12)
+        }
 
 
 def outcome(run, workdir, restorable, sound):
@@ -70,11 +77,21 @@ def outcome(run, workdir, restorable, sound):
         return "silent"
     if step == 12:
         return "harmless" if not said else "said something of a sound checkpoint"
-    return "fell back" if len(said) == 1 and said[0].startswith("checkpoint 12 is damaged and is set aside") else "fell back without a word"
+    return (
+        "fell back"
+        if len(said) == 1 and said[0].startswith("checkpoint 12 is damaged and is set aside")
+        else "fell back without a word"
+    )
 
 
-@pytest.mark.parametrize(("damage", "some", "all"), [(flip, 8, 60), (truncate, 2, 20), (zero, 2, 20), (None, 3, 100)], ids=["flips", "cuts", "zeros", "deleted"])
-def test_no_damage_is_silent(finished, sound, restorable, often, tmp_path, record_property, damage, some, all):
+@pytest.mark.parametrize(
+    ("damage", "some", "all"),
+    [(flip, 8, 60), (truncate, 2, 20), (zero, 2, 20), (None, 3, 100)],
+    ids=["flips", "cuts", "zeros", "deleted"],
+)
+def test_no_damage_is_silent(
+    finished, sound, restorable, often, tmp_path, record_property, damage, some, all
+):
     run, workdir = finished
     rng = random.Random(5)
     names = [path.relative_to(workdir) for path in files_of(workdir / "checkpoints" / "12")]
@@ -101,13 +118,23 @@ def test_no_damage_is_silent(finished, sound, restorable, often, tmp_path, recor
         record_property(name, count)
 
 
-def test_a_damaged_checkpoint_costs_one_line_and_the_run_ends_with_the_same_bits(finished, copied, configured, command):
+def test_a_damaged_checkpoint_costs_one_line_and_the_run_ends_with_the_same_bits(
+    finished, copied, configured, command
+):
     _, workdir = copied
-    max((workdir / "checkpoints" / "12" / "params").rglob("d/*"), key=lambda path: path.stat().st_size).unlink()
+    max(
+        (workdir / "checkpoints" / "12" / "params").rglob("d/*"),
+        key=lambda path: path.stat().st_size,
+    ).unlink()
     done = command("train", configured("bert")[0], "--workdir", workdir)
     assert done.returncode == 0
-    assert done.stdout.count("\n") == 1 and "checkpoint 12 is damaged and is set aside" in done.stdout
+    assert (
+        done.stdout.count("\n") == 1 and "checkpoint 12 is damaged and is set aside" in done.stdout
+    )
     assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
-    with Checkpoints(finished[1], read_only=True) as expected, Checkpoints(workdir, read_only=True) as seen:
+    with (
+        Checkpoints(finished[1], read_only=True) as expected,
+        Checkpoints(workdir, read_only=True) as seen,
+    ):
         for part in ("params", "optimizer"):
             assert seen.record(12)[part] == expected.record(12)[part]

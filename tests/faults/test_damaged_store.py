@@ -19,7 +19,9 @@ def copy(configured, tmp_path):
 
 @pytest.mark.parametrize("split", ["train", "heldout"])
 @pytest.mark.parametrize("damage", ["flipped", "missing", "truncated"])
-def test_a_damaged_store_is_named_and_refused(configured, finished, copy, refused, tmp_path, record_property, damage, split):
+def test_a_damaged_store_is_named_and_refused(
+    configured, finished, copy, refused, tmp_path, record_property, damage, split
+):
     path, _, _ = configured("bert")
     rng = random.Random(f"{damage} {split}")
     shard = copy / split / rng.choice(["tokens.bin", "documents.bin", "sentences.bin"])
@@ -31,14 +33,20 @@ def test_a_damaged_store_is_named_and_refused(configured, finished, copy, refuse
     else:
         raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
         shard.write_bytes(raw)
-    told = {"missing": f"{shard} is missing", "truncated": f"{shard} has ", "flipped": f"{shard}: crc32c "}[damage]
+    told = {
+        "missing": f"{shard} is missing",
+        "truncated": f"{shard} has ",
+        "flipped": f"{shard}: crc32c ",
+    }[damage]
     assert told in refused("train", path, "--workdir", tmp_path / "run", f"data.store={copy}")
     assert told in refused("evaluate", "--workdir", finished[1], "--store", copy)
     assert not (tmp_path / "run").exists()
     record_property("refused", 2)
 
 
-def test_every_byte_counts_and_a_sound_store_is_read_once(copy, often, monkeypatch, tmp_path, record_property):
+def test_every_byte_counts_and_a_sound_store_is_read_once(
+    copy, often, monkeypatch, tmp_path, record_property
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     Store.open(copy).verify_once()
     with monkeypatch.context() as patch:
@@ -57,22 +65,47 @@ def test_every_byte_counts_and_a_sound_store_is_read_once(copy, often, monkeypat
     record_property("flips found", flips)
 
 
-def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(configured, copy, refused, capsys, tmp_path, record_property):
+def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
+    configured, copy, refused, capsys, tmp_path, record_property
+):
     path, workdir = configured("bert")[0], tmp_path / "run"
     tokens = copy / "train" / "tokens.bin"
     whole = tokens.read_bytes()
     tokens.write_bytes(bytes([whole[0] ^ 4]) + whole[1:])
-    words = ["train", path, "--workdir", workdir, f"data.store={copy}", "data.on_corrupt=skip", "evaluate.every=0"]
-    assert "or leave the damaged documents out with data.on_corrupt=skip" in refused(*words, "data.on_corrupt=refuse")
+    words = [
+        "train",
+        path,
+        "--workdir",
+        workdir,
+        f"data.store={copy}",
+        "data.on_corrupt=skip",
+        "evaluate.every=0",
+    ]
+    assert "or leave the damaged documents out with data.on_corrupt=skip" in refused(
+        *words, "data.on_corrupt=refuse"
+    )
     assert main([*map(str, words), "train.until=2"]) == 0
-    lost = re.search(r"left out, for their bytes have changed: (\d+) of train documents", capsys.readouterr().err)
+    lost = re.search(
+        r"left out, for their bytes have changed: (\d+) of train documents", capsys.readouterr().err
+    )
     told = json.loads((workdir / "left_out.json").read_text())
-    assert told["train"] == list(range(int(lost[1]))) and 0 < len(told["train"]) < 60 and told["heldout"] == []
-    assert main([*map(str, words), "train.until=2"]) == 0  # the same are left out: nothing is left to do
+    assert (
+        told["train"] == list(range(int(lost[1])))
+        and 0 < len(told["train"]) < 60
+        and told["heldout"] == []
+    )
+    assert (
+        main([*map(str, words), "train.until=2"]) == 0
+    )  # the same are left out: nothing is left to do
     tokens.write_bytes(whole[:-1] + bytes([whole[-1] ^ 4]))
-    assert re.search(r"that left out \d+ of train documents .* now it is \d+ of train documents", refused(*words))
+    assert re.search(
+        r"that left out \d+ of train documents .* now it is \d+ of train documents", refused(*words)
+    )
     tokens.write_bytes(whole)
-    assert "of its token store, now it is no documents. Mend the store, or add --allow-changes" in refused(*words)
+    assert (
+        "of its token store, now it is no documents. Mend the store, or add --allow-changes"
+        in refused(*words)
+    )
     capsys.readouterr()
     assert main([*map(str, words), "train.until=2", "--allow-changes"]) == 0
     assert "changed on continuing: left out of the token store: " in capsys.readouterr().out

@@ -34,7 +34,9 @@ PLACES = (a_file, below_a_file, somebody_elses_folder, unwritable, unwritable_th
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
-def test_a_place_that_cannot_be_a_workdir_is_refused(configured, refused, tmp_path, record_property, place):
+def test_a_place_that_cannot_be_a_workdir_is_refused(
+    configured, refused, tmp_path, record_property, place
+):
     workdir, message = place(tmp_path)
     before = sorted(tmp_path.rglob("*"))
     said = refused("train", configured("bert")[0], "--workdir", workdir)
@@ -43,7 +45,17 @@ def test_a_place_that_cannot_be_a_workdir_is_refused(configured, refused, tmp_pa
     record_property("refused", 1)
 
 
-@pytest.mark.parametrize("leftover", ["checkpoints", "config.json.part", "goodput.json", "lost+found", ".preflight-0-1-2", "run.log"])
+@pytest.mark.parametrize(
+    "leftover",
+    [
+        "checkpoints",
+        "config.json.part",
+        "goodput.json",
+        "lost+found",
+        ".preflight-0-1-2",
+        "run.log",
+    ],
+)
 def test_what_a_killed_start_or_a_shell_leaves_does_not_stand_in_the_way(tmp_path, leftover):
     from pretrain.workdir import check_place
 
@@ -61,7 +73,14 @@ def test_a_refusal_comes_before_jax(configured, tmp_path, root, record_property)
         "used = resource.getrusage(resource.RUSAGE_SELF)\n"
         "print(status, 'jax' in sys.modules, used.ru_utime + used.ru_stime)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, env=os.environ, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        env=os.environ,
+        check=True,
+    )
     status, imported, seconds = done.stdout.split()
     assert (status, imported) == ("2", "False") and float(seconds) < 5
     record_property("seconds of CPU", round(float(seconds), 2))

@@ -25,7 +25,9 @@ def fill(disk, leave):
     (disk / "ballast").write_bytes(bytes(max(0, free.f_bavail * free.f_frsize - leave)))
 
 
-def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(finished, configured, restorable, small_disk, command, record_property):
+def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(
+    finished, configured, restorable, small_disk, command, record_property
+):
     run, workdir = finished
     disk = small_disk("6m")
     shutil.copytree(workdir, disk / "run")
@@ -46,7 +48,9 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(finished, config
     record_property("full disks told", 1)
 
 
-def test_a_disk_that_fills_while_it_runs(whole, configured, restorable, small_disk, command, monkeypatch, record_property):
+def test_a_disk_that_fills_while_it_runs(
+    whole, configured, restorable, small_disk, command, monkeypatch, record_property
+):
     """After step 8 was saved: the last save fails."""
     path, run, _ = configured("bert")
     disk = small_disk("6m")
@@ -60,16 +64,27 @@ def test_a_disk_that_fills_while_it_runs(whole, configured, restorable, small_di
 
 
 @pytest.mark.parametrize("moment", ["step:6", "save:8", "finish:8", "saved:4"])
-def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(whole, configured, command, tmp_path, monkeypatch, record_property, moment):
+def test_a_checkpoints_folder_that_is_replaced_by_a_file_ends_the_run(
+    whole, configured, command, tmp_path, monkeypatch, record_property, moment
+):
     monkeypatch.setenv("FAULTY_PLACE", str(tmp_path / "run" / "checkpoints"))
-    done = command("train", configured("bert")[0], "--workdir", tmp_path / "run", fault=f"gone:{moment}", timeout=120)
+    done = command(
+        "train",
+        configured("bert")[0],
+        "--workdir",
+        tmp_path / "run",
+        fault=f"gone:{moment}",
+        timeout=120,
+    )
     assert done.returncode == 2, done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert str(tmp_path / "run" / "checkpoints") in told and "saved step" not in done.stderr
     record_property("replaced folders told", 1)
 
 
-def test_a_disk_that_is_read_only_is_refused_and_left_as_it_is(finished, configured, restorable, small_disk, refused, record_property):
+def test_a_disk_that_is_read_only_is_refused_and_left_as_it_is(
+    finished, configured, restorable, small_disk, refused, record_property
+):
     """As a kernel leaves one on which it met errors."""
     run, workdir = finished
     disk = small_disk("6m")

@@ -17,18 +17,34 @@ from pretrain.watchdog import HUNG
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 
 # The limit that must be met, and all the others out of its way.
-LIMITS = ["watchdog.start=100", "watchdog.compile=100", "watchdog.data=100", "watchdog.step=100", "watchdog.evaluate=100", "watchdog.save=100"]
+LIMITS = [
+    "watchdog.start=100",
+    "watchdog.compile=100",
+    "watchdog.data=100",
+    "watchdog.step=100",
+    "watchdog.evaluate=100",
+    "watchdog.save=100",
+]
 # fault: (the part that it is told of, the function that hangs, the newest checkpoint afterwards)
 HANGS = {
     "hang:step:5": ("step", "step", 4),
-    "hang:data:5": ("data", "batch", None),  # batches are built ahead: step 4 may not have been saved
+    "hang:data:5": (
+        "data",
+        "batch",
+        None,
+    ),  # batches are built ahead: step 4 may not have been saved
     "hang:save:8": ("save", "save", 4),
     "hang:finish:8": ("save", "finalize", 4),
     "hang:finish:12": ("save", "finalize", 8),  # nothing follows but the end
     "hang:delete:8": ("save", "finalize", 8),
     "hang:evaluate:6": ("evaluate", "stopping", 4),
 }
-SECONDS = {"step": 6, "data": 6, "save": 10, "evaluate": 10}  # the first save and evaluation are compiled, on a machine that may be busy
+SECONDS = {
+    "step": 6,
+    "data": 6,
+    "save": 10,
+    "evaluate": 10,
+}  # the first save and evaluation are compiled, on a machine that may be busy
 
 
 def words_of(part):
@@ -38,14 +54,23 @@ def words_of(part):
 def hang(fault, configured, command, workdir, record_property):
     """Train with a fault in it until the watchdog ends it: what it said."""
     part, function, newest = HANGS[fault]
-    done = command("train", configured("bert")[0], "--workdir", workdir, *words_of(part), fault=fault)
+    done = command(
+        "train", configured("bert")[0], "--workdir", workdir, *words_of(part), fault=fault
+    )
     ended = time.time()
     assert done.returncode == HUNG, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    lasted = re.match(rf"error: hung: '{part}' has lasted (\d+) s, its limit is watchdog.{part}={SECONDS[part]}\.", line)
+    lasted = re.match(
+        rf"error: hung: '{part}' has lasted (\d+) s, its limit is watchdog.{part}={SECONDS[part]}\.",
+        line,
+    )
     assert lasted and int(lasted[1]) <= SECONDS[part] + 2, line
     told = (workdir / "hung-0.txt").read_text()
-    assert re.search(rf"in {function}\n.*in hang\n", told) and "thread MainThread:" in told and told in done.stderr
+    assert (
+        re.search(rf"in {function}\n.*in hang\n", told)
+        and "thread MainThread:" in told
+        and told in done.stderr
+    )
     assert ended - (workdir / "hung-0.txt").stat().st_mtime < 5
     with Checkpoints(workdir, read_only=True) as checkpoints:
         assert newest is None or checkpoints.steps()[:1] == [newest]
@@ -53,7 +78,9 @@ def hang(fault, configured, command, workdir, record_property):
     return done.stderr
 
 
-def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(configured, command, tmp_path, record_property):
+def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(
+    configured, command, tmp_path, record_property
+):
     """In Orbax's thread: the loop notices nothing until it saves again."""
     hang("hang:finish:8", configured, command, tmp_path / "run", record_property)
     ledger = json.loads((tmp_path / "run" / "goodput.json").read_text())
@@ -61,15 +88,21 @@ def test_a_hung_save_ends_with_stacks_and_the_run_goes_on(configured, command, t
 
 
 @pytest.mark.parametrize("fault", HANGS)
-def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(whole, finished, configured, command, tmp_path, record_property, fault):
+def test_whatever_hangs_ends_with_stacks_and_the_run_goes_on(
+    whole, finished, configured, command, tmp_path, record_property, fault
+):
     hang(fault, configured, command, tmp_path / "run", record_property)
     done = command("train", configured("bert")[0], "--workdir", tmp_path / "run")
     assert done.returncode == 0, done.stderr
     assert records(tmp_path / "run") == records(finished[1])
 
 
-@pytest.mark.parametrize(("fault", "hung"), [("hang:step:5", 1), ("hang:data:5", 1), ("hang:finish:8", 0)])  # the first process gives names
-def test_all_processes_leave_when_something_of_one_hangs(whole, configured, tmp_path, record_property, fault, hung):
+@pytest.mark.parametrize(
+    ("fault", "hung"), [("hang:step:5", 1), ("hang:data:5", 1), ("hang:finish:8", 0)]
+)  # the first process gives names
+def test_all_processes_leave_when_something_of_one_hangs(
+    whole, configured, tmp_path, record_property, fault, hung
+):
     part = HANGS[fault][0]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -86,7 +119,10 @@ def test_all_processes_leave_when_something_of_one_hangs(whole, configured, tmp_
     ended = time.time()
     assert [process.returncode for process in processes] == [HUNG, HUNG], said
     assert f"error: hung: '{part}' has lasted" in said[hung] and "in hang\n" in said[hung]
-    assert all("error: hung: " in text and "thread MainThread:" in text and "Check failure" not in text for text in said)
+    assert all(
+        "error: hung: " in text and "thread MainThread:" in text and "Check failure" not in text
+        for text in said
+    )
     assert ended - metrics_written(tmp_path / "run") < 10 + 5
     record_property("hangs of one of two processes ended", 1)
 
@@ -96,13 +132,34 @@ def metrics_written(workdir):
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(whole, configured, command, tmp_path, record_property, number):
+def test_a_clean_run_raises_no_alarm_though_it_compiles_for_long(
+    whole, configured, command, tmp_path, record_property, number
+):
     """The compiler takes longer than a step and a batch may."""
-    limits = ["watchdog.start=60", "watchdog.compile=60", "watchdog.data=15", "watchdog.step=15", "watchdog.evaluate=40", "watchdog.save=40"]
-    done = command("train", configured("bert")[0], "--workdir", tmp_path / "run", *limits, f"train.seed={number}", fault="slow:compile:1")
+    limits = [
+        "watchdog.start=60",
+        "watchdog.compile=60",
+        "watchdog.data=15",
+        "watchdog.step=15",
+        "watchdog.evaluate=40",
+        "watchdog.save=40",
+    ]
+    done = command(
+        "train",
+        configured("bert")[0],
+        "--workdir",
+        tmp_path / "run",
+        *limits,
+        f"train.seed={number}",
+        fault="slow:compile:1",
+    )
     assert done.returncode == 0, done.stderr
     ledger = json.loads((tmp_path / "run" / "goodput.json").read_text())["seconds"]
-    assert ledger["compile"] > 20 and "hung" not in done.stderr and not (tmp_path / "run" / "hung-0.txt").exists()
+    assert (
+        ledger["compile"] > 20
+        and "hung" not in done.stderr
+        and not (tmp_path / "run" / "hung-0.txt").exists()
+    )
     record_property("clean runs without an alarm", 1)
 
 

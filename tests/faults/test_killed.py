@@ -13,7 +13,10 @@ TIMED = ("seconds", "tokens_per_second", "wait", "device")
 
 def losses(workdir):
     """Each row's step and everything in it that is no time."""
-    return [{key: value for key, value in row.items() if not any(word in key for word in TIMED)} for row in metrics.read(workdir / "metrics.jsonl")]
+    return [
+        {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
+        for row in metrics.read(workdir / "metrics.jsonl")
+    ]
 
 
 def leaves(workdir):
@@ -33,11 +36,19 @@ def undisturbed(whole, request, configured, command, tmp_path_factory):
 def moments(name):
     """Five faults, at steps that depend on the model's name only."""
     rng = random.Random(f"killed {name}")
-    return {"compile": "compile", "step": f"step:{rng.randint(2, 11)}", "evaluate": "evaluate:6", "saved": f"saved:{rng.choice((4, 8))}", "last": "last:12"}
+    return {
+        "compile": "compile",
+        "step": f"step:{rng.randint(2, 11)}",
+        "evaluate": "evaluate:6",
+        "saved": f"saved:{rng.choice((4, 8))}",
+        "last": "last:12",
+    }
 
 
 @pytest.mark.parametrize("moment", ["compile", "step", "evaluate", "saved", "last"])
-def test_a_killed_run_ends_with_the_same_bits(undisturbed, configured, command, tmp_path, record_property, moment):
+def test_a_killed_run_ends_with_the_same_bits(
+    undisturbed, configured, command, tmp_path, record_property, moment
+):
     name, expected = undisturbed
     words = ("train", configured(name)[0], "--workdir", tmp_path / "run")
     assert command(*words, fault=f"kill:{moments(name)[moment]}").returncode == -signal.SIGKILL

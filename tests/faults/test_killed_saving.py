@@ -7,7 +7,11 @@ import pytest
 
 from pretrain.checkpoint import Checkpoints
 
-WINDOWS = {"save": 0.3, "finish": 0.1, "delete": 0.03}  # seconds from each moment on in which the kill comes
+WINDOWS = {
+    "save": 0.3,
+    "finish": 0.1,
+    "delete": 0.03,
+}  # seconds from each moment on in which the kill comes
 
 
 def leaves(workdir, step):
@@ -30,11 +34,17 @@ def litter(workdir):
     return [path.name for path in (workdir / "checkpoints").iterdir() if not path.name.isdecimal()]
 
 
-def test_kills_while_a_checkpoint_is_committed_and_an_old_one_deleted(often, finished, configured, restorable, command, tmp_path):
+def test_kills_while_a_checkpoint_is_committed_and_an_old_one_deleted(
+    often, finished, configured, restorable, command, tmp_path
+):
     path, run, _ = configured("bert")
     words = ("train", path, "--workdir", tmp_path / "run", "checkpoint.keep=1", "evaluate.every=0")
-    for every, fault, step in ((2, "kill:finish:4", 2), (3, "kill:delete:9", 9))[: often(1, 2)]:  # so nothing of step 4 is written over later
-        assert command(*words, f"checkpoint.every={every}", fault=fault).returncode == -signal.SIGKILL
+    for every, fault, step in ((2, "kill:finish:4", 2), (3, "kill:delete:9", 9))[
+        : often(1, 2)
+    ]:  # so nothing of step 4 is written over later
+        assert (
+            command(*words, f"checkpoint.every={every}", fault=fault).returncode == -signal.SIGKILL
+        )
         assert newest(tmp_path / "run", run, restorable) == step
         assert bool(litter(tmp_path / "run")) == (step == 2)
     done = command(*words)
@@ -53,10 +63,20 @@ def every_step(whole, configured, command, tmp_path_factory):
 
 
 def words_of(configured, workdir):
-    return ("train", configured("bert")[0], "--workdir", workdir, "train.steps=64", "checkpoint.every=1", "evaluate.every=0")
+    return (
+        "train",
+        configured("bert")[0],
+        "--workdir",
+        workdir,
+        "train.steps=64",
+        "checkpoint.every=1",
+        "evaluate.every=0",
+    )
 
 
-def test_thirty_kills_in_a_row(every_step, configured, restorable, command, tmp_path, record_property):
+def test_thirty_kills_in_a_row(
+    every_step, configured, restorable, command, tmp_path, record_property
+):
     """One run, killed thirty times within a save: it always goes on from what was committed last."""
     rng, run, workdir = random.Random("killed saving"), configured("bert")[1], tmp_path / "run"
     words = (*words_of(configured, workdir), "checkpoint.keep=2")

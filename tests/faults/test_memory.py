@@ -23,12 +23,26 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_two_thousand_batches_sixty_saves_and_ten_evaluations(whole, configured, tmp_path, record_property):
+def test_two_thousand_batches_sixty_saves_and_ten_evaluations(
+    whole, configured, tmp_path, record_property
+):
     words = ["train.steps=2000", "checkpoint.every=33", "checkpoint.keep=3", "evaluate.every=200"]
     done = subprocess.run(
-        [sys.executable, "-c", MEASURED, tmp_path / "rows", "train", configured("bert")[0], "--workdir", tmp_path / "run", *words],
+        [
+            sys.executable,
+            "-c",
+            MEASURED,
+            tmp_path / "rows",
+            "train",
+            configured("bert")[0],
+            "--workdir",
+            tmp_path / "run",
+            *words,
+        ],
         cwd=pathlib.Path(__file__).parents[2],
-        env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},  # one device
+        env={
+            name: value for name, value in os.environ.items() if name != "XLA_FLAGS"
+        },  # one device
         capture_output=True,
         text=True,
     )

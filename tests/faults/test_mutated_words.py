@@ -62,11 +62,15 @@ def test_every_misspelt_word_names_the_nearest(configured, record_property):
 
 
 @pytest.mark.parametrize("word", CHANGES)
-def test_a_changed_configuration_is_told_and_refused(finished, configured, refused, record_property, word):
+def test_a_changed_configuration_is_told_and_refused(
+    finished, configured, refused, record_property, word
+):
     path, run, _ = configured("bert")
     before = {name: name.stat().st_mtime_ns for name in finished[1].rglob("*")}
     said = refused("train", path, "--workdir", finished[1], word)
-    assert "holds a run of another configuration: " in said and said.endswith("Name a new --workdir, or add --allow-changes")
+    assert "holds a run of another configuration: " in said and said.endswith(
+        "Name a new --workdir, or add --allow-changes"
+    )
     key, value = word.split("=")
     assert f"{key}: " in said and " -> " in said
     assert {name: name.stat().st_mtime_ns for name in finished[1].rglob("*")} == before

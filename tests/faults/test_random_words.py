@@ -30,14 +30,44 @@ def keys_of(node, path=""):
 TINY = load("bert_tiny")
 KEYS = list(keys_of(TINY))
 ASCII = some.text(string.printable, max_size=12)  # words of a shell; more letters are below
-NUMBERS = some.integers().map(str) | some.floats().map(repr) | some.integers(300, 5000).map(lambda n: "9" * n) | some.just("1e999")
-NESTS = some.tuples(some.sampled_from(["(", "[", "-", "{", "not ", "b'", "~"]), some.integers(1, 5000)).map(lambda one: one[0] * one[1])
+NUMBERS = (
+    some.integers().map(str)
+    | some.floats().map(repr)
+    | some.integers(300, 5000).map(lambda n: "9" * n)
+    | some.just("1e999")
+)
+NESTS = some.tuples(
+    some.sampled_from(["(", "[", "-", "{", "not ", "b'", "~"]), some.integers(1, 5000)
+).map(lambda one: one[0] * one[1])
 VALUES = some.one_of(
     *(ASCII, some.text(max_size=8), NUMBERS, NESTS),
-    some.sampled_from(["true", "None", "AdamW", "t5config", "CausalLm", "", "()", "(1,)", "1,2.5", "[1, [2]]", "{}", "0x1f", "1_0", "1j", "'a\\d'", "1if 1else 2"]),
+    some.sampled_from(
+        [
+            "true",
+            "None",
+            "AdamW",
+            "t5config",
+            "CausalLm",
+            "",
+            "()",
+            "(1,)",
+            "1,2.5",
+            "[1, [2]]",
+            "{}",
+            "0x1f",
+            "1_0",
+            "1j",
+            "'a\\d'",
+            "1if 1else 2",
+        ]
+    ),
     some.lists(NUMBERS, max_size=3).map(",".join),
 )
-NAMES = some.one_of(some.sampled_from(KEYS), some.sampled_from(KEYS).flatmap(lambda key: ASCII.map(lambda more: f"{key}.{more}")), ASCII)
+NAMES = some.one_of(
+    some.sampled_from(KEYS),
+    some.sampled_from(KEYS).flatmap(lambda key: ASCII.map(lambda more: f"{key}.{more}")),
+    ASCII,
+)
 
 
 def is_sound(run):
@@ -73,13 +103,29 @@ def test_any_words_are_a_run_or_one_line_that_names_one_of_them(words):
     except ConfigError as error:
         said = str(error)
         assert len(said.splitlines()) == 1, said
-        named = [key for key, _ in words if key.partition("=")[0].split(".")[-1] in said or repr(key)[1:-1] in said]
-        assert named or said.startswith(("mesh ", "data.objective: ", "checkpoint.best", "'=")), said
+        named = [
+            key
+            for key, _ in words
+            if key.partition("=")[0].split(".")[-1] in said or repr(key)[1:-1] in said
+        ]
+        assert named or said.startswith(("mesh ", "data.objective: ", "checkpoint.best", "'=")), (
+            said
+        )
 
 
 JSON = some.recursive(
-    some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=6) | some.sampled_from(["Run", "AdamW", "BertConfig"]),
-    lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.sampled_from(["type", *KEYS]) | some.text(max_size=6), inner, max_size=4),
+    some.none()
+    | some.booleans()
+    | some.integers()
+    | some.floats()
+    | some.text(max_size=6)
+    | some.sampled_from(["Run", "AdamW", "BertConfig"]),
+    lambda inner: (
+        some.lists(inner, max_size=3)
+        | some.dictionaries(
+            some.sampled_from(["type", *KEYS]) | some.text(max_size=6), inner, max_size=4
+        )
+    ),
     max_leaves=8,
 )
 
@@ -115,7 +161,22 @@ def test_any_bytes_as_a_saved_configuration_are_one_line(tmp_path_factory, raw):
 
 LINES = some.one_of(
     some.binary(max_size=30),
-    some.sampled_from([b"", b" ", b"\t", b"a\tb", b"a\tb\tc", b"\r", b"\xff\xfe", b"\xef\xbb\xbf", b'{"text": "a"}', b'{"text": 1}', b'{"text": "\\ud800"}', b"[" * 3000]),
+    some.sampled_from(
+        [
+            b"",
+            b" ",
+            b"\t",
+            b"a\tb",
+            b"a\tb\tc",
+            b"\r",
+            b"\xff\xfe",
+            b"\xef\xbb\xbf",
+            b'{"text": "a"}',
+            b'{"text": 1}',
+            b'{"text": "\\ud800"}',
+            b"[" * 3000,
+        ]
+    ),
     JSON.map(lambda value: json.dumps({"text": value, "other": "b"}).encode()),
     JSON.map(lambda value: json.dumps(value).encode()),
 )
@@ -128,13 +189,26 @@ def documents(path, form, *part):
 
 
 @often
-@given(raw=FILES, form=some.sampled_from(sorted(FORMS)), packed=some.sampled_from(["", "gz", "cut", "torn"]), at=some.integers(0, 200))
-@example(raw=b"\xef\xbb\xbf\n\x00", form="block", packed="", at=0)  # cut within the mark of the byte order
-def test_any_bytes_are_documents_or_an_error_that_names_the_file(tmp_path_factory, raw, form, packed, at):
+@given(
+    raw=FILES,
+    form=some.sampled_from(sorted(FORMS)),
+    packed=some.sampled_from(["", "gz", "cut", "torn"]),
+    at=some.integers(0, 200),
+)
+@example(
+    raw=b"\xef\xbb\xbf\n\x00", form="block", packed="", at=0
+)  # cut within the mark of the byte order
+def test_any_bytes_are_documents_or_an_error_that_names_the_file(
+    tmp_path_factory, raw, form, packed, at
+):
     path = tmp_path_factory.getbasetemp() / ("corpus.gz" if packed else "corpus")
     if packed:
         whole = gzip.compress(raw, mtime=0)
-        raw = {"gz": whole, "cut": whole[: at % len(whole)], "torn": whole[: at % len(whole)] + b"\x00" + whole[at % len(whole) + 1 :]}[packed]
+        raw = {
+            "gz": whole,
+            "cut": whole[: at % len(whole)],
+            "torn": whole[: at % len(whole)] + b"\x00" + whole[at % len(whole) + 1 :],
+        }[packed]
     path.write_bytes(raw)
     try:
         found = documents(path, form, 0, None)
@@ -146,5 +220,9 @@ def test_any_bytes_are_documents_or_an_error_that_names_the_file(tmp_path_factor
         assert 1 <= record.line <= raw.count(b"\n") + 1 or packed
     if not packed and form != "file" and len(raw) > 2:  # in three parts it is the same
         cuts = [0, *sorted({at % (len(raw) - 1) + 1, (at // 7 * 3) % (len(raw) - 1) + 1}), None]
-        parts = [record for lo, hi in zip(cuts, cuts[1:]) for record in documents(path, form, lo, hi)]
-        assert [(record.raw, record.mended) for record in parts] == [(record.raw, record.mended) for record in found]
+        parts = [
+            record for lo, hi in zip(cuts, cuts[1:]) for record in documents(path, form, lo, hi)
+        ]
+        assert [(record.raw, record.mended) for record in parts] == [
+            (record.raw, record.mended) for record in found
+        ]

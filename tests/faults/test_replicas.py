@@ -32,7 +32,12 @@ def altered(leaf, device, bit=0, place=0):
 
 
 # what it is split over -> how many of the eight devices (data 2 x fsdp 2 x model 2) hold each piece
-SPLIT = {"whole": (P(), 8), "model": (P("model"), 4), "fsdp_model": (P("model", "fsdp"), 2), "all": (P(("data", "fsdp"), "model"), 1)}
+SPLIT = {
+    "whole": (P(), 8),
+    "model": (P("model"), 4),
+    "fsdp_model": (P("model", "fsdp"), 2),
+    "all": (P(("data", "fsdp"), "model"), 1),
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +46,10 @@ def spread():
     mesh = make_mesh(Mesh(2, 2, 2))
     placed = {name: NamedSharding(mesh, spec) for name, (spec, _) in SPLIT.items()}
     rng = np.random.default_rng(17)
-    tree = {name: jax.device_put(rng.standard_normal((8, 8)).astype(np.float32), sharding) for name, sharding in placed.items()}
+    tree = {
+        name: jax.device_put(rng.standard_normal((8, 8)).astype(np.float32), sharding)
+        for name, sharding in placed.items()
+    }
     return tree, Replicas(placed, mesh, 1)
 
 
@@ -60,20 +68,32 @@ def test_any_bit_of_any_device_is_named(spread, often, record_property):
         for _ in range(cases // 6):
             bit, place = rng.integers(32), rng.integers(tree[name].addressable_shards[0].data.size)
             said = told(check, tree | {name: altered(tree[name], device, bit, place)})
-            assert f"device {device} of " in said and f" bits of {'' if SPLIT[name][1] > 2 else 'the same piece of '}{name}" in said, said
-            assert said.count("device ") - said.count("a device ") == (1 if SPLIT[name][1] > 2 else 2)
+            assert (
+                f"device {device} of " in said
+                and f" bits of {'' if SPLIT[name][1] > 2 else 'the same piece of '}{name}" in said
+            ), said
+            assert said.count("device ") - said.count("a device ") == (
+                1 if SPLIT[name][1] > 2 else 2
+            )
             record_property("bits flipped", 1)
             record_property("device named", 1)
-    assert told(check, tree | {"all": altered(tree["all"], 3)}) is None  # the only one to hold it: nothing to compare it with
+    assert (
+        told(check, tree | {"all": altered(tree["all"], 3)}) is None
+    )  # the only one to hold it: nothing to compare it with
 
 
 def test_of_two_both_are_named_and_a_majority_is_believed(spread):
     tree, check = spread
     two = told(check, tree | {"fsdp_model": altered(tree["fsdp_model"], 5)})
     assert two.count(" and device ") == 1 and "which of them is wrong cannot be told" in two
-    assert two.startswith("after step 7: device 1 of ") and "device 5 of " in two  # data 0 and 1 of the same fsdp and model
+    assert (
+        two.startswith("after step 7: device 1 of ") and "device 5 of " in two
+    )  # data 0 and 1 of the same fsdp and model
     four = told(check, tree | {name: altered(tree[name], 6) for name in ("whole", "model")})
-    assert four.startswith("after step 7: device 6 of ") and "other bits of model and 1 more than most of the 4 devices" in four
+    assert (
+        four.startswith("after step 7: device 6 of ")
+        and "other bits of model and 1 more than most of the 4 devices" in four
+    )
 
 
 def test_one_device_has_nothing_to_compare():
@@ -87,7 +107,11 @@ def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property)
     whole = NamedSharding(mesh, P())
     optimizer = optax.adamw(1e-3)
     params = {"kernel": jax.device_put(np.linspace(-1, 1, 64, dtype=np.float32), whole)}
-    grads = {"kernel": altered(jax.device_put(np.linspace(1, 2, 64, dtype=np.float32), whole), 3, bit=20, place=9)}
+    grads = {
+        "kernel": altered(
+            jax.device_put(np.linspace(1, 2, 64, dtype=np.float32), whole), 3, bit=20, place=9
+        )
+    }
 
     @jax.jit
     def update(params, moments, grads):
@@ -97,11 +121,16 @@ def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property)
     new = update(params, jax.jit(optimizer.init, out_shardings=whole)(params), grads)
     check = Replicas(jax.tree.map(lambda leaf: whole, new), mesh, 1)
     said = told(check, new)
-    assert said.startswith("after step 7: device 3 of ") and "mu/kernel and 1 more than most of the 8 devices" in said  # Adam's first move is a sign
+    assert (
+        said.startswith("after step 7: device 3 of ")
+        and "mu/kernel and 1 more than most of the 8 devices" in said
+    )  # Adam's first move is a sign
     record_property("gradients altered", 1)
 
 
-def test_a_run_with_an_altered_device_leaves_before_it_saves(configured, often, tmp_path, monkeypatch, capsys, record_property):
+def test_a_run_with_an_altered_device_leaves_before_it_saves(
+    configured, often, tmp_path, monkeypatch, capsys, record_property
+):
     from pretrain.__main__ import main
 
     make = module.make_program
@@ -113,32 +142,57 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(configured, often, 
             state, metrics = program.update(state, batch)
             if int(state.step) == 5:
                 leaves, tree = jax.tree.flatten(state.params)
-                state = state.replace(params=tree.unflatten([altered(leaves[0], 2, bit=27), *leaves[1:]]))
+                state = state.replace(
+                    params=tree.unflatten([altered(leaves[0], 2, bit=27), *leaves[1:]])
+                )
             return state, metrics
 
         return program._replace(update=update)
 
     monkeypatch.setattr(module, "make_program", faulty)
     monkeypatch.setattr(jax, "transfer_guard", lambda kind: module.contextlib.nullcontext())
-    words = ["train", str(configured("bert")[0]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    words = [
+        "train",
+        str(configured("bert")[0]),
+        "--workdir",
+        str(tmp_path / "run"),
+        "evaluate.every=0",
+    ]
     assert main(words) == 3
     (said,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert "error: after step 8: device 2 of " in said and "Nothing of it is saved" in said
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["4"]
     if often(False, True):
         monkeypatch.setattr(module, "make_program", make)
-        assert main([*words, "guard.replicas=3", "train.until=9"]) == 0  # sound again: from the checkpoint before
+        assert (
+            main([*words, "guard.replicas=3", "train.until=9"]) == 0
+        )  # sound again: from the checkpoint before
         assert "continuing after step 4" in capsys.readouterr().err
     record_property("saved with an altered replica", 0)
 
 
 # Not (4, 1, 2): there XLA's CPU client has been seen to wait in a step for an all-reduce that two devices began in another order.
-@pytest.mark.parametrize(("name", "sizes"), [("bert", (2, 4, 1, 1)), ("bert", (1, 2, 1, 4)), ("t5", (2, 2, 2, 1)), ("gpt", (2, 2, 2, 1))], ids=str)
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("bert", (2, 4, 1, 1)), ("bert", (1, 2, 1, 4)), ("t5", (2, 2, 2, 1)), ("gpt", (2, 2, 2, 1))],
+    ids=str,
+)
 def test_sound_devices_are_never_named(whole, configured, tmp_path, record_property, name, sizes):
     from pretrain.__main__ import main
 
-    mesh = [f"mesh.{axis}={size}" for axis, size in zip(("data", "fsdp", "model", "sequence"), sizes, strict=True)]
-    words = ["train", str(configured(name)[0]), "--workdir", str(tmp_path / "run"), "evaluate.every=0", "guard.replicas=1", *mesh]
+    mesh = [
+        f"mesh.{axis}={size}"
+        for axis, size in zip(("data", "fsdp", "model", "sequence"), sizes, strict=True)
+    ]
+    words = [
+        "train",
+        str(configured(name)[0]),
+        "--workdir",
+        str(tmp_path / "run"),
+        "evaluate.every=0",
+        "guard.replicas=1",
+        *mesh,
+    ]
     assert main(words) == 0
     record_property("sound steps compared", 12)
     record_property("false alarms", 0)
@@ -174,17 +228,38 @@ def test_both_hosts_leave_and_name_the_device_of_one(whole, configured, tmp_path
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = ["train", str(configured("bert")[0]), "--workdir", str(tmp_path / "run"), "evaluate.every=0", "mesh.data=4", "train.until=4"]
+    words = [
+        "train",
+        str(configured("bert")[0]),
+        "--workdir",
+        str(tmp_path / "run"),
+        "evaluate.every=0",
+        "mesh.data=4",
+        "train.until=4",
+    ]
     words += ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process"]
-    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "CLOZE_CLUSTER": "none"}
+    env = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "CLOZE_CLUSTER": "none",
+    }
     processes = [
-        subprocess.Popen([sys.executable, "-c", ONE_HOST, how, *words, str(i)], cwd=pathlib.Path(__file__).parents[2], env=env, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", ONE_HOST, how, *words, str(i)],
+            cwd=pathlib.Path(__file__).parents[2],
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for i, how in enumerate(["sound", "altered"])
     ]
     said = [process.communicate(timeout=200)[1] for process in processes]
     assert [process.returncode for process in processes] == [3, 3], said
     for text in said:
         (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
-        assert line.startswith("error: after step 4: device ") and line.count(" and device ") == 0 and "most of the 4 devices" in line
+        assert (
+            line.startswith("error: after step 4: device ")
+            and line.count(" and device ") == 0
+            and "most of the 4 devices" in line
+        )
     assert not list((tmp_path / "run" / "checkpoints").glob("[0-9]*"))
     record_property("hosts that left", 2)

@@ -14,15 +14,36 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 
 def words(configured, workdir):
-    steps = ["train.steps=400", "checkpoint.every=20", "checkpoint.keep=3", "evaluate.every=0", "mesh.data=2"]
-    return [sys.executable, "-m", "pretrain", "local", "--restarts", "3", "2", "train", str(configured("bert")[0]), "--workdir", str(workdir), *steps]
+    steps = [
+        "train.steps=400",
+        "checkpoint.every=20",
+        "checkpoint.keep=3",
+        "evaluate.every=0",
+        "mesh.data=2",
+    ]
+    return [
+        sys.executable,
+        "-m",
+        "pretrain",
+        "local",
+        "--restarts",
+        "3",
+        "2",
+        "train",
+        str(configured("bert")[0]),
+        "--workdir",
+        str(workdir),
+        *steps,
+    ]
 
 
 def child(parent, number):
     """The pid of the process `number` of a run that `local` has started, or None."""
     for pid in pathlib.Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
         try:
-            if f"JAX_PROCESS_ID={number}".encode() in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if f"JAX_PROCESS_ID={number}".encode() in pathlib.Path(
+                f"/proc/{pid}/environ"
+            ).read_bytes().split(b"\0"):
                 return int(pid)
         except OSError:  # it has just ended
             continue
@@ -35,23 +56,49 @@ def leaves(workdir):
     return record["params"], record["optimizer"]
 
 
-def test_a_process_that_is_killed_three_times_costs_three_restarts(whole, configured, tmp_path, record_property):
-    done = subprocess.run(words(configured, tmp_path / "undisturbed"), cwd=ROOT, capture_output=True, text=True, timeout=300)
+def test_a_process_that_is_killed_three_times_costs_three_restarts(
+    whole, configured, tmp_path, record_property
+):
+    done = subprocess.run(
+        words(configured, tmp_path / "undisturbed"),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    supervisor = subprocess.Popen(words(configured, tmp_path / "run"), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    supervisor = subprocess.Popen(
+        words(configured, tmp_path / "run"),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     for number, step in ((1, 30), (0, 110), (1, 250)):  # the coordinator, too
         end = time.monotonic() + 200
-        while not any(row["step"] >= step for row in metrics.read(tmp_path / "run" / "metrics.jsonl")[-1:]):
+        while not any(
+            row["step"] >= step for row in metrics.read(tmp_path / "run" / "metrics.jsonl")[-1:]
+        ):
             assert time.monotonic() < end and supervisor.poll() is None, supervisor.communicate()[0]
             time.sleep(0.01)
         os.kill(child(supervisor.pid, number), signal.SIGKILL)
-        while (tmp_path / "run" / "metrics.jsonl").exists() and supervisor.poll() is None and child(supervisor.pid, number) is None:
+        while (
+            (tmp_path / "run" / "metrics.jsonl").exists()
+            and supervisor.poll() is None
+            and child(supervisor.pid, number) is None
+        ):
             time.sleep(0.05)
     said, _ = supervisor.communicate(timeout=300)
     assert supervisor.returncode == 0, said
-    told = [line for line in said.splitlines() if "restart 1 of at most 3 in a row" in line]  # each had saved something new
-    assert [line.split()[1:6] for line in told] == [f"process {number} died of SIGKILL;".split() for number in (1, 0, 1)], said
-    assert [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")] == list(range(1, 401))
+    told = [
+        line for line in said.splitlines() if "restart 1 of at most 3 in a row" in line
+    ]  # each had saved something new
+    assert [line.split()[1:6] for line in told] == [
+        f"process {number} died of SIGKILL;".split() for number in (1, 0, 1)
+    ], said
+    assert [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")] == list(
+        range(1, 401)
+    )
     assert leaves(tmp_path / "run") == leaves(tmp_path / "undisturbed")
     record_property("kills", 3)
     record_property("restarts", len(told))

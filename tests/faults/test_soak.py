@@ -30,16 +30,26 @@ def schedule(seed):
     kinds = [*KINDS, *rng.choices([kind for kind in KINDS if kind != "damage"], k=3)]
     rng.shuffle(kinds)
     # The first gives two checkpoints, so that the newest may be damaged.
-    return [("term", "step", 2 * EVERY + 1)] + [(kind, rng.choice(KINDS[kind][0] or ("",)), rng.randint(1, EVERY)) for kind in kinds]
+    return [("term", "step", 2 * EVERY + 1)] + [
+        (kind, rng.choice(KINDS[kind][0] or ("",)), rng.randint(1, EVERY)) for kind in kinds
+    ]
 
 
 def words_of(configured, workdir):
-    steps = (f"train.steps={STEPS}", f"checkpoint.every={EVERY}", "checkpoint.keep=3", "evaluate.every=32")
+    steps = (
+        f"train.steps={STEPS}",
+        f"checkpoint.every={EVERY}",
+        "checkpoint.keep=3",
+        "evaluate.every=32",
+    )
     return ("train", configured("bert")[0], "--workdir", workdir, *steps)
 
 
 def told(workdir):
-    return [{key: value for key, value in row.items() if not any(word in key for word in TIMED)} for row in metrics.read(workdir / "metrics.jsonl")]
+    return [
+        {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
+        for row in metrics.read(workdir / "metrics.jsonl")
+    ]
 
 
 def leaves(workdir):
@@ -49,7 +59,11 @@ def leaves(workdir):
 
 
 def newest(workdir):
-    return max(int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal()) if workdir.exists() else 0
+    return (
+        max(int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdecimal())
+        if workdir.exists()
+        else 0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +75,9 @@ def undisturbed(whole, configured, command, tmp_path_factory):
 
 
 @pytest.mark.parametrize("seed", (1, 2, 3))
-def test_ten_faults_end_with_the_same_bits(undisturbed, configured, command, small_disk, tmp_path, monkeypatch, record_property, seed):
+def test_ten_faults_end_with_the_same_bits(
+    undisturbed, configured, command, small_disk, tmp_path, monkeypatch, record_property, seed
+):
     disk = small_disk("24m")
     workdir, faults = disk / "run", 0
     monkeypatch.setenv("FAULTY_PLACE", str(disk))
@@ -73,7 +89,9 @@ def test_ten_faults_end_with_the_same_bits(undisturbed, configured, command, sma
             continue
         step = saved + ahead if moment not in AT_A_SAVE else (saved // EVERY + 1) * EVERY
         done = command(*words_of(configured, workdir), *LIMITS, fault=f"{kind}:{moment}:{step}")
-        assert done.returncode == KINDS[kind][1], f"{kind}:{moment}:{step} gave {done.returncode}: {done.stderr}"
+        assert done.returncode == KINDS[kind][1], (
+            f"{kind}:{moment}:{step} gave {done.returncode}: {done.stderr}"
+        )
         (disk / "ballast").unlink(missing_ok=True)
         faults += 1
     done = command(*words_of(configured, workdir))
@@ -84,7 +102,10 @@ def test_ten_faults_end_with_the_same_bits(undisturbed, configured, command, sma
     seconds = goodput.read(workdir / goodput.NAME)["seconds"]
     record_property("faults", faults)
     record_property("ended with the same bits", 1)
-    record_property(f"goodput of schedule {seed} in %", round(100 * seconds["step"] / (sum(seconds.values()) - seconds["down"]), 1))
+    record_property(
+        f"goodput of schedule {seed} in %",
+        round(100 * seconds["step"] / (sum(seconds.values()) - seconds["down"]), 1),
+    )
     record_property(f"lost of schedule {seed} in s", round(seconds["lost"], 1))
 
 

@@ -66,14 +66,31 @@ CASES = {
     "t5_v1_1": ("t5", T5 | dict(feed_forward_proj="gated-gelu", tie_word_embeddings=False)),
     "t5_gated_tied": ("t5", T5 | dict(feed_forward_proj="gated-gelu")),
     "t5_relu_untied": ("t5", T5 | dict(tie_word_embeddings=False)),
-    "roberta": ("roberta", BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5)),
+    "roberta": (
+        "roberta",
+        BERT | dict(max_position_embeddings=34, type_vocab_size=1, layer_norm_eps=1e-5),
+    ),
     "transformer": ("marian", MARIAN),
     "bart": ("bart", BART),
     "distilbert": ("distilbert", DISTILBERT),
     "albert": ("albert", BERT | dict(embedding_size=10, num_hidden_layers=3)),
     # Both networks are of another width than the words in the first, the generator alone in the second.
-    "electra": ("electra", BERT | dict(embedding_size=10, generator=dict(hidden_size=8, num_attention_heads=2, intermediate_size=12))),
-    "electra_wide": ("electra", BERT | dict(embedding_size=24, generator=dict(hidden_size=12, num_attention_heads=1, intermediate_size=20))),
+    "electra": (
+        "electra",
+        BERT
+        | dict(
+            embedding_size=10,
+            generator=dict(hidden_size=8, num_attention_heads=2, intermediate_size=12),
+        ),
+    ),
+    "electra_wide": (
+        "electra",
+        BERT
+        | dict(
+            embedding_size=24,
+            generator=dict(hidden_size=12, num_attention_heads=1, intermediate_size=20),
+        ),
+    ),
 }
 
 
@@ -103,7 +120,9 @@ def model(kind, settings, seed=0):
     if kind == "t5" and not settings.get("tie_word_embeddings", True):
         made.lm_head.weight = torch.nn.Parameter(made.lm_head.weight.detach().clone())
     if kind in ("marian", "bart"):
-        return tell_words_apart(made, torch.Generator().manual_seed(seed + 5))  # of the first ones, the least monotonous
+        return tell_words_apart(
+            made, torch.Generator().manual_seed(seed + 5)
+        )  # of the first ones, the least monotonous
     return shaken(made, seed)
 
 
@@ -116,10 +135,16 @@ def shaken(made, seed):
         for name, weight in made.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
             if weight.ndim == 2:
-                table = any(part in name for part in ("embed", "shared", "relative", "wte", "wpe")) and "_project" not in name
+                table = (
+                    any(part in name for part in ("embed", "shared", "relative", "wte", "wpe"))
+                    and "_project" not in name
+                )
                 weight.copy_(noise if table else noise * weight.shape[1] ** -0.5)
             else:
-                weight.copy_(0.3 * noise + (("norm" in name.lower() or ".ln_" in name) and name.endswith("weight")))
+                weight.copy_(
+                    0.3 * noise
+                    + (("norm" in name.lower() or ".ln_" in name) and name.endswith("weight"))
+                )
     return made
 
 
@@ -134,7 +159,9 @@ def electra(settings, seed):
     generator = transformers.ElectraForMaskedLM(transformers.ElectraConfig(**settings | own))
     generator.electra.embeddings = discriminator.electra.embeddings
     generator.tie_weights()
-    return shaken(torch.nn.ModuleDict({"discriminator": discriminator, "generator": generator}).eval(), seed)
+    return shaken(
+        torch.nn.ModuleDict({"discriminator": discriminator, "generator": generator}).eval(), seed
+    )
 
 
 def tell_words_apart(made, generator):
@@ -158,7 +185,9 @@ def saved(made, folder):
         config, weights = saved(made["discriminator"], folder)
         other, more = saved(made["generator"], folder / "generator")
         other.pop("transformers_version")
-        return config | {"generator": other}, weights | {f"generator/{name}": weight for name, weight in more.items()}
+        return config | {"generator": other}, weights | {
+            f"generator/{name}": weight for name, weight in more.items()
+        }
     made.save_pretrained(folder)
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
@@ -172,7 +201,9 @@ def bert_inputs(vocab, seed=0, rows=3, length=13, masked=4):
         "tokens": np.where(valid, rng.integers(1, vocab, (rows, length)), 0).astype(np.int32),
         "valid": valid,
         "segments": (valid & (np.arange(length) >= lengths[:, None] // 2)).astype(np.int32),
-        "positions": np.sort([rng.choice(size, masked, replace=False) for size in lengths]).astype(np.int32),
+        "positions": np.sort([rng.choice(size, masked, replace=False) for size in lengths]).astype(
+            np.int32
+        ),
         "targets": rng.integers(1, vocab, (rows, masked)).astype(np.int32),
         "weights": np.ones((rows, masked), np.float32),
         "next_sentence": rng.integers(0, 2, rows).astype(np.int32),
@@ -195,21 +226,30 @@ def t5_inputs(vocab, seed=0, rows=3, length=37, written=9):
 def marian_inputs(vocab, seed=0):
     """A batch of the treaty's seq2seq with a pair a row, of short sources."""
     batch = t5_inputs(vocab, seed, length=19)
-    segments = {"inputs_segments": batch["inputs_valid"].astype(np.int32), "targets_segments": np.ones(batch["targets"].shape, np.int32)}
+    segments = {
+        "inputs_segments": batch["inputs_valid"].astype(np.int32),
+        "targets_segments": np.ones(batch["targets"].shape, np.int32),
+    }
     return batch | segments
 
 
 def gpt_inputs(vocab, seed=0, rows=3, length=13):
     """A batch of the treaty's causal_lm."""
     row = np.random.default_rng(seed).integers(0, vocab, (rows, length + 1)).astype(np.int32)
-    return {"tokens": row[:, :-1].copy(), "targets": row[:, 1:].copy(), "weights": np.ones((rows, length), np.float32)}
+    return {
+        "tokens": row[:, :-1].copy(),
+        "targets": row[:, 1:].copy(),
+        "weights": np.ones((rows, length), np.float32),
+    }
 
 
 def gpt_outputs(made, batch, length=12):
     """Logits, the loss, and what greedy decoding writes behind rows of different `lengths`, until `end`: see `t5_outputs`."""
     import torch
 
-    row = torch.from_numpy(np.concatenate([batch["tokens"], batch["targets"][:, -1:]], axis=1)).long()
+    row = torch.from_numpy(
+        np.concatenate([batch["tokens"], batch["targets"][:, -1:]], axis=1)
+    ).long()
     lengths = np.linspace(len(row) + 1, row.shape[1] - 1, len(row)).astype(np.int32)
 
     def write(i, end):
@@ -220,7 +260,10 @@ def gpt_outputs(made, batch, length=12):
         found = made(input_ids=row, labels=row)
         hidden = made.transformer(input_ids=row).last_hidden_state
         end = int(write(0, made.config.vocab_size)[length // 2])
-        written = [np.pad(ids, (0, length - len(ids)), constant_values=end) for ids in (write(i, end) for i in range(len(row)))]
+        written = [
+            np.pad(ids, (0, length - len(ids)), constant_values=end)
+            for ids in (write(i, end) for i in range(len(row)))
+        ]
     return {
         "words": found.logits[:, :-1].numpy(),
         "hidden": hidden[:, :-1].numpy(),
@@ -241,7 +284,10 @@ def roberta_inputs(vocab, seed=0):
 def albert_inputs(vocab, seed=0):
     """A batch of the treaty's sentence_order."""
     batch = bert_inputs(vocab, seed)
-    return {{"next_sentence": "order", "next_weights": "order_weights"}.get(key, key): value for key, value in batch.items()}
+    return {
+        {"next_sentence": "order", "next_weights": "order_weights"}.get(key, key): value
+        for key, value in batch.items()
+    }
 
 
 def electra_inputs(vocab, seed=0):
@@ -255,19 +301,43 @@ def electra_outputs(made, batch):
     """Both networks' logits and hidden states, what the generator fills in as the chances say, and the loss of the two."""
     import torch
 
-    there = {key: torch.from_numpy(value).long() for key, value in batch.items() if key != "chances"}
+    there = {
+        key: torch.from_numpy(value).long() for key, value in batch.items() if key != "chances"
+    }
     read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
     labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
     with torch.no_grad():
         found = made["generator"](**read, labels=labels)
-        judged, hidden = made["discriminator"](**read).logits, made["discriminator"].electra(**read).last_hidden_state
-        shares = found.logits.gather(1, there["positions"][..., None].expand(-1, -1, found.logits.shape[-1])).double().softmax(-1)
-        drawn = torch.searchsorted(shares.cumsum(-1), torch.from_numpy(batch["chances"]).double()[..., None], right=True)[..., 0]
+        judged, hidden = (
+            made["discriminator"](**read).logits,
+            made["discriminator"].electra(**read).last_hidden_state,
+        )
+        shares = (
+            found.logits.gather(
+                1, there["positions"][..., None].expand(-1, -1, found.logits.shape[-1])
+            )
+            .double()
+            .softmax(-1)
+        )
+        drawn = torch.searchsorted(
+            shares.cumsum(-1), torch.from_numpy(batch["chances"]).double()[..., None], right=True
+        )[..., 0]
         filled = there["tokens"].scatter(1, there["positions"], drawn)
-        replaced = torch.zeros_like(filled).scatter(1, there["positions"], (drawn != there["targets"]).long())
-        loss = made["discriminator"](input_ids=filled, attention_mask=there["valid"], labels=replaced).loss
-    outputs = {"words": found.logits, "replaced": judged, "hidden": hidden, "loss": found.loss + 50 * loss}
-    return {key: output.numpy() for key, output in outputs.items()} | {"drawn": drawn.numpy().astype(np.int32)}
+        replaced = torch.zeros_like(filled).scatter(
+            1, there["positions"], (drawn != there["targets"]).long()
+        )
+        loss = made["discriminator"](
+            input_ids=filled, attention_mask=there["valid"], labels=replaced
+        ).loss
+    outputs = {
+        "words": found.logits,
+        "replaced": judged,
+        "hidden": hidden,
+        "loss": found.loss + 50 * loss,
+    }
+    return {key: output.numpy() for key, output in outputs.items()} | {
+        "drawn": drawn.numpy().astype(np.int32)
+    }
 
 
 def bert_outputs(made, batch):
@@ -283,9 +353,22 @@ def bert_outputs(made, batch):
             labels=labels,
             next_sentence_label=there["next_sentence"],
         )
-        hidden = made.bert(input_ids=there["tokens"], attention_mask=there["valid"], token_type_ids=there["segments"])
-    outputs = (found.prediction_logits, found.seq_relationship_logits, hidden.last_hidden_state, found.loss)
-    return dict(zip(("words", "next", "hidden", "loss"), (output.numpy() for output in outputs), strict=True))
+        hidden = made.bert(
+            input_ids=there["tokens"],
+            attention_mask=there["valid"],
+            token_type_ids=there["segments"],
+        )
+    outputs = (
+        found.prediction_logits,
+        found.seq_relationship_logits,
+        hidden.last_hidden_state,
+        found.loss,
+    )
+    return dict(
+        zip(
+            ("words", "next", "hidden", "loss"), (output.numpy() for output in outputs), strict=True
+        )
+    )
 
 
 def roberta_outputs(made, batch):
@@ -296,7 +379,12 @@ def roberta_outputs(made, batch):
     read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
     with torch.no_grad():
         found, hidden = made(**read, labels=labels), made.roberta(**read)
-    outputs = {"words": found.logits, "hidden": hidden.last_hidden_state, "pooled": hidden.pooler_output, "loss": found.loss}
+    outputs = {
+        "words": found.logits,
+        "hidden": hidden.last_hidden_state,
+        "pooled": hidden.pooler_output,
+        "loss": found.loss,
+    }
     return {key: output.numpy() for key, output in outputs.items() if output is not None}
 
 
@@ -316,12 +404,20 @@ def albert_outputs(made, batch):
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
     labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
-    read = dict(input_ids=there["tokens"], attention_mask=there["valid"], token_type_ids=there["segments"])
+    read = dict(
+        input_ids=there["tokens"], attention_mask=there["valid"], token_type_ids=there["segments"]
+    )
     with torch.no_grad():
         found = made(**read, labels=labels, sentence_order_label=there["order"])
         hidden = made.albert(**read).last_hidden_state
     outputs = (found.prediction_logits, found.sop_logits, hidden, found.loss)
-    return dict(zip(("words", "order", "hidden", "loss"), (output.numpy() for output in outputs), strict=True))
+    return dict(
+        zip(
+            ("words", "order", "hidden", "loss"),
+            (output.numpy() for output in outputs),
+            strict=True,
+        )
+    )
 
 
 def t5_outputs(made, batch, length=12):
@@ -331,7 +427,9 @@ def t5_outputs(made, batch, length=12):
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
     read = dict(input_ids=there["inputs"], attention_mask=there["inputs_valid"])
     # Without the cache, which transformers 5 sizes by the encoder: a deeper decoder overruns it.
-    greedy = dict(max_new_tokens=length, num_beams=1, do_sample=False, pad_token_id=0, use_cache=False)
+    greedy = dict(
+        max_new_tokens=length, num_beams=1, do_sample=False, pad_token_id=0, use_cache=False
+    )
     with torch.no_grad():
         found = made(**read, labels=there["targets"])
         hidden = made.get_encoder()(**read).last_hidden_state
@@ -378,9 +476,15 @@ def buckets():
     from transformers.models.t5.modeling_t5 import T5Attention
 
     distances = np.arange(-700, 701)
-    settings = {"both_32_128": (True, 32, 128), "past_32_128": (False, 32, 128), "both_8_20": (True, 8, 20)}
+    settings = {
+        "both_32_128": (True, 32, 128),
+        "past_32_128": (False, 32, 128),
+        "both_8_20": (True, 8, 20),
+    }
     return {"distances": distances.astype(np.int16)} | {
-        name: T5Attention._relative_position_bucket(torch.from_numpy(distances), *setting).numpy().astype(np.int16)
+        name: T5Attention._relative_position_bucket(torch.from_numpy(distances), *setting)
+        .numpy()
+        .astype(np.int16)
         for name, setting in settings.items()
     }
 
@@ -395,9 +499,15 @@ def main():
         config, *parts = case(kind, settings)
         named = zip(("weights", "inputs", "outputs"), parts, strict=True)
         tensors = {
-            f"{part}.{key}": np.asarray(value, order="C") for part, values in named for key, value in values.items()
+            f"{part}.{key}": np.asarray(value, order="C")
+            for part, values in named
+            for key, value in values.items()
         }
-        save_file(tensors, HERE / f"{name}.safetensors", metadata={"config": json.dumps(config), "source": source})
+        save_file(
+            tensors,
+            HERE / f"{name}.safetensors",
+            metadata={"config": json.dumps(config), "source": source},
+        )
     save_file(buckets(), HERE / "t5_buckets.safetensors", metadata={"source": source})
     for path in sorted(HERE.glob("*.safetensors")):
         print(f"{path.stat().st_size:>9,} {path.name}")

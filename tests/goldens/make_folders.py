@@ -50,7 +50,9 @@ T5 = dict(
     decoder_start_token_id=0,
 )
 GPT = dict(n_embd=8, n_layer=2, n_head=2, n_positions=24)
-ROBERTA = BERT | dict(vocab_size=280, max_position_embeddings=26, type_vocab_size=1, layer_norm_eps=1e-5)
+ROBERTA = BERT | dict(
+    vocab_size=280, max_position_embeddings=26, type_vocab_size=1, layer_norm_eps=1e-5
+)
 
 ALBERT = BERT | dict(embedding_size=6, vocab_size=56)
 
@@ -61,19 +63,38 @@ def models():
         transformers.T5Config(**T5, feed_forward_proj="gated-gelu", tie_word_embeddings=False)
     )
     untied.lm_head.weight = torch.nn.Parameter(torch.zeros_like(untied.shared.weight))
-    roberta = transformers.RobertaForMaskedLM(transformers.RobertaConfig(**ROBERTA, attn_implementation="eager"))
-    roberta.roberta = transformers.RobertaModel(roberta.config, add_pooling_layer=True)  # as the released files have it
+    roberta = transformers.RobertaForMaskedLM(
+        transformers.RobertaConfig(**ROBERTA, attn_implementation="eager")
+    )
+    roberta.roberta = transformers.RobertaModel(
+        roberta.config, add_pooling_layer=True
+    )  # as the released files have it
     roberta.tie_weights()
     return {
-        "hf_bert": (transformers.BertForPreTraining(transformers.BertConfig(**BERT, attn_implementation="eager")), 0),
+        "hf_bert": (
+            transformers.BertForPreTraining(
+                transformers.BertConfig(**BERT, attn_implementation="eager")
+            ),
+            0,
+        ),
         "hf_t5": (transformers.T5ForConditionalGeneration(transformers.T5Config(**T5)), 1),
         "hf_t5_v1_1": (untied, 2),
         "hf_roberta": (roberta, 3),
-        "hf_albert": (transformers.AlbertForPreTraining(transformers.AlbertConfig(**ALBERT, attn_implementation="eager")), 4),
-        "hf_gpt": (transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**GPT, vocab_size=64)), 3),
+        "hf_albert": (
+            transformers.AlbertForPreTraining(
+                transformers.AlbertConfig(**ALBERT, attn_implementation="eager")
+            ),
+            4,
+        ),
+        "hf_gpt": (
+            transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(**GPT, vocab_size=64)),
+            3,
+        ),
         "hf_gpt2": (
             transformers.GPT2LMHeadModel(
-                transformers.GPT2Config(**GPT, vocab_size=264, n_inner=20, bos_token_id=260, eos_token_id=260)
+                transformers.GPT2Config(
+                    **GPT, vocab_size=264, n_inner=20, bos_token_id=260, eos_token_id=260
+                )
             ),
             4,
         ),
@@ -100,7 +121,10 @@ def rows(size):
 
 def compute(name, model):
     ids, valid = rows(model.config.vocab_size)
-    inputs = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(valid.astype(np.int64))}
+    inputs = {
+        "input_ids": torch.tensor(ids),
+        "attention_mask": torch.tensor(valid.astype(np.int64)),
+    }
     with torch.no_grad():
         if name in ("hf_bert", "hf_albert"):
             segments = (np.arange(9) >= 4).astype(np.int64)[None].repeat(3, 0) * valid
@@ -108,10 +132,17 @@ def compute(name, model):
             return {
                 "segments": segments,
                 "words": out.prediction_logits.numpy(),
-                "next": (out.seq_relationship_logits if name == "hf_bert" else out.sop_logits).numpy(),
+                "next": (
+                    out.seq_relationship_logits if name == "hf_bert" else out.sop_logits
+                ).numpy(),
             }
         if name == "hf_roberta":
-            return {"words": model(input_ids=torch.tensor(np.where(valid, ids, 1)), attention_mask=inputs["attention_mask"]).logits.numpy()}
+            return {
+                "words": model(
+                    input_ids=torch.tensor(np.where(valid, ids, 1)),
+                    attention_mask=inputs["attention_mask"],
+                ).logits.numpy()
+            }
         targets, _ = rows(model.config.vocab_size)
         targets = np.roll(targets, 2, axis=1)[:, :7]
         out = model(**inputs, labels=torch.tensor(targets))
@@ -126,22 +157,56 @@ def compute(name, model):
 
 def tokenizer(name):
     if name == "hf_bert":
-        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, *"bcdefghijklmnopqrstuvwxyz", "##s"]
+        pieces = [
+            "[PAD]",
+            "[UNK]",
+            "[CLS]",
+            "[SEP]",
+            "[MASK]",
+            *WORDS,
+            *"bcdefghijklmnopqrstuvwxyz",
+            "##s",
+        ]
         return transformers.BertTokenizer(vocab={piece: i for i, piece in enumerate(pieces)})
     if name == "hf_roberta":
         letters = sorted(pre_tokenizers.ByteLevel.alphabet())
         pieces = ["<s>", "<pad>", "</s>", "<unk>", *letters, "Ġt", "Ġth", "he", "<mask>"]
         merges = [("Ġ", "t"), ("Ġt", "h"), ("h", "e")]
-        return transformers.RobertaTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
+        return transformers.RobertaTokenizer(
+            vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges
+        )
     if name == "hf_gpt":
-        pieces = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>", "ou", "ou</w>"]
+        pieces = [
+            "<unk>",
+            *LETTERS,
+            *(f"{letter}</w>" for letter in LETTERS),
+            "th",
+            "the</w>",
+            "ou",
+            "ou</w>",
+        ]
         merges = [("t", "h"), ("th", "e</w>"), ("o", "u"), ("o", "u</w>")]
-        return transformers.OpenAIGPTTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
+        return transformers.OpenAIGPTTokenizer(
+            vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges
+        )
     if name == "hf_gpt2":
-        pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "th", "Ġth", "Ġthe", "ou", "<|endoftext|>"]
+        pieces = [
+            *sorted(pre_tokenizers.ByteLevel.alphabet()),
+            "th",
+            "Ġth",
+            "Ġthe",
+            "ou",
+            "<|endoftext|>",
+        ]
         merges = [("t", "h"), ("Ġ", "th"), ("Ġth", "e"), ("o", "u")]
-        return transformers.GPT2Tokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges)
-    specials = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"] if name == "hf_albert" else ["<pad>", "</s>", "<unk>"]
+        return transformers.GPT2Tokenizer(
+            vocab={piece: i for i, piece in enumerate(pieces)}, merges=merges
+        )
+    specials = (
+        ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+        if name == "hf_albert"
+        else ["<pad>", "</s>", "<unk>"]
+    )
     pieces = [(piece, 0.0) for piece in specials] + [("▁", -3.0)]
     pieces += [(f"▁{word}", -2.0 - i / 8) for i, word in enumerate(WORDS)]
     pieces += [(letter, -6.0 - i / 8) for i, letter in enumerate(LETTERS)]
@@ -165,7 +230,8 @@ def main():
             continue
         ids, valid = rows(model.config.vocab_size)
         outputs |= {
-            f"{name}/{key}": value for key, value in {"ids": ids, "valid": valid, **compute(name, model)}.items()
+            f"{name}/{key}": value
+            for key, value in {"ids": ids, "valid": valid, **compute(name, model)}.items()
         }
     np.savez_compressed(HERE / "hf_outputs.npz", **outputs)
 

@@ -49,7 +49,12 @@ WORDPIECE = [
     "word",
     "##s",
 ]
-WORDPIECE += [f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz0123456789"] + ["##er", "##ing", "東", "京"]
+WORDPIECE += [f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz0123456789"] + [
+    "##er",
+    "##ing",
+    "東",
+    "京",
+]
 
 
 def vocabularies():
@@ -77,7 +82,11 @@ def described(vocabulary):
 
     model = ModelProto.FromString(vocabulary.model)
     pieces = [[piece.piece, piece.score, piece.type] for piece in model.pieces]
-    return {"pieces": pieces, "type": model.trainer_spec.model_type, "rules": model.normalizer_spec.name}
+    return {
+        "pieces": pieces,
+        "type": model.trainer_spec.model_type,
+        "rules": model.normalizer_spec.name,
+    }
 
 
 def main():
@@ -105,7 +114,9 @@ def main():
             },
             "size": len(theirs),
         }
-    (HERE / "tokenizers.json").write_text(json.dumps(goldens, ensure_ascii=False, indent=None) + "\n", encoding="utf-8")
+    (HERE / "tokenizers.json").write_text(
+        json.dumps(goldens, ensure_ascii=False, indent=None) + "\n", encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

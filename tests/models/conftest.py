@@ -10,18 +10,49 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BartConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig, T5Config, TransformerConfig, build
+from models import (
+    AlbertConfig,
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    RobertaConfig,
+    T5Config,
+    TransformerConfig,
+    build,
+)
 from pretrain.convert import table
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
-T5 = T5Config(vocab=50, width=16, depth=2, decoder_depth=3, heads=3, head_width=5, mlp=28, buckets=8, max_distance=20)
+T5 = T5Config(
+    vocab=50,
+    width=16,
+    depth=2,
+    decoder_depth=3,
+    heads=3,
+    head_width=5,
+    mlp=28,
+    buckets=8,
+    max_distance=20,
+)
 ROBERTA = RobertaConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, heads=3, mlp=40)
 ELECTRA = ElectraConfig(
-    vocab=50, length=32, embedding=10, width=24, depth=2, heads=3, mlp=40, generator_width=8, generator_heads=2, generator_mlp=12
+    vocab=50,
+    length=32,
+    embedding=10,
+    width=24,
+    depth=2,
+    heads=3,
+    mlp=40,
+    generator_width=8,
+    generator_heads=2,
+    generator_mlp=12,
 )
 BART = BartConfig(vocab=50, length=32, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
-DISTILBERT = DistilBertConfig(vocab=50, length=32, width=24, depth=2, teacher_depth=None, heads=3, mlp=40)
+DISTILBERT = DistilBertConfig(
+    vocab=50, length=32, width=24, depth=2, teacher_depth=None, heads=3, mlp=40
+)
 TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
 
 
@@ -29,14 +60,20 @@ TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, he
 def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0))
-    read = (encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
+    encoders = dict.fromkeys(
+        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0)
+    )
+    read = (
+        encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))
+    ).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(0)
 
     def draw(path, leaf):
         name = path[-1].key
-        noise = rng.standard_normal(leaf.shape, np.float32) * np.float32(0.5 if name == "embedding" else 0.2)
+        noise = rng.standard_normal(leaf.shape, np.float32) * np.float32(
+            0.5 if name == "embedding" else 0.2
+        )
         return jnp.asarray(noise + np.float32(name == "scale"))
 
     return model, jax.tree_util.tree_map_with_path(draw, shapes)

@@ -37,21 +37,31 @@ def size(tree):
 def test_published_sizes(config, encoder):
     params = shapes(config)
     assert size(params["albert"]) == encoder
-    assert size(params) == encoder + config.embedding * (config.width + 3) + config.vocab + 2 * (config.width + 1)
+    assert size(params) == encoder + config.embedding * (config.width + 3) + config.vocab + 2 * (
+        config.width + 1
+    )
 
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_depth_costs_no_parameters(scan):
     """Section 3.1, cross-layer parameter sharing: the same shapes for any depth, and no axis of layers."""
-    one, many = (shapes(AlbertConfig(width=64, heads=4, mlp=128, depth=depth, scan=scan)) for depth in (1, 30))
+    one, many = (
+        shapes(AlbertConfig(width=64, heads=4, mlp=128, depth=depth, scan=scan))
+        for depth in (1, 30)
+    )
     assert jax.tree.map(lambda leaf: leaf.shape, one) == jax.tree.map(lambda leaf: leaf.shape, many)
     assert list(one["albert"]["encoder"]) == ["layer"]
 
 
 def test_words_in_few_dimensions():
     """Section 3.1, factorised embedding: V * E + E * H instead of V * H; E does not grow with H."""
-    narrow, wide = (shapes(AlbertConfig(width=width, heads=4, mlp=128))["albert"] for width in (64, 640))
-    assert narrow["embeddings"] == wide["embeddings"] and size(wide["embeddings"]["words"]) == 30000 * 128
+    narrow, wide = (
+        shapes(AlbertConfig(width=width, heads=4, mlp=128))["albert"] for width in (64, 640)
+    )
+    assert (
+        narrow["embeddings"] == wide["embeddings"]
+        and size(wide["embeddings"]["words"]) == 30000 * 128
+    )
     assert size(wide["widen"]) == 128 * 640 + 640
 
 
@@ -65,7 +75,12 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
     def layer(module, x_BLD):
         return module.albert.encoder(x_BLD, False, mask=padding_mask(VALID))
 
-    x_BLD = model.apply({"params": params}, method=lambda module: module.albert.widen(module.albert.embeddings(TOKENS, SEGMENTS, False)))
+    x_BLD = model.apply(
+        {"params": params},
+        method=lambda module: module.albert.widen(
+            module.albert.embeddings(TOKENS, SEGMENTS, False)
+        ),
+    )
     for _ in range(config.depth):
         x_BLD = once.apply({"params": params}, x_BLD, method=layer)
     np.testing.assert_allclose(x_BLD, hidden, atol=1e-5)
@@ -86,21 +101,29 @@ def test_scan_and_remat_change_nothing(make, tiny_configs, scan, remat):
     """Gradients of the shared layer add up over all its uses, however they are computed."""
     model, params = make(tiny_configs["albert"])
     value, grads = score(model, params)
-    found, by_params = score(build(dataclasses.replace(tiny_configs["albert"], scan=scan, remat=remat)), params)
+    found, by_params = score(
+        build(dataclasses.replace(tiny_configs["albert"], scan=scan, remat=remat)), params
+    )
     np.testing.assert_allclose(found, value, rtol=1e-6)
     jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, grads)
     reached = flax.traverse_util.flatten_dict(grads)
-    smallest = min(abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias"))  # a key's is 0
+    smallest = min(
+        abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias")
+    )  # a key's is 0
     assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
 
 
 @pytest.mark.parametrize("scan", [True, False])
 def test_every_use_drops_anew(make, tiny_configs, scan):
     """Shared weights, and yet other dropout in each layer: with the same, the second layer would leave the first one's result as it is."""
-    config = dataclasses.replace(tiny_configs["albert"], depth=2, dropout=0.5, attention_dropout=0.0, scan=scan)
+    config = dataclasses.replace(
+        tiny_configs["albert"], depth=2, dropout=0.5, attention_dropout=0.0, scan=scan
+    )
     _, params = make(dataclasses.replace(config, scan=True))
     layer = jax.tree.map(jnp.zeros_like, params["albert"]["encoder"]["layer"])
-    layer["mlp"]["down"]["bias"] = jnp.ones_like(layer["mlp"]["down"]["bias"])  # adds 1 to each dimension that is not dropped
+    layer["mlp"]["down"]["bias"] = jnp.ones_like(
+        layer["mlp"]["down"]["bias"]
+    )  # adds 1 to each dimension that is not dropped
     for norm in ("attention_norm", "mlp_norm"):
         layer[norm]["scale"] = jnp.ones_like(layer[norm]["scale"])
     encoder = {"params": {"albert": {"encoder": {"layer": layer}}}}
@@ -109,7 +132,9 @@ def test_every_use_drops_anew(make, tiny_configs, scan):
         return module.albert.encoder(jnp.zeros((1, 4, 24)), True)
 
     one, two = (
-        build(dataclasses.replace(config, depth=depth)).apply(encoder, depth, method=states, rngs={"dropout": jax.random.key(3)})
+        build(dataclasses.replace(config, depth=depth)).apply(
+            encoder, depth, method=states, rngs={"dropout": jax.random.key(3)}
+        )
         for depth in (1, 2)
     )
     assert not np.allclose(one, two, atol=1e-2)

@@ -71,7 +71,9 @@ def test_padding_is_never_read(hidden):
     states, pooled = hidden(TOKENS, VALID, SEGMENTS)
     noise = np.where(VALID, TOKENS, 17).astype(np.int32)
     other, other_pooled = hidden(noise, VALID, SEGMENTS)
-    np.testing.assert_array_equal(np.where(VALID[..., None], other, 0), np.where(VALID[..., None], states, 0))
+    np.testing.assert_array_equal(
+        np.where(VALID[..., None], other, 0), np.where(VALID[..., None], states, 0)
+    )
     np.testing.assert_array_equal(other_pooled, pooled)
     short, _ = hidden(TOKENS[2:, :4], VALID[2:, :4], SEGMENTS[2:, :4])
     np.testing.assert_allclose(short, states[2:, :4], atol=2e-6)
@@ -80,7 +82,9 @@ def test_padding_is_never_read(hidden):
 def test_order_and_segment_matter(hidden):
     states, pooled = hidden(TOKENS, VALID, SEGMENTS)
     assert not np.allclose(hidden(TOKENS, VALID, 1 - SEGMENTS)[0], states, atol=1e-2)
-    np.testing.assert_array_equal(hidden(TOKENS, VALID)[0], hidden(TOKENS, VALID, np.zeros_like(TOKENS))[0])
+    np.testing.assert_array_equal(
+        hidden(TOKENS, VALID)[0], hidden(TOKENS, VALID, np.zeros_like(TOKENS))[0]
+    )
     turned = TOKENS.copy()
     turned[0] = TOKENS[0, ::-1]
     backwards = hidden(turned, VALID, np.zeros_like(SEGMENTS))[0][0, ::-1]
@@ -92,8 +96,14 @@ def test_words_are_scored_at_the_gathered_positions_only(make, bert_config):
     run = partial(model.apply, {"params": params})
     both = jax.jit(lambda *read: (run(*read), run(*read, POSITIONS)))
     (everywhere, following), (gathered, same) = both(TOKENS, VALID, SEGMENTS)
-    assert everywhere.shape == (3, 12, 50) and gathered.shape == (3, 3, 50) and following.shape == (3, 2)
-    np.testing.assert_allclose(gathered, np.take_along_axis(everywhere, POSITIONS[..., None], 1), atol=1e-5)
+    assert (
+        everywhere.shape == (3, 12, 50)
+        and gathered.shape == (3, 3, 50)
+        and following.shape == (3, 2)
+    )
+    np.testing.assert_allclose(
+        gathered, np.take_along_axis(everywhere, POSITIONS[..., None], 1), atol=1e-5
+    )
     np.testing.assert_allclose(same, following, atol=1e-6)
     ops = str(jax.make_jaxpr(run)(TOKENS, VALID, SEGMENTS, POSITIONS))
     assert "f32[3,3,50]" in ops and "f32[3,12,50]" not in ops
@@ -116,7 +126,9 @@ def test_next_sentence_reads_the_first_position(make, bert_config, hidden):
     model, params = make(bert_config)
     states, pooled = hidden(TOKENS, VALID, SEGMENTS)
     pooler, following = params["bert"]["pooler"], params["next"]
-    np.testing.assert_allclose(pooled, np.tanh(states[:, 0] @ pooler["kernel"] + pooler["bias"]), atol=1e-5)
+    np.testing.assert_allclose(
+        pooled, np.tanh(states[:, 0] @ pooler["kernel"] + pooler["bias"]), atol=1e-5
+    )
     _, logits = jax.jit(model.apply)({"params": params}, TOKENS, VALID, SEGMENTS)
     np.testing.assert_allclose(logits, pooled @ following["kernel"] + following["bias"], atol=1e-5)
 
@@ -140,31 +152,51 @@ def scored(make, bert_config):
 def test_scan_and_remat_change_nothing(make, bert_config, scored, unroll, scan, remat):
     (_, params), (value, grads) = make(bert_config), scored
     other = build(dataclasses.replace(bert_config, scan=scan, remat=remat))
-    arrange = (lambda tree: tree) if scan else partial(unroll, depths={"bert/encoder": bert_config.depth})
+    arrange = (
+        (lambda tree: tree) if scan else partial(unroll, depths={"bert/encoder": bert_config.depth})
+    )
     found, by_params = score(other, arrange(params))
     np.testing.assert_allclose(found, value, rtol=1e-6)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads)
+    )
     reached = flax.traverse_util.flatten_dict(grads)
-    smallest = min(abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias"))  # a key's is 0
+    smallest = min(
+        abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias")
+    )  # a key's is 0
     assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
 
 
 @pytest.mark.parametrize(
-    ("dropout", "attention_dropout", "outside", "a_layer"), [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)]
+    ("dropout", "attention_dropout", "outside", "a_layer"),
+    [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)],
 )
-def test_dropout_falls_where_the_paper_drops(bert_config, dropouts, dropout, attention_dropout, outside, a_layer):
+def test_dropout_falls_where_the_paper_drops(
+    bert_config, dropouts, dropout, attention_dropout, outside, a_layer
+):
     """After the embeddings, and in each layer on the weights and on what each of its two parts adds (appendix A.2)."""
-    c = dataclasses.replace(bert_config, dropout=dropout, attention_dropout=attention_dropout, scan=False)
-    run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, TOKENS, VALID)
+    c = dataclasses.replace(
+        bert_config, dropout=dropout, attention_dropout=attention_dropout, scan=False
+    )
+    run = partial(
+        build(c).init_with_output,
+        {"params": jax.random.key(0), "dropout": jax.random.key(0)},
+        TOKENS,
+        VALID,
+    )
     assert dropouts(partial(run, train=True)) - dropouts(run) == outside + a_layer * c.depth
 
 
 def test_randomness_only_when_training(make, bert_config):
     model, params = make(bert_config)
-    run = jax.jit(partial(model.apply, {"params": params}, TOKENS, VALID, SEGMENTS), static_argnames="train")
+    run = jax.jit(
+        partial(model.apply, {"params": params}, TOKENS, VALID, SEGMENTS), static_argnames="train"
+    )
     calm, _ = run()
     np.testing.assert_array_equal(calm, run()[0])
-    one, again, other = (run(train=True, rngs={"dropout": jax.random.key(seed)})[0] for seed in (0, 0, 1))
+    one, again, other = (
+        run(train=True, rngs={"dropout": jax.random.key(seed)})[0] for seed in (0, 0, 1)
+    )
     np.testing.assert_array_equal(one, again)
     assert not np.allclose(one, other, atol=1e-2) and not np.allclose(one, calm, atol=1e-2)
     with pytest.raises(flax.errors.InvalidRngError, match="dropout"):
@@ -176,9 +208,14 @@ def test_activations_follow_the_parameters_type(make, bert_config, scan):
     """With bfloat16 parameters, hidden states and gradients are bfloat16; logits are float32."""
     model, params = make(dataclasses.replace(bert_config, scan=scan))
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    states, pooled = jax.eval_shape(partial(model.apply, method="encode"), {"params": low}, TOKENS, VALID, SEGMENTS)
+    states, pooled = jax.eval_shape(
+        partial(model.apply, method="encode"), {"params": low}, TOKENS, VALID, SEGMENTS
+    )
     words, following = jax.eval_shape(model.apply, {"params": low}, TOKENS, VALID, SEGMENTS)
-    assert states.dtype == pooled.dtype == jnp.bfloat16 and words.dtype == following.dtype == jnp.float32
+    assert (
+        states.dtype == pooled.dtype == jnp.bfloat16
+        and words.dtype == following.dtype == jnp.float32
+    )
     train = partial(score, model, train=True, rngs={"dropout": jax.random.key(0)})
     _, grads = jax.eval_shape(train, low)
     assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype(jnp.bfloat16)}
@@ -214,7 +251,11 @@ def test_a_trainers_parts_reach_every_layer(make, bert_config):
     config = dataclasses.replace(bert_config, scan=False)
     _, params = make(config)
     seen, read = [], []
-    model = build(config, constrain=lambda x: seen.append(x.shape) or x, attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
+    model = build(
+        config,
+        constrain=lambda x: seen.append(x.shape) or x,
+        attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw),
+    )
     jax.eval_shape(model.apply, {"params": params}, TOKENS, VALID)
     assert seen == [(3, 12, 24)] * config.depth
     assert [kw["mask"].causal for kw in read] == [False] * config.depth

@@ -7,18 +7,30 @@ import jax
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BertConfig, ClassifierConfig, DistilBertConfig, ElectraConfig, RobertaConfig, build
+from models import (
+    AlbertConfig,
+    BertConfig,
+    ClassifierConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    RobertaConfig,
+    build,
+)
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 from pretrain.convert.table import relaid
 from pretrain.sharding import meaning, path_of
 
-SIZES = dict(vocab=64, length=16, width=16, depth=2, heads=2, mlp=24, dropout=0.0, attention_dropout=0.0)
+SIZES = dict(
+    vocab=64, length=16, width=16, depth=2, heads=2, mlp=24, dropout=0.0, attention_dropout=0.0
+)
 ENCODERS = {
     "bert": BertConfig(**SIZES),
     "roberta": RobertaConfig(**SIZES),
     "albert": AlbertConfig(**SIZES, embedding=8),
-    "electra": ElectraConfig(**SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
+    "electra": ElectraConfig(
+        **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8
+    ),
     "distilbert": DistilBertConfig(**SIZES, teacher_depth=None),
 }
 IDS = np.random.default_rng(0).integers(5, 64, (3, 9)).astype(np.int32)
@@ -35,7 +47,10 @@ def drawn(model, *inputs):
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_an_encoder_is_read_as_it_was_pretrained(name):
-    encoder, config = ENCODERS[name], ClassifierConfig(encoder=ENCODERS[name], labels=("a", "b", "c"), dropout=0.5)
+    encoder, config = (
+        ENCODERS[name],
+        ClassifierConfig(encoder=ENCODERS[name], labels=("a", "b", "c"), dropout=0.5),
+    )
     whole, model = build(encoder), build(config)
     pretrained = drawn(whole, IDS, VALID)
     params = drawn(model, IDS, VALID)
@@ -45,15 +60,29 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
 
     @jax.jit
     def both(params, pretrained):
-        _, pooled_BD = whole.apply({"params": pretrained}, IDS, VALID, SEGMENTS if encoder.segments > 1 else None, method="encode")
+        _, pooled_BD = whole.apply(
+            {"params": pretrained},
+            IDS,
+            VALID,
+            SEGMENTS if encoder.segments > 1 else None,
+            method="encode",
+        )
         return model.apply({"params": params}, IDS, VALID, SEGMENTS), pooled_BD
 
     logits_BC, x_BD = jax.device_get(both(params, pretrained))
     head = params["classifier"]
     if name in ("electra", "distilbert"):
         h_BD = x_BD @ head["transform"]["kernel"] + head["transform"]["bias"]
-        x_BD, head = h_BD * (0.5 + 0.5 * np.vectorize(math.erf)(h_BD / 2**0.5) if name == "electra" else h_BD > 0), head["scores"]
-    np.testing.assert_allclose(logits_BC, x_BD @ head["out"]["kernel"] + head["out"]["bias"], atol=1e-5)
+        x_BD, head = (
+            h_BD
+            * (
+                0.5 + 0.5 * np.vectorize(math.erf)(h_BD / 2**0.5) if name == "electra" else h_BD > 0
+            ),
+            head["scores"],
+        )
+    np.testing.assert_allclose(
+        logits_BC, x_BD @ head["out"]["kernel"] + head["out"]["bias"], atol=1e-5
+    )
     assert logits_BC.shape == (3, 3) and logits_BC.dtype == np.float32
 
 
@@ -61,9 +90,16 @@ def test_the_head_drops_what_it_reads():
     model = ClassHead(3, partial(Dropout, 0.5))
     params = drawn(model, np.zeros((2, 8), np.float32))
     x_BD = np.ones((2, 8), np.float32)
-    learning = [model.apply({"params": params}, x_BD, True, rngs={"dropout": jax.random.key(i)}) for i in (1, 1, 2)]
+    learning = [
+        model.apply({"params": params}, x_BD, True, rngs={"dropout": jax.random.key(i)})
+        for i in (1, 1, 2)
+    ]
     assert np.array_equal(learning[0], learning[1]) and not np.allclose(learning[0], learning[2])
-    np.testing.assert_allclose(model.apply({"params": params}, x_BD), x_BD @ params["out"]["kernel"] + params["out"]["bias"], atol=1e-5)
+    np.testing.assert_allclose(
+        model.apply({"params": params}, x_BD),
+        x_BD @ params["out"]["kernel"] + params["out"]["bias"],
+        atol=1e-5,
+    )
 
 
 def test_labels_are_several_or_none():

@@ -63,7 +63,12 @@ def test_rows_do_not_know_of_each_other(writer, slowly):
 
 
 GPT3 = Gpt3Config(**SHAPE | {"depth": 4}, window=3)
-DECODERS = [(GptConfig(**SHAPE), True), (Gpt2Config(**SHAPE), False), (GPT3, True), (GPT3, False)]  # and whether to scan
+DECODERS = [
+    (GptConfig(**SHAPE), True),
+    (Gpt2Config(**SHAPE), False),
+    (GPT3, True),
+    (GPT3, False),
+]  # and whether to scan
 
 
 def large(model, params):
@@ -71,14 +76,18 @@ def large(model, params):
     return model, jax.tree.map(lambda leaf: 3 * leaf, params)
 
 
-@pytest.mark.parametrize(("config", "scan"), DECODERS, ids=lambda part: getattr(type(part), "__name__", part))
+@pytest.mark.parametrize(
+    ("config", "scan"), DECODERS, ids=lambda part: getattr(type(part), "__name__", part)
+)
 def test_a_continuation_is_the_plain_loop(make, config, scan):
     """Each word the likeliest of a call that reads the row so far again; prompts are longer and shorter than a band of 3.
 
     To the last of the 24 positions, and whether the layers are scanned or not.
     """
     model, params = large(*make(config))
-    found = extend(*(model, params) if scan else unrolled(model, params), INPUTS, LENGTHS, length=15)
+    found = extend(
+        *(model, params) if scan else unrolled(model, params), INPUTS, LENGTHS, length=15
+    )
     score = jax.jit(lambda tokens: model.apply({"params": params}, tokens))
     row, tokens = np.arange(3), np.pad(INPUTS, ((0, 0), (0, 15)))
     for t in range(15):
@@ -99,19 +108,26 @@ def test_steps_compute_what_a_row_does(make, t5_config):
 
     @jax.jit
     def first():
-        found, left = model.apply(variables, memory, VALID, tokens[:, :4], method="decode", mutable=["cache", "memory"])
+        found, left = model.apply(
+            variables, memory, VALID, tokens[:, :4], method="decode", mutable=["cache", "memory"]
+        )
         return found, widen(left["cache"], N), left["memory"]
 
     @jax.jit
     def step(cache, memory_kept, token_B, position_B):
         kept = {"cache": cache, "memory": memory_kept}
         how = {"step": Step(position_B, N), "method": "decode", "mutable": ["cache"]}
-        found, left = model.apply(variables | kept, jnp.full_like(memory, jnp.nan), VALID, token_B[:, None], **how)
+        found, left = model.apply(
+            variables | kept, jnp.full_like(memory, jnp.nan), VALID, token_B[:, None], **how
+        )
         return found[:, 0], left["cache"]
 
     found, cache, kept = first()
     np.testing.assert_allclose(found, expected[:, :4], atol=1e-5)
-    row, start = np.arange(3), np.array([4, 2, 1])  # rows go on behind different lengths, over what stood there
+    row, start = (
+        np.arange(3),
+        np.array([4, 2, 1]),
+    )  # rows go on behind different lengths, over what stood there
     for t in range(N - 4):
         found, cache = step(cache, kept, tokens[row, start + t], start + t)
         np.testing.assert_allclose(found, expected[row, start + t], atol=2e-5)
@@ -119,7 +135,10 @@ def test_steps_compute_what_a_row_does(make, t5_config):
 
 def test_what_is_kept_is_attended_to_as_a_row_is():
     """[B, H, M, K] as [B, M, H, K], with a mask, a bias and several readers."""
-    q, k, v, bias = (np.random.default_rng(i).standard_normal(shape).astype(np.float32) for i, shape in enumerate([(2, 3, 4, 5)] * 3 + [(1, 4, 3, 3)]))
+    q, k, v, bias = (
+        np.random.default_rng(i).standard_normal(shape).astype(np.float32)
+        for i, shape in enumerate([(2, 3, 4, 5)] * 3 + [(1, 4, 3, 3)])
+    )
     how = {"mask": VALID[1:, None, None, :3], "bias": bias, "scale": 0.7}
     found = attend(q, k.swapaxes(1, 2), v.swapaxes(1, 2), **how, kept=True)
     np.testing.assert_allclose(found, attend(q, k, v, **how), atol=1e-6)
@@ -127,8 +146,17 @@ def test_what_is_kept_is_attended_to_as_a_row_is():
 
 def test_a_step_without_a_prompt_is_refused(make):
     model, params = make(GPT3)
-    with pytest.raises(ValueError, match="a step of decoding reads what a prompt has left in the collection 'cache'"):
-        model.apply({"params": params}, INPUTS[:, :1], step=Step(jnp.array([1, 1, 1]), 4), mutable=["cache"], method="states")
+    with pytest.raises(
+        ValueError,
+        match="a step of decoding reads what a prompt has left in the collection 'cache'",
+    ):
+        model.apply(
+            {"params": params},
+            INPUTS[:, :1],
+            step=Step(jnp.array([1, 1, 1]), 4),
+            mutable=["cache"],
+            method="states",
+        )
 
 
 def test_training_keeps_nothing(make, t5_config):
@@ -136,7 +164,9 @@ def test_training_keeps_nothing(make, t5_config):
     model, params = make(t5_config)
     read = INPUTS, VALID, INPUTS
     assert jax.eval_shape(lambda: model.init(jax.random.key(0), *read)).keys() == {"params"}
-    _, left = jax.eval_shape(lambda: model.apply({"params": params}, *read, mutable=["intermediates"]))
+    _, left = jax.eval_shape(
+        lambda: model.apply({"params": params}, *read, mutable=["intermediates"])
+    )
     assert not left
 
 
@@ -181,12 +211,17 @@ def test_rows_of_different_lengths_go_on_behind_their_own_last_token():
     found = extend(Counter(lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9)
     jax.effects_barrier()
     assert found.tolist() == [[8, 9, 10, 11] + [0] * 5, [10, 11] + [0] * 7] and len(calls) == 4
-    assert extend(Counter(), {}, tokens, lengths, length=9).tolist() == [list(range(8, 17)), list(range(10, 19))]
+    assert extend(Counter(), {}, tokens, lengths, length=9).tolist() == [
+        list(range(8, 17)),
+        list(range(10, 19)),
+    ]
 
 
 @pytest.mark.parametrize("strategy", [Greedy(), Beam(2), Sample()], ids=str)
 def test_ids_beyond_the_size_are_never_written(strategy):
-    found = extend(Counter(), {}, np.array([[4]], np.int32), np.array([1]), length=4, size=7, strategy=strategy)
+    found = extend(
+        Counter(), {}, np.array([[4]], np.int32), np.array([1]), length=4, size=7, strategy=strategy
+    )
     assert (found < 7).all() and (isinstance(strategy, Sample) or found.tolist() == [[5, 6, 6, 6]])
 
 
@@ -213,23 +248,34 @@ class Table(nn.Module):
 
 
 def bigrams(seed, scale=1.5, V=5):
-    return {"table": jnp.asarray(np.random.default_rng(seed).standard_normal((V, V)) * scale, jnp.float32)}
+    return {
+        "table": jnp.asarray(
+            np.random.default_rng(seed).standard_normal((V, V)) * scale, jnp.float32
+        )
+    }
 
 
 def ngrams(row, n):
     return [tuple(row[i : i + n]) for i in range(len(row) - n + 1)]
 
 
-@pytest.mark.parametrize(("strategy", "n"), [(Greedy(), 1), (Greedy(), 2), (Beam(3), 2), (Sample(0.1), 3)], ids=str)
+@pytest.mark.parametrize(
+    ("strategy", "n"), [(Greedy(), 1), (Greedy(), 2), (Beam(3), 2), (Sample(0.1), 3)], ids=str
+)
 def test_no_ngram_is_written_twice(strategy, n):
     """Nor one that the prompt has; and without the rule there are such."""
     params = bigrams(4, V=50)
 
     def repeats(**how):
-        written = np.asarray(extend(Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how))
+        written = np.asarray(
+            extend(Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how)
+        )
         for row, length, new in zip(INPUTS.tolist(), LENGTHS, written.tolist()):
             counts = collections.Counter(ngrams([*row[:length], *new], n))
-            yield max(counts[ngram] for ngram in ngrams([*row[:length], *new][max(0, length - n + 1) :], n))
+            yield max(
+                counts[ngram]
+                for ngram in ngrams([*row[:length], *new][max(0, length - n + 1) :], n)
+            )
 
     assert list(repeats(no_repeat_ngram=n)) == [1, 1, 1]
     assert max(repeats()) > 1
@@ -251,12 +297,17 @@ def test_wide_beams_find_the_best_row(penalty, seed):
     for first in range(4):
         _, best = max(rows((), first, 0.0))
         how = {"length": T, "end": END, "pad": 0, "strategy": Beam(125, penalty)}
-        assert extend(Table(), params, np.array([[first]]), [1], **how).tolist() == [[*best, *[0] * (T - len(best))]]
+        assert extend(Table(), params, np.array([[first]]), [1], **how).tolist() == [
+            [*best, *[0] * (T - len(best))]
+        ]
 
 
 def test_one_beam_and_the_likeliest_of_one_are_greedy():
     how = {"length": 20, "no_repeat_ngram": 2}
-    found = [extend(Table(50), bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how) for strategy in (Greedy(), Beam(1), Sample(top_k=1))]
+    found = [
+        extend(Table(50), bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how)
+        for strategy in (Greedy(), Beam(1), Sample(top_k=1))
+    ]
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
 
@@ -268,7 +319,17 @@ ROWS = 4000
 
 
 def draws(params, strategy, length=1, **how):
-    return np.asarray(extend(Table(), params, np.full((ROWS, 1), 2), np.ones(ROWS, int), length=length, strategy=strategy, **how))
+    return np.asarray(
+        extend(
+            Table(),
+            params,
+            np.full((ROWS, 1), 2),
+            np.ones(ROWS, int),
+            length=length,
+            strategy=strategy,
+            **how,
+        )
+    )
 
 
 def softmax(x):
@@ -284,12 +345,25 @@ def kept(p, k, mass):
 
 
 @pytest.mark.parametrize(
-    "strategy", [Sample(), Sample(temperature=0.5), Sample(top_k=3), Sample(top_p=0.7), Sample(2.0, 4, 0.8), Sample(top_p=1e-6)], ids=str
+    "strategy",
+    [
+        Sample(),
+        Sample(temperature=0.5),
+        Sample(top_k=3),
+        Sample(top_p=0.7),
+        Sample(2.0, 4, 0.8),
+        Sample(top_p=1e-6),
+    ],
+    ids=str,
 )
 def test_words_are_drawn_as_often_as_they_should_be(strategy):
     """Pearson's statistic of 4,000 draws stays below 20, which chance passes once in 2,000 times (4 degrees of freedom)."""
     params = bigrams(7, scale=1.0)
-    expected = kept(softmax(np.asarray(params["table"][2]) / strategy.temperature), strategy.top_k or 5, strategy.top_p)
+    expected = kept(
+        softmax(np.asarray(params["table"][2]) / strategy.temperature),
+        strategy.top_k or 5,
+        strategy.top_p,
+    )
     count = np.bincount(draws(params, strategy)[:, 0], minlength=5)
     assert (count[expected == 0] == 0).all()
     there = expected > 0
@@ -306,7 +380,10 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
     np.testing.assert_array_equal(again, found[some])
     other = extend(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, seed=1, **how)
     assert (np.asarray(other) != found[some]).any()
-    assert abs((found[:, 1] == found[:, 2]).mean() - 0.2) < 0.03 and abs((found[1:, 0] == found[:-1, 0]).mean() - 0.2) < 0.03
+    assert (
+        abs((found[:, 1] == found[:, 2]).mean() - 0.2) < 0.03
+        and abs((found[1:, 0] == found[:-1, 0]).mean() - 0.2) < 0.03
+    )
 
 
 # ---- what cannot be meant --------------------------------------------------------
@@ -324,12 +401,24 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
         (lambda: Sample(top_p=1.5), "top_p is 1.5"),
         (lambda: write(length=0), "length is 0; it must be at least 1"),
         (lambda: write(no_repeat_ngram=0), "no_repeat_ngram is 0"),
-        (lambda: write(size=101), "size is 101; it must be at least 1 and at most the 100 ids of the model"),
-        (lambda: write(lengths=[2, 0]), "prompt 1 has 0 tokens of a row of 2: there must be at least 1.*GPT-2 begins with the token"),
+        (
+            lambda: write(size=101),
+            "size is 101; it must be at least 1 and at most the 100 ids of the model",
+        ),
+        (
+            lambda: write(lengths=[2, 0]),
+            "prompt 1 has 0 tokens of a row of 2: there must be at least 1.*GPT-2 begins with the token",
+        ),
         (lambda: write(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
         (lambda: write([[1, 100], [1, 2]]), "tokens has the id 100; the model has ids 0 to 99"),
-        (lambda: generate(Counter(), {}, -INPUTS, VALID, length=3), "inputs has the id -.*the model has ids 0 to 99"),
-        (lambda: generate(Counter(), {}, INPUTS, VALID, length=3, start=100), "start has the id 100"),
+        (
+            lambda: generate(Counter(), {}, -INPUTS, VALID, length=3),
+            "inputs has the id -.*the model has ids 0 to 99",
+        ),
+        (
+            lambda: generate(Counter(), {}, INPUTS, VALID, length=3, start=100),
+            "start has the id 100",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(make, message):
@@ -345,10 +434,17 @@ def test_what_pads_a_prompt_may_be_any_id():
     assert write().tolist() == [[3, 4, 5], [2, 3, 4]]
 
 
-@pytest.mark.parametrize("config", [GptConfig(**SHAPE), Gpt2Config(**SHAPE)], ids=lambda config: type(config).__name__)
+@pytest.mark.parametrize(
+    "config", [GptConfig(**SHAPE), Gpt2Config(**SHAPE)], ids=lambda config: type(config).__name__
+)
 def test_no_word_is_written_beyond_the_positions(make, config):
     model, params = make(config)
-    with pytest.raises(ValueError, match="a prompt and what is to be written behind it take 25 positions; the model has 24"):
+    with pytest.raises(
+        ValueError,
+        match="a prompt and what is to be written behind it take 25 positions; the model has 24",
+    ):
         extend(model, params, INPUTS, LENGTHS, length=16)
-    with pytest.raises(ValueError, match="a row of 25 tokens is longer than the 24 positions of the model"):
+    with pytest.raises(
+        ValueError, match="a row of 25 tokens is longer than the 24 positions of the model"
+    ):
         extend(model, params, np.ones((1, 25), np.int32), [25], length=1)

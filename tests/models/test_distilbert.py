@@ -15,7 +15,9 @@ TINY = DistilBertConfig(vocab=50, length=32, width=24, depth=2, teacher_depth=4,
 
 def shapes_of(config):
     ids = jax.ShapeDtypeStruct((1, 8), jnp.int32)
-    return jax.eval_shape(build(config).init, jax.random.key(0), ids, jax.ShapeDtypeStruct((1, 8), bool))["params"]
+    return jax.eval_shape(
+        build(config).init, jax.random.key(0), ids, jax.ShapeDtypeStruct((1, 8), bool)
+    )["params"]
 
 
 def size(tree):
@@ -24,7 +26,9 @@ def size(tree):
 
 def test_published_sizes():
     """As `DistilBertForMaskedLM` counts; the teacher is BERT-base with its head for words and without what reads the first position."""
-    assert size(shapes_of(dataclasses.replace(DistilBertConfig(), teacher_depth=None))) == 66_985_530
+    assert (
+        size(shapes_of(dataclasses.replace(DistilBertConfig(), teacher_depth=None))) == 66_985_530
+    )
     both = shapes_of(DistilBertConfig())
     assert size(both["student"]) == 66_985_530
     pooler, pair = 768 * 768 + 768, 2 * 768 + 2
@@ -34,26 +38,43 @@ def test_published_sizes():
 def test_the_divergence_is_that_of_the_softened_distributions():
     rng = np.random.default_rng(0)
     logits, expected = rng.normal(0, 3, (2, 4, 5, 11)).astype(np.float32)
-    q, p = (np.exp(x / 2.0) / np.exp(x / 2.0).sum(-1, keepdims=True) for x in (logits.astype(np.float64), expected.astype(np.float64)))
-    np.testing.assert_allclose(divergence(logits, expected), 4.0 * (p * np.log(p / q)).sum(-1), rtol=1e-4, atol=1e-5)
+    q, p = (
+        np.exp(x / 2.0) / np.exp(x / 2.0).sum(-1, keepdims=True)
+        for x in (logits.astype(np.float64), expected.astype(np.float64))
+    )
+    np.testing.assert_allclose(
+        divergence(logits, expected), 4.0 * (p * np.log(p / q)).sum(-1), rtol=1e-4, atol=1e-5
+    )
     assert TEMPERATURE == 2.0
     x, y = rng.normal(size=(2, 3, 7)).astype(np.float32)
-    np.testing.assert_allclose(cosine(x, y), (x * y).sum(-1) / np.linalg.norm(x, axis=-1) / np.linalg.norm(y, axis=-1), rtol=1e-5)
+    np.testing.assert_allclose(
+        cosine(x, y),
+        (x * y).sum(-1) / np.linalg.norm(x, axis=-1) / np.linalg.norm(y, axis=-1),
+        rtol=1e-5,
+    )
 
 
 @pytest.fixture(scope="module")
 def model():
     rng = np.random.default_rng(1)
     config = dataclasses.replace(TINY, depth=4)
-    params = jax.tree.map(lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), shapes_of(config))
+    params = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.normal(0, 0.3, leaf.shape), jnp.float32), shapes_of(config)
+    )
     return build(config), params
 
 
 def test_a_student_that_is_its_teacher_has_learned_its_lesson(model):
     module, params = model
     twin = dict(params["teacher"])
-    positions = twin["embeddings"]["positions"]["embedding"] + twin["embeddings"]["segments"]["embedding"][0]
-    twin["embeddings"] = {**{k: v for k, v in twin["embeddings"].items() if k != "segments"}, "positions": {"embedding": positions}}
+    positions = (
+        twin["embeddings"]["positions"]["embedding"]
+        + twin["embeddings"]["segments"]["embedding"][0]
+    )
+    twin["embeddings"] = {
+        **{k: v for k, v in twin["embeddings"].items() if k != "segments"},
+        "positions": {"embedding": positions},
+    }
     ids = jnp.asarray(np.random.default_rng(2).integers(0, 50, (2, 9)), jnp.int32)
     valid = jnp.arange(9)[None] < jnp.array([[9], [6]])
     run = jax.jit(lambda params: module.apply({"params": params}, ids, valid))

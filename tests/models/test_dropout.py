@@ -47,7 +47,19 @@ def test_as_many_are_kept_as_asked_for(rate):
         assert 1e-5 < scipy.stats.chi2.sf(square, sums.size) < 1 - 1e-5, axes
 
 
-@pytest.mark.parametrize("shift", [(0, 0, 0, 1), (0, 0, 0, 2), (0, 0, 0, 64), (0, 0, 1, 0), (0, 0, 1, 1), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 1, 1)])
+@pytest.mark.parametrize(
+    "shift",
+    [
+        (0, 0, 0, 1),
+        (0, 0, 0, 2),
+        (0, 0, 0, 64),
+        (0, 0, 1, 0),
+        (0, 0, 1, 1),
+        (0, 1, 0, 0),
+        (1, 0, 0, 0),
+        (1, 1, 1, 1),
+    ],
+)
 def test_neighbours_are_independent(shift):
     mask = np.asarray(kept(KEY, 0.5, SHAPE))
     same = mask == np.roll(mask, shift, range(4))
@@ -57,7 +69,10 @@ def test_neighbours_are_independent(shift):
 def test_keys_are_independent():
     """Keys that differ in one bit of either word, and in order."""
     mask = np.asarray(kept(KEY, 0.5, SHAPE))
-    others = [KEY ^ np.array(flip, np.uint32) for flip in ((1, 0), (0, 1), (1 << 31, 0), (0, 1 << 31), (1, 1))] + [KEY[::-1]]
+    others = [
+        KEY ^ np.array(flip, np.uint32)
+        for flip in ((1, 0), (0, 1), (1 << 31, 0), (0, 1 << 31), (1, 1))
+    ] + [KEY[::-1]]
     for other in others:
         same = mask == np.asarray(kept(other, 0.5, SHAPE))
         assert deviations(same.mean(), 0.5, same.size) < 4
@@ -88,11 +103,22 @@ def test_the_mean_stays_and_the_gradient_falls_in_the_same_places():
 
 
 def test_shared_axes_have_one_bit():
-    y = np.asarray(Dropout(0.5, shared=(-2,)).apply({}, jnp.ones((4, 8, 32)), deterministic=False, rngs={"dropout": jax.random.key(0)}))
+    y = np.asarray(
+        Dropout(0.5, shared=(-2,)).apply(
+            {}, jnp.ones((4, 8, 32)), deterministic=False, rngs={"dropout": jax.random.key(0)}
+        )
+    )
     assert (y == y[:, :1]).all() and len(np.unique(y[:, 0], axis=0)) == 4
 
 
 def test_all_and_none():
     x = jnp.ones((2, 3))
-    assert Dropout(0.0).apply({}, x, deterministic=False) is x and Dropout(0.5).apply({}, x, deterministic=True) is x
-    assert not Dropout(1.0).apply({}, x, deterministic=False, rngs={"dropout": jax.random.key(0)}).any()
+    assert (
+        Dropout(0.0).apply({}, x, deterministic=False) is x
+        and Dropout(0.5).apply({}, x, deterministic=True) is x
+    )
+    assert (
+        not Dropout(1.0)
+        .apply({}, x, deterministic=False, rngs={"dropout": jax.random.key(0)})
+        .any()
+    )

@@ -9,7 +9,15 @@ from models import ElectraConfig, build, electra
 from models.electra import word_at
 from pretrain.losses import LOSSES
 
-SMALL = ElectraConfig(embedding=128, width=256, heads=4, mlp=1024, generator_width=64, generator_heads=1, generator_mlp=256)
+SMALL = ElectraConfig(
+    embedding=128,
+    width=256,
+    heads=4,
+    mlp=1024,
+    generator_width=64,
+    generator_heads=1,
+    generator_mlp=256,
+)
 LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096)
 SIZES = [  # as transformers counts an ElectraModel, which is the discriminator without its head, and an ElectraForMaskedLM
     (SMALL, 13_483_008, 4_620_026),
@@ -24,7 +32,13 @@ RNG = np.random.default_rng(0)
 TOKENS = np.where(VALID, RNG.integers(1, 50, (3, 12)), 0).astype(np.int32)
 TARGETS = RNG.integers(1, 50, (3, 4)).astype(np.int32)
 CHANCES = RNG.random((3, 4), np.float32)
-BATCH = {"tokens": TOKENS, "valid": VALID, "positions": POSITIONS, "targets": TARGETS, "chances": CHANCES}
+BATCH = {
+    "tokens": TOKENS,
+    "valid": VALID,
+    "positions": POSITIONS,
+    "targets": TARGETS,
+    "chances": CHANCES,
+}
 BATCH |= {"weights": MASKED.astype(np.float32), "token_weights": VALID.astype(np.float32)}
 
 
@@ -32,7 +46,9 @@ def size(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
-@pytest.mark.parametrize(("config", "discriminator", "generator"), SIZES, ids=["small", "base", "large"])
+@pytest.mark.parametrize(
+    ("config", "discriminator", "generator"), SIZES, ids=["small", "base", "large"]
+)
 def test_published_sizes(config, discriminator, generator):
     """Small, base and large: 14, 110 and 335 million in the paper's tables 1 and 2."""
     ids = jnp.ones((1, 2), jnp.int32)
@@ -41,7 +57,9 @@ def test_published_sizes(config, discriminator, generator):
     assert size([params["embeddings"], params["generator"], params["word"]]) == generator
     judgement = config.width * (config.width + 2) + 1
     assert size(params) == discriminator + generator - size(params["embeddings"]) + judgement
-    assert ("widen" in params["discriminator"]) == (config is SMALL) and "widen" in params["generator"]
+    assert ("widen" in params["discriminator"]) == (config is SMALL) and "widen" in params[
+        "generator"
+    ]
 
 
 LOSS = LOSSES["replaced_token"]
@@ -101,11 +119,26 @@ def test_no_gradient_crosses_the_draw(case):
 
     @jax.jit
     def moved(params):
-        grads = {name: jax.grad(lambda params, name=name: LOSS.sums(model, params, batch)[name])(params) for name in LOSS.terms}
-        return {name: {part: jnp.array([jnp.any(leaf != 0) for leaf in jax.tree.leaves(grad[part])]).any() for part in grad} for name, grad in grads.items()}
+        grads = {
+            name: jax.grad(lambda params, name=name: LOSS.sums(model, params, batch)[name])(params)
+            for name in LOSS.terms
+        }
+        return {
+            name: {
+                part: jnp.array([jnp.any(leaf != 0) for leaf in jax.tree.leaves(grad[part])]).any()
+                for part in grad
+            }
+            for name, grad in grads.items()
+        }
 
-    parts = {name: {part for part, any_moved in found.items() if any_moved} for name, found in moved(params).items()}
-    assert parts == {"masked_lm": {"embeddings", "generator", "word"}, "replaced_token": {"embeddings", "discriminator", "judgement"}}
+    parts = {
+        name: {part for part, any_moved in found.items() if any_moved}
+        for name, found in moved(params).items()
+    }
+    assert parts == {
+        "masked_lm": {"embeddings", "generator", "word"},
+        "replaced_token": {"embeddings", "discriminator", "judgement"},
+    }
 
 
 def test_words_are_drawn_as_likely_as_they_are():
@@ -117,7 +150,9 @@ def test_words_are_drawn_as_likely_as_they_are():
     drawn = np.asarray(word_at(jnp.asarray(chances), jnp.broadcast_to(logits, (1, 1, 40))))[0]
     shares = np.exp(logits.astype(np.float64)) / np.exp(logits.astype(np.float64)).sum()
     np.testing.assert_allclose(np.bincount(drawn, minlength=40), shares * n, atol=2)
-    ends = word_at(jnp.array([[0.0, 1 - 2**-24]], jnp.float32), jnp.broadcast_to(logits, (1, 2, 40)))
+    ends = word_at(
+        jnp.array([[0.0, 1 - 2**-24]], jnp.float32), jnp.broadcast_to(logits, (1, 2, 40))
+    )
     assert ends.tolist() == [[1, 38]]
 
 
@@ -136,7 +171,9 @@ def test_words_drawn_in_parts_are_the_same(case, monkeypatch):
     x_BPD = np.random.default_rng(3).normal(0, 1, (3, 4, 8)).astype(np.float32)
 
     def draw():
-        return jax.jit(lambda params: model.apply({"params": params}, x_BPD, CHANCES, method="draw"))(params)
+        return jax.jit(
+            lambda params: model.apply({"params": params}, x_BPD, CHANCES, method="draw")
+        )(params)
 
     whole = draw()
     monkeypatch.setattr(electra, "AT_ONCE", 3)
@@ -147,6 +184,10 @@ def test_words_drawn_in_parts_are_the_same(case, monkeypatch):
 def test_low_precision_is_left_where_it_matters(case):
     model, params, batch, *_ = case
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    states, judged, _ = jax.eval_shape(lambda low: model.apply({"params": low}, *LOSS.arguments(batch), method="states"), low)
-    words = jax.eval_shape(lambda low, states: model.apply({"params": low}, states, method="logits"), low, states)
+    states, judged, _ = jax.eval_shape(
+        lambda low: model.apply({"params": low}, *LOSS.arguments(batch), method="states"), low
+    )
+    words = jax.eval_shape(
+        lambda low, states: model.apply({"params": low}, states, method="logits"), low, states
+    )
     assert words.dtype == judged.dtype == jnp.float32 and states.dtype == jnp.bfloat16

@@ -25,9 +25,21 @@ OBJECTIVES = {
     "bart": "denoising",
     "distilbert": "masked_lm",
 }
-OF_ROW = {"bert": "next", "roberta": "pooled", "albert": "order", "electra": "replaced", "distilbert": None}  # what an encoder gives for a whole row
+OF_ROW = {
+    "bert": "next",
+    "roberta": "pooled",
+    "albert": "order",
+    "electra": "replaced",
+    "distilbert": None,
+}  # what an encoder gives for a whole row
 BERT = [(name, scan) for name in OF_ROW for scan in (True, False)] + [("electra_wide", True)]
-T5 = [("t5", True), ("t5_v1_1", True), ("t5_v1_1", False), ("t5_gated_tied", True), ("t5_relu_untied", True)]
+T5 = [
+    ("t5", True),
+    ("t5_v1_1", True),
+    ("t5_v1_1", False),
+    ("t5_gated_tied", True),
+    ("t5_relu_untied", True),
+]
 TRANSFORMER = [("transformer", True), ("bart", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
 CASES = [*BERT, *T5, *TRANSFORMER, *GPT]  # the golden, and whether ours is scanned
@@ -43,7 +55,9 @@ def case(request, golden):
     model, loss = build(config), LOSSES[OBJECTIVES[kind]]
     init = partial(model.init, jax.random.key(0), *loss.arguments(found.inputs))
     # Fresh parameters are only a shape here: whatever is not filled in stays NaN and is seen.
-    fresh = jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), jax.eval_shape(init)["params"])
+    fresh = jax.tree.map(
+        lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), jax.eval_shape(init)["params"]
+    )
     params, report = FAMILIES[kind].from_hf(config, found.weights, fresh)
     assert report.missing == report.unused == ()
     return found, loss, model, params
@@ -69,10 +83,21 @@ def test_logits_hidden_states_and_loss(case):
         (words, of_row), (hidden, _) = words, hidden
         if OF_ROW[kind]:
             np.testing.assert_allclose(of_row, found.outputs[OF_ROW[kind]], atol=1e-5)
-    there = found.inputs["valid" if masked else "weights" if decoder else "inputs_valid"][..., None] > 0
-    scored = there if kind == "roberta" else True  # its padding has a position of its own in their code
-    np.testing.assert_allclose(np.where(scored, words, 0), np.where(scored, found.outputs["words"], 0), rtol=1e-5, atol=2e-5)
-    np.testing.assert_allclose(np.where(there, hidden, 0), np.where(there, found.outputs["hidden"], 0), atol=1e-5)
+    there = (
+        found.inputs["valid" if masked else "weights" if decoder else "inputs_valid"][..., None] > 0
+    )
+    scored = (
+        there if kind == "roberta" else True
+    )  # its padding has a position of its own in their code
+    np.testing.assert_allclose(
+        np.where(scored, words, 0),
+        np.where(scored, found.outputs["words"], 0),
+        rtol=1e-5,
+        atol=2e-5,
+    )
+    np.testing.assert_allclose(
+        np.where(there, hidden, 0), np.where(there, found.outputs["hidden"], 0), atol=1e-5
+    )
     assert abs(value - found.outputs["loss"]) < 1e-5 * max(1.0, found.outputs["loss"])
 
 
@@ -91,11 +116,21 @@ def test_greedy_decoding(case):
 def test_greedy_continuation(case):
     """Word for word behind rows of different lengths, up to the end of each; what pads a row is never read."""
     found, _, model, params = case
-    written, lengths, end = found.outputs["written"], found.outputs["lengths"], found.outputs["end"].item()
+    written, lengths, end = (
+        found.outputs["written"],
+        found.outputs["lengths"],
+        found.outputs["end"].item(),
+    )
     tokens = found.inputs["tokens"][:, : lengths.max()]
-    assert end in written and len(set(lengths.tolist())) == len(lengths) and (written != end)[:, -1].any()
+    assert (
+        end in written
+        and len(set(lengths.tolist())) == len(lengths)
+        and (written != end)[:, -1].any()
+    )
     how = {"length": written.shape[1], "end": end, "pad": end}
-    np.testing.assert_array_equal(extend(model, params, jnp.asarray(tokens), jnp.asarray(lengths), **how), written)
+    np.testing.assert_array_equal(
+        extend(model, params, jnp.asarray(tokens), jnp.asarray(lengths), **how), written
+    )
 
 
 def test_export_gives_the_same_tensors_back(case):

@@ -17,8 +17,14 @@ from pretrain.config import load
 
 TOKENS = np.random.default_rng(0).integers(1, 50, (3, 12)).astype(np.int32)
 SHAPE = dict(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
-GPT, GPT2, GPT3 = GptConfig(**SHAPE), Gpt2Config(**SHAPE), Gpt3Config(**SHAPE | {"depth": 4}, window=3)
-EACH = pytest.mark.parametrize("config", [GPT, GPT2, GPT3], ids=lambda config: type(config).__name__)
+GPT, GPT2, GPT3 = (
+    GptConfig(**SHAPE),
+    Gpt2Config(**SHAPE),
+    Gpt3Config(**SHAPE | {"depth": 4}, window=3),
+)
+EACH = pytest.mark.parametrize(
+    "config", [GPT, GPT2, GPT3], ids=lambda config: type(config).__name__
+)
 
 
 def init(config):
@@ -36,7 +42,11 @@ def test_published_sizes():
     """GPT as `OpenAIGPTLMHeadModel` counts it, GPT-2's four as `GPT2LMHeadModel` counts the released ones."""
     assert size(GptConfig()) == size(GptConfig(scan=False)) == 116_534_784
     assert size(Gpt2Config()) == size(load("gpt2").model) == 124_439_808
-    assert [size(load(f"gpt2_{name}").model) for name in ("medium", "large", "xl")] == [354_823_168, 774_030_080, 1_557_611_200]
+    assert [size(load(f"gpt2_{name}").model) for name in ("medium", "large", "xl")] == [
+        354_823_168,
+        774_030_080,
+        1_557_611_200,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +68,9 @@ def test_gpt3_counts_as_both_of_the_papers_tables_say(name, printed, millions):
     assert model.vocab in (50257, 50304) and model.mlp == 4 * model.width and model.depth % 2 == 0
     found = size(dataclasses.replace(model, vocab=50257))
     assert abs(found / printed - 1) < 0.02
-    assert abs(found / 1e6 - millions) <= max(0.5, 5 * (millions > 1_000), 50 * (millions > 100_000))
+    assert abs(found / 1e6 - millions) <= max(
+        0.5, 5 * (millions > 1_000), 50 * (millions > 100_000)
+    )
 
 
 # ---- who reads whom --------------------------------------------------------------
@@ -91,7 +103,9 @@ def test_a_banded_layer_reads_its_window_and_no_further(make):
     x = np.random.default_rng(1).standard_normal((1, 12, 24)).astype(np.float32)
     other = x.copy()
     other[0, 4] += 1.0
-    run = jax.jit(lambda x, mask: layer(GPT3, attend)().apply({"params": pair["banded"]}, x, False, mask=mask))
+    run = jax.jit(
+        lambda x, mask: layer(GPT3, attend)().apply({"params": pair["banded"]}, x, False, mask=mask)
+    )
     for mask, reach in ((causal_mask(window=3), 2), (causal_mask(), 7)):
         difference = np.abs(run(other, mask) - run(x, mask)).max(-1)[0]
         assert np.flatnonzero(difference).tolist() == list(range(4, 4 + reach + 1))
@@ -102,26 +116,34 @@ def test_dense_and_banded_layers_take_turns(make):
     config = dataclasses.replace(GPT3, scan=False)
     _, params = make(config)
     read = []
-    model = build(config, attend=lambda q, k, v, **kw: read.append(kw["mask"]) or attend(q, k, v, **kw))
+    model = build(
+        config, attend=lambda q, k, v, **kw: read.append(kw["mask"]) or attend(q, k, v, **kw)
+    )
     jax.eval_shape(model.apply, {"params": params}, TOKENS)
     assert [(mask.causal, mask.window) for mask in read] == [(True, None), (True, 3)] * 2
 
 
 def test_gpt3_without_bands_is_gpt2(make):
-    """"The same model and architecture as GPT-2" but for the bands (section 2.1): a window over the whole row is none."""
+    """ "The same model and architecture as GPT-2" but for the bands (section 2.1): a window over the whole row is none."""
     config = dataclasses.replace(GPT3, window=12, scan=False)
     model, params = make(config)
-    layers = [params["decoder"][f"layer_{i}"][kind] for i in range(2) for kind in ("dense", "banded")]
+    layers = [
+        params["decoder"][f"layer_{i}"][kind] for i in range(2) for kind in ("dense", "banded")
+    ]
     same = params | {"decoder": {f"layer_{i}": layer for i, layer in enumerate(layers)}}
     gpt2 = build(Gpt2Config(**SHAPE | {"depth": 4}, scan=False))
     expected = jax.jit(gpt2.apply)({"params": same}, TOKENS)
-    np.testing.assert_allclose(jax.jit(model.apply)({"params": params}, TOKENS), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(model.apply)({"params": params}, TOKENS), expected, atol=1e-5
+    )
     narrow = build(dataclasses.replace(config, window=11))
     assert np.abs(jax.jit(narrow.apply)({"params": params}, TOKENS) - expected).max() > 1e-4
 
 
 def test_an_odd_depth_of_gpt3_is_refused():
-    with pytest.raises(ValueError, match="a depth of 3 is odd; dense and locally banded layers take turns"):
+    with pytest.raises(
+        ValueError, match="a depth of 3 is odd; dense and locally banded layers take turns"
+    ):
         jax.eval_shape(lambda: init(dataclasses.replace(GPT3, depth=3)))
 
 
@@ -137,9 +159,17 @@ def test_the_norm_moves_between_gpt_and_gpt2():
     """GPT's layers end with a norm (Vaswani's); GPT-2's begin with one, and one more stands behind them (section 2.3)."""
     for config, within in ((GPT, True), (GPT2, False)):
         model = build(dataclasses.replace(config, scan=False))
-        run = partial(model.init_with_output, jax.random.key(0), method="states", capture_intermediates=True, mutable=True)
+        run = partial(
+            model.init_with_output,
+            jax.random.key(0),
+            method="states",
+            capture_intermediates=True,
+            mutable=True,
+        )
         states, variables = jax.jit(run)(TOKENS)
-        layers = [variables["intermediates"]["decoder"][f"layer_{i}"]["__call__"][0] for i in range(2)]
+        layers = [
+            variables["intermediates"]["decoder"][f"layer_{i}"]["__call__"][0] for i in range(2)
+        ]
         assert all(normed(x) == within for x in layers)
         assert ("norm" in variables["params"]) is not within
         assert normed(states)
@@ -153,7 +183,9 @@ def test_initialisation(config):
     """Normal of 0.02, not cut; GPT-2's and GPT-3's residual kernels by the root of twice the depth; biases 0, norms 1."""
     config = dataclasses.replace(config, vocab=300, length=64, width=64, depth=8, heads=4, mlp=200)
     residual = 1.0 if type(config) is GptConfig else 16**-0.5
-    for path, leaf in flax.traverse_util.flatten_dict(jax.jit(lambda: init(config))(), sep="/").items():
+    for path, leaf in flax.traverse_util.flatten_dict(
+        jax.jit(lambda: init(config))(), sep="/"
+    ).items():
         if path.endswith("bias"):
             assert not leaf.any(), path
         elif path.endswith("scale"):
@@ -172,8 +204,12 @@ def test_words_are_told_by_their_own_embeddings(make, config):
     run = jax.jit(lambda params: model.apply({"params": params}, tokens))
     before = run(params)
     moved = jax.tree.map(lambda leaf: leaf, params)
-    moved["embeddings"]["words"]["embedding"] = params["embeddings"]["words"]["embedding"].at[9].add(1.0)
-    assert (np.abs(run(moved) - before).max((0, 1)) > 1e-2).tolist() == [word == 9 for word in range(50)]
+    moved["embeddings"]["words"]["embedding"] = (
+        params["embeddings"]["words"]["embedding"].at[9].add(1.0)
+    )
+    assert (np.abs(run(moved) - before).max((0, 1)) > 1e-2).tolist() == [
+        word == 9 for word in range(50)
+    ]
 
 
 # ---- however they are computed ---------------------------------------------------
@@ -181,7 +217,9 @@ def test_words_are_told_by_their_own_embeddings(make, config):
 
 def score(model, params, **kw):
     def f(params):
-        return jnp.square(jax.nn.log_softmax(model.apply({"params": params}, TOKENS, **kw))[..., :7]).mean()
+        return jnp.square(
+            jax.nn.log_softmax(model.apply({"params": params}, TOKENS, **kw))[..., :7]
+        ).mean()
 
     return jax.jit(jax.value_and_grad(f))(params)
 
@@ -195,18 +233,33 @@ def test_scan_and_remat_change_nothing(make, unroll, config):
         other = build(dataclasses.replace(config, scan=scan, remat=scan))
         found, by_params = score(other, arrange(params))
         np.testing.assert_allclose(found, value, rtol=1e-6)
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads))
+        jax.tree.map(
+            partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads)
+        )
     reached = flax.traverse_util.flatten_dict(grads)
-    smallest = min(abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias"))  # a key's is 0
+    smallest = min(
+        abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias")
+    )  # a key's is 0
     assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
 
 
 @EACH
-@pytest.mark.parametrize(("dropout", "attention_dropout", "outside", "a_layer"), [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)])
-def test_dropout_falls_where_the_paper_drops(config, dropouts, dropout, attention_dropout, outside, a_layer):
-    """"Residual, embedding, and attention dropouts" (Radford et al. 2018, section 4.1)."""
-    c = dataclasses.replace(config, dropout=dropout, attention_dropout=attention_dropout, scan=False)
-    run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, TOKENS)
+@pytest.mark.parametrize(
+    ("dropout", "attention_dropout", "outside", "a_layer"),
+    [(0.1, 0.0, 1, 2), (0.0, 0.1, 0, 1), (0.0, 0.0, 0, 0)],
+)
+def test_dropout_falls_where_the_paper_drops(
+    config, dropouts, dropout, attention_dropout, outside, a_layer
+):
+    """ "Residual, embedding, and attention dropouts" (Radford et al. 2018, section 4.1)."""
+    c = dataclasses.replace(
+        config, dropout=dropout, attention_dropout=attention_dropout, scan=False
+    )
+    run = partial(
+        build(c).init_with_output,
+        {"params": jax.random.key(0), "dropout": jax.random.key(0)},
+        TOKENS,
+    )
     assert dropouts(partial(run, train=True)) - dropouts(run) == outside + a_layer * c.depth
 
 
@@ -230,7 +283,11 @@ def test_a_trainers_parts_reach_every_layer(make, config):
     config = dataclasses.replace(config, scan=False)
     _, params = make(config)
     seen, read = [], []
-    model = build(config, constrain=lambda x: seen.append(x.shape) or x, attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
+    model = build(
+        config,
+        constrain=lambda x: seen.append(x.shape) or x,
+        attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw),
+    )
     jax.eval_shape(model.apply, {"params": params}, TOKENS)
     assert seen == [(3, 12, 24)] * config.depth
     assert [kw["mask"].causal for kw in read] == [True] * config.depth

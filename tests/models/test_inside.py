@@ -31,7 +31,11 @@ def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
     for ours, theirs in zip(jax.tree.leaves(output), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
     np.testing.assert_array_equal(states[-1], jax.tree.leaves(output)[0])
-    assert len(states) == config.depth + 1 and weights.keys() == {"attention"} and len(weights["attention"]) == config.depth
+    assert (
+        len(states) == config.depth + 1
+        and weights.keys() == {"attention"}
+        and len(weights["attention"]) == config.depth
+    )
     assert len({np.asarray(state).tobytes() for state in states}) == len(states)
     for each in weights["attention"]:
         assert each.shape == (2, config.heads, 9, 9)
@@ -48,8 +52,14 @@ def test_both_halves_of_an_encoder_decoder(make, t5_config):
     memory_BMD, _, weights = seen(model, params, TOKENS, VALID, method="encode")
     assert weights.keys() == {"attention"}
     _, states, weights = seen(model, params, memory_BMD, VALID, TOKENS[:, :5], method="decode")
-    assert len(states) == 4 and {name: len(each) for name, each in weights.items()} == {"attention": 3, "cross": 3}
-    assert weights["cross"][0].shape == (2, 3, 5, 9) and not np.asarray(weights["cross"])[:, 1, :, :, 6:].any()
+    assert len(states) == 4 and {name: len(each) for name, each in weights.items()} == {
+        "attention": 3,
+        "cross": 3,
+    }
+    assert (
+        weights["cross"][0].shape == (2, 3, 5, 9)
+        and not np.asarray(weights["cross"])[:, 1, :, :, 6:].any()
+    )
     with pytest.raises(ValueError, match="T5.states goes through 2 stacks"):
         seen(model, params, TOKENS, VALID, TOKENS[:, :5], method="states")
 
@@ -59,7 +69,9 @@ def test_looking_leaves_nothing_behind(make, bert_config):
     model, (_, params) = build(bert_config), make(bert_config)
 
     def program():
-        return str(jax.make_jaxpr(partial(model.apply, method="encode"))({"params": params}, TOKENS, VALID))
+        return str(
+            jax.make_jaxpr(partial(model.apply, method="encode"))({"params": params}, TOKENS, VALID)
+        )
 
     before = program()
     seen(model, params, TOKENS, VALID, method="encode")

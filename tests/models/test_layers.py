@@ -11,8 +11,8 @@ import pytest
 
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
-from models.layers.masks import causal_mask, padding_mask
 from models.layers.linear import FAN_IN, TRUNCATED, Dense, Embed
+from models.layers.masks import causal_mask, padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
 from models.layers.norms import LayerNorm, RMSNorm
 from models.layers.stack import Stack
@@ -29,7 +29,10 @@ def attend_slowly(q, k, v, mask, bias, scale):
     """The formula of section 3.2.1, in float64, one query at a time."""
     q, k, v, bias = (np.asarray(x, np.float64) for x in (q, k, v, bias))
     B, L, H, K = q.shape
-    mask, bias = np.broadcast_to(mask, (B, H, L, k.shape[1])), np.broadcast_to(bias, (B, H, L, k.shape[1]))
+    mask, bias = (
+        np.broadcast_to(mask, (B, H, L, k.shape[1])),
+        np.broadcast_to(bias, (B, H, L, k.shape[1])),
+    )
     o = np.zeros((B, L, H, K))
     for b, length, h in np.ndindex(B, L, H):
         scores = scale * k[b, :, h] @ q[b, length, h] + bias[b, h, length]
@@ -47,7 +50,9 @@ def test_attend_is_the_formula(scale):
     bias = normal(1, 3, 5, 7, seed=3)
     mask = padding_mask(jnp.arange(7)[None] < jnp.array([[7], [4]]))
     expected = attend_slowly(q, k, v, mask.dense(5, 7), bias, 4**-0.5 if scale is None else scale)
-    np.testing.assert_allclose(attend(q, k, v, mask=mask, bias=bias, scale=scale), expected, atol=2e-6)
+    np.testing.assert_allclose(
+        attend(q, k, v, mask=mask, bias=bias, scale=scale), expected, atol=2e-6
+    )
 
 
 def test_attend_softmax_is_float32_under_bfloat16():
@@ -56,7 +61,9 @@ def test_attend_softmax_is_float32_under_bfloat16():
     o = attend(q, k, v)
     exact = attend_slowly(*(x.astype(jnp.float32) for x in (q, k, v)), True, 0.0, 0.25)
     assert o.dtype == jnp.bfloat16
-    np.testing.assert_allclose(o.astype(jnp.float32), exact, atol=0.06)  # of values up to 20, half a unit of 1/8
+    np.testing.assert_allclose(
+        o.astype(jnp.float32), exact, atol=0.06
+    )  # of values up to 20, half a unit of 1/8
 
 
 def test_attend_nothing_to_read_is_finite():
@@ -74,7 +81,9 @@ def test_attend_nothing_to_read_is_finite():
 
 def test_attend_takes_masks_pair_by_pair_too():
     q, k, v = (normal(1, 4, 2, 8, seed=i) for i in range(3))
-    np.testing.assert_array_equal(attend(q, k, v, mask=causal_mask().dense(4, 4)), attend(q, k, v, mask=causal_mask()))
+    np.testing.assert_array_equal(
+        attend(q, k, v, mask=causal_mask().dense(4, 4)), attend(q, k, v, mask=causal_mask())
+    )
 
 
 def test_attention_reads_memory_and_keeps_its_types():
@@ -116,7 +125,9 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean():
     np.testing.assert_allclose(calm, 1.0, rtol=1e-5)
     assert seen[-2] is None and seen[-1] is not None
     assert wild.std() > 0.01 and abs(wild.mean() - 1) < 0.01
-    assert not np.array_equal(wild, attention.apply(params, x, train=True, rngs={"dropout": jax.random.key(1)}))
+    assert not np.array_equal(
+        wild, attention.apply(params, x, train=True, rngs={"dropout": jax.random.key(1)})
+    )
 
 
 # ---- linear, norms, mlp ----------------------------------------------------------
@@ -127,7 +138,9 @@ def test_dense_over_two_dimensions():
     dense = Dense(6, contract=2, kernel_init=FAN_IN)
     params = dense.init(KEY, x)
     kernel = params["params"]["kernel"]
-    np.testing.assert_allclose(dense.apply(params, x), np.einsum("blhk,hkd->bld", x, kernel), atol=1e-5)
+    np.testing.assert_allclose(
+        dense.apply(params, x), np.einsum("blhk,hkd->bld", x, kernel), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +148,9 @@ def test_dense_over_two_dimensions():
 )
 def test_initialisers(init, deviation, largest):
     """A normal cut at two deviations has 0.8796 of its deviation left; the fan-in of [30, 10, 400] over two is 300."""
-    kernel = Dense(400, contract=2, kernel_init=init).init(KEY, normal(1, 30, 10))["params"]["kernel"]
+    kernel = Dense(400, contract=2, kernel_init=init).init(KEY, normal(1, 30, 10))["params"][
+        "kernel"
+    ]
     assert kernel.shape == (30, 10, 400)
     assert abs(kernel.std() / deviation - 1) < 0.02 and abs(kernel).max() <= largest
 
@@ -159,7 +174,9 @@ def test_layer_norm_is_the_formula(offset):
     params = {"params": {"scale": normal(64, seed=1), "bias": normal(64, seed=2)}}
     wide = np.asarray(x, np.float64)
     expected = (wide - wide.mean(-1, keepdims=True)) / wide.std(-1, keepdims=True)
-    expected = expected * np.asarray(params["params"]["scale"]) + np.asarray(params["params"]["bias"])
+    expected = expected * np.asarray(params["params"]["scale"]) + np.asarray(
+        params["params"]["bias"]
+    )
     np.testing.assert_allclose(norm.apply(params, x), expected, atol=1e-5 if offset == 0 else 2e-3)
 
 
@@ -202,18 +219,26 @@ def test_an_activation_keeps_what_it_reads_and_nothing_else():
         narrow, back = jax.vjp(act, x.astype(jnp.bfloat16))
         wide, wide_back = jax.vjp(act, x.astype(jnp.bfloat16).astype(jnp.float32))
         np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=2**-8)
-        np.testing.assert_allclose(back(narrow)[0].astype(jnp.float32), wide_back(narrow.astype(jnp.float32))[0], rtol=2**-8)
+        np.testing.assert_allclose(
+            back(narrow)[0].astype(jnp.float32),
+            wide_back(narrow.astype(jnp.float32))[0],
+            rtol=2**-8,
+        )
 
 
 def test_mlps_are_their_formulas():
     x = normal(2, 3, 4)
     params = Mlp(6, act=nn.relu).init(KEY, x)["params"]
     up, down = params["up"]["kernel"], params["down"]["kernel"]
-    np.testing.assert_allclose(Mlp(6, act=nn.relu).apply({"params": params}, x), nn.relu(x @ up) @ down, atol=1e-6)
+    np.testing.assert_allclose(
+        Mlp(6, act=nn.relu).apply({"params": params}, x), nn.relu(x @ up) @ down, atol=1e-6
+    )
     gated = GatedMlp(6, act=nn.relu, use_bias=False, kernel_init=FAN_IN)
     params = gated.init(KEY, x)["params"]
     gate, up, down = (params[name]["kernel"] for name in ("gate", "up", "down"))
-    np.testing.assert_allclose(gated.apply({"params": params}, x), (nn.relu(x @ gate) * (x @ up)) @ down, atol=1e-5)
+    np.testing.assert_allclose(
+        gated.apply({"params": params}, x), (nn.relu(x @ gate) * (x @ up)) @ down, atol=1e-5
+    )
 
 
 # ---- wiring and depth ------------------------------------------------------------
@@ -264,13 +289,17 @@ def outputs_and_gradients(params, x, bias, **kw):
 def test_stack_is_the_same_scanned_unrolled_and_rematerialised(unroll):
     x, bias = normal(2, 3, 4), normal(1, 3, 4, seed=5)
     params = Stack(Layer, 3).init(KEY, x, False)["params"]
-    assert jax.tree.map(jnp.shape, params) == {"layers": {"dense": {"kernel": (3, 4, 4), "bias": (3, 4)}}}
+    assert jax.tree.map(jnp.shape, params) == {
+        "layers": {"dense": {"kernel": (3, 4, 4), "bias": (3, 4)}}
+    }
     flat = unroll({"stack": params}, {"stack": 3})["stack"]
     assert set(flat) == {"layer_0", "layer_1", "layer_2"}
     value, (of_params, of_x, of_bias) = outputs_and_gradients(params, x, bias)
     for scan, remat in ((True, True), (False, False), (False, True)):
         own = params if scan else flat
-        found, (by_params, by_x, by_bias) = outputs_and_gradients(own, x, bias, scan=scan, remat=remat)
+        found, (by_params, by_x, by_bias) = outputs_and_gradients(
+            own, x, bias, scan=scan, remat=remat
+        )
         np.testing.assert_allclose(found, value, rtol=1e-6)
         np.testing.assert_allclose(by_x, of_x, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(by_bias, of_bias, rtol=1e-5, atol=1e-6)
@@ -310,6 +339,8 @@ def test_remat_computes_layers_again(scan):
     def text(remat):
         stack = Stack(Layer, 2, scan=scan, remat=remat)
         params = stack.init(KEY, x, False)
-        return str(jax.make_jaxpr(jax.grad(lambda params: stack.apply(params, x, False).sum()))(params))
+        return str(
+            jax.make_jaxpr(jax.grad(lambda params: stack.apply(params, x, False).sum()))(params)
+        )
 
     assert "remat" in text(True) and "remat" not in text(False)

@@ -17,8 +17,14 @@ SEGMENTS = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
         (padding_mask(jnp.asarray(VALID)), lambda b, l, m: VALID[b, m]),
         (causal_mask(), lambda b, l, m: m <= l),
         (causal_mask(window=2), lambda b, l, m: l - 2 < m <= l),
-        (causal_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)), lambda b, l, m: m <= l and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m]),
-        (Mask(segments=(jnp.asarray(SEGMENTS), jnp.asarray(SEGMENTS))), lambda b, l, m: SEGMENTS[b, l] == SEGMENTS[b, m]),
+        (
+            causal_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)),
+            lambda b, l, m: m <= l and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m],
+        ),
+        (
+            Mask(segments=(jnp.asarray(SEGMENTS), jnp.asarray(SEGMENTS))),
+            lambda b, l, m: SEGMENTS[b, l] == SEGMENTS[b, m],
+        ),
     ],
     ids=("padding", "causal", "window", "causal, packed and padded", "segments"),
 )
@@ -43,5 +49,7 @@ def test_reasons_pass_through_jit():
 
 @pytest.mark.parametrize("words", [{"window": 0, "causal": True}, {"window": 4}])
 def test_a_window_looks_back(words):
-    with pytest.raises(ValueError, match="a window of . positions: it is at least 1, and looks back"):
+    with pytest.raises(
+        ValueError, match="a window of . positions: it is at least 1, and looks back"
+    ):
         Mask(**words)

@@ -11,8 +11,18 @@ import pytest
 from pretrain.losses import LOSSES
 
 LENGTHS = ((5, 9, 3, 4), (12, 8), (6, 2, 7))  # of the texts of each row, of 24 tokens: one is full
-L, P, A = 24, 3, 9  # masked positions of a text, of which a packed row of four has all; texts in all
-FAMILIES = {"bert": "masked_lm", "roberta": "masked_lm", "albert": "masked_lm", "distilbert": "distillation", "electra": "replaced_token"}
+L, P, A = (
+    24,
+    3,
+    9,
+)  # masked positions of a text, of which a packed row of four has all; texts in all
+FAMILIES = {
+    "bert": "masked_lm",
+    "roberta": "masked_lm",
+    "albert": "masked_lm",
+    "distilbert": "distillation",
+    "electra": "replaced_token",
+}
 
 
 def draws(seed=0):
@@ -68,7 +78,13 @@ def computed(request, make, tiny_configs):
     loss = LOSSES[FAMILIES[request.param]]
 
     def compute(params, batch):
-        states, _ = model.apply({"params": params}, batch["tokens"], batch["valid"], pieces_BL=batch.get("pieces"), method="encode")
+        states, _ = model.apply(
+            {"params": params},
+            batch["tokens"],
+            batch["valid"],
+            pieces_BL=batch.get("pieces"),
+            method="encode",
+        )
         return states, loss.sums(model, params, batch)
 
     return partial(jax.jit(compute), params)
@@ -76,7 +92,11 @@ def computed(request, make, tiny_configs):
 
 def of_texts(states_BLD):
     """The states of a packed batch, text by text: a list of [n, D]."""
-    return [states_BLD[b, sum(LENGTHS[b][:i]) :][:n] for b in range(len(LENGTHS)) for i, n in enumerate(LENGTHS[b])]
+    return [
+        states_BLD[b, sum(LENGTHS[b][:i]) :][:n]
+        for b in range(len(LENGTHS))
+        for i, n in enumerate(LENGTHS[b])
+    ]
 
 
 def test_a_text_in_a_packed_row_is_as_if_alone(computed):
@@ -92,20 +112,35 @@ def test_a_text_in_a_packed_row_is_as_if_alone(computed):
 def test_one_texts_words_change_nothing_in_another(computed):
     before = of_texts(computed(PACKED)[0])
     for number in (1, 2):
-        tokens_BL = np.where(PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"])
+        tokens_BL = np.where(
+            PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"]
+        )
         after = of_texts(computed(PACKED | {"tokens": tokens_BL})[0])
-        for was, now, mine in zip(before, after, [i + 1 == number for lengths in LENGTHS for i in range(len(lengths))], strict=True):
+        for was, now, mine in zip(
+            before,
+            after,
+            [i + 1 == number for lengths in LENGTHS for i in range(len(lengths))],
+            strict=True,
+        ):
             moved = np.abs(now - was).max(axis=-1)
-            assert (moved > 1e-4).all() if mine else (moved < 1e-6).all()  # all of its own, and nothing else
+            assert (
+                (moved > 1e-4).all() if mine else (moved < 1e-6).all()
+            )  # all of its own, and nothing else
 
 
 def test_gradients_are_those_of_texts_alone(make, bert_config):
     """And the places that no text reaches have none, however long the rows are."""
     model, params = make(bert_config)
-    gradients = jax.jit(jax.grad(lambda params, batch: LOSSES["masked_lm"].sums(model, params, batch)["masked_lm"]))
+    gradients = jax.jit(
+        jax.grad(lambda params, batch: LOSSES["masked_lm"].sums(model, params, batch)["masked_lm"])
+    )
     grads = gradients(params, PACKED)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-4), grads, gradients(params, ALONE))
-    reached = np.flatnonzero(np.abs(grads["bert"]["embeddings"]["positions"]["embedding"]).max(axis=1))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-4), grads, gradients(params, ALONE)
+    )
+    reached = np.flatnonzero(
+        np.abs(grads["bert"]["embeddings"]["positions"]["embedding"]).max(axis=1)
+    )
     assert reached.tolist() == list(range(max(np.concatenate(LENGTHS))))
 
 
@@ -117,11 +152,19 @@ def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
     @jax.jit
     @jax.grad
     def gradients(params, tokens_BL):
-        states_BLD, _ = model.apply({"params": params}, tokens_BL, PACKED["valid"], pieces_BL=PACKED["pieces"], method="encode")
+        states_BLD, _ = model.apply(
+            {"params": params},
+            tokens_BL,
+            PACKED["valid"],
+            pieces_BL=PACKED["pieces"],
+            method="encode",
+        )
         return jnp.where((PACKED["pieces"] == 2)[..., None], jnp.sin(states_BLD * noise_D), 0).sum()
 
     before = gradients(params, PACKED["tokens"])
     for number, moves in ((1, False), (2, True)):
-        tokens_BL = np.where(PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"])
+        tokens_BL = np.where(
+            PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"]
+        )
         moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, gradients(params, tokens_BL))
         assert max(jax.tree.leaves(moved)) > 1e-2 if moves else max(jax.tree.leaves(moved)) < 1e-5

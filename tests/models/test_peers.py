@@ -36,7 +36,11 @@ def settings(kind, seed):
     if kind in ("bert", "roberta", "albert", "electra"):
         own = {"embedding_size": int(rng.integers(4, 12))} if kind in ("albert", "electra") else {}
         if kind == "electra":
-            own["generator"] = dict(hidden_size=own["embedding_size"], num_attention_heads=1, intermediate_size=int(rng.integers(8, 40)))
+            own["generator"] = dict(
+                hidden_size=own["embedding_size"],
+                num_attention_heads=1,
+                intermediate_size=int(rng.integers(8, 40)),
+            )
         return own | dict(
             vocab_size=int(rng.integers(30, 90)),
             hidden_size=heads * width,
@@ -123,13 +127,27 @@ def compare(words, expected, batch):
 
 def fresh(model, loss, batch):
     """Parameters of the right shapes, of which whatever is not filled in stays NaN and is seen."""
-    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), *loss.arguments(batch)))["params"]
+    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), *loss.arguments(batch)))[
+        "params"
+    ]
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
 
 
 KINDS = ("bert", "roberta", "albert", "t5", "marian", "gpt2")
-SEEDS = [*((kind, 0) for kind in KINDS), ("bert", 1), ("t5", 1), ("t5", 2), ("gpt2", 1), ("openai-gpt", 0), ("bart", 0), ("distilbert", 0), ("electra", 0)]
-MORE_SEEDS = [(kind, 1) for kind in ("roberta", "albert", "marian")]  # CLOZE_BOARD=whole tries these, too: another shape, unrolled
+SEEDS = [
+    *((kind, 0) for kind in KINDS),
+    ("bert", 1),
+    ("t5", 1),
+    ("t5", 2),
+    ("gpt2", 1),
+    ("openai-gpt", 0),
+    ("bart", 0),
+    ("distilbert", 0),
+    ("electra", 0),
+]
+MORE_SEEDS = [
+    (kind, 1) for kind in ("roberta", "albert", "marian")
+]  # CLOZE_BOARD=whole tries these, too: another shape, unrolled
 
 
 @pytest.mark.parametrize(("kind", "seed"), SEEDS + MORE_SEEDS)
@@ -147,10 +165,27 @@ def test_theirs_to_ours(request, goldens, kind, seed):
 
 
 GPT = dict(vocab=50, length=32, width=24, heads=3, depth=4, mlp=96)
-OURS = {"openai-gpt": GptConfig(**GPT), "gpt2": Gpt2Config(**GPT | {"mlp": 40}), "gpt3": Gpt3Config(**GPT, window=32)}
-SCANNED = ("bert", "roberta", "albert", "t5", "t5_v1_1", "openai-gpt", "gpt3", "transformer", "bart", "distilbert")
+OURS = {
+    "openai-gpt": GptConfig(**GPT),
+    "gpt2": Gpt2Config(**GPT | {"mlp": 40}),
+    "gpt3": Gpt3Config(**GPT, window=32),
+}
+SCANNED = (
+    "bert",
+    "roberta",
+    "albert",
+    "t5",
+    "t5_v1_1",
+    "openai-gpt",
+    "gpt3",
+    "transformer",
+    "bart",
+    "distilbert",
+)
 OF_OURS = [*((kind, True) for kind in SCANNED), ("bert", False), ("t5", False), ("gpt2", False)]
-MORE_OF_OURS = [(kind, False) for kind in ("roberta", "albert", "t5_v1_1")]  # as MORE_SEEDS; in the suite test_goldens.py has them unrolled, both ways
+MORE_OF_OURS = [
+    (kind, False) for kind in ("roberta", "albert", "t5_v1_1")
+]  # as MORE_SEEDS; in the suite test_goldens.py has them unrolled, both ways
 
 
 @pytest.mark.parametrize(("kind", "scan"), OF_OURS + MORE_OF_OURS)
@@ -161,13 +196,29 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
     import transformers
     from safetensors.numpy import save_file
 
-    configs = tiny_configs | OURS | {"t5_v1_1": dataclasses.replace(tiny_configs["t5"], gated=True, tied=False)}
+    configs = (
+        tiny_configs
+        | OURS
+        | {"t5_v1_1": dataclasses.replace(tiny_configs["t5"], gated=True, tied=False)}
+    )
     config = dataclasses.replace(configs[kind], scan=scan)
     family = name_of(config)
     model, params = make(config)
-    vocabulary = type("Vocabulary", (), dict(pad=1 if kind == "roberta" else 0, bos=0, eos=2 if kind == "bart" else 1, cls=0, sep=2))
-    (tmp_path / "config.json").write_text(json.dumps(FAMILIES[family].hf_config(config, vocabulary)))
-    save_file(FAMILIES[family].to_hf(config, params), tmp_path / "model.safetensors", metadata={"format": "pt"})
+    vocabulary = type(
+        "Vocabulary",
+        (),
+        dict(
+            pad=1 if kind == "roberta" else 0, bos=0, eos=2 if kind == "bart" else 1, cls=0, sep=2
+        ),
+    )
+    (tmp_path / "config.json").write_text(
+        json.dumps(FAMILIES[family].hf_config(config, vocabulary))
+    )
+    save_file(
+        FAMILIES[family].to_hf(config, params),
+        tmp_path / "model.safetensors",
+        metadata={"format": "pt"},
+    )
 
     kinds = {
         "bert": transformers.BertForPreTraining,
@@ -181,7 +232,9 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
         "distilbert": transformers.DistilBertForMaskedLM,
     }
     theirs, info = kinds[family].from_pretrained(tmp_path, output_loading_info=True)
-    pooler = {key for key in info["unexpected_keys"] if "roberta.pooler." in key}  # RobertaModel has it
+    pooler = {
+        key for key in info["unexpected_keys"] if "roberta.pooler." in key
+    }  # RobertaModel has it
     assert not any(set(found) - pooler for found in info.values()), info
     inputs, outputs = goldens.PARTS[family]
     batch = inputs(config.vocab)
@@ -201,4 +254,6 @@ def test_goldens_are_what_the_script_writes(goldens, golden):
         for part, expected in (("weights", weights), ("inputs", batch), ("outputs", outputs)):
             assert getattr(found, part).keys() == expected.keys()
             for key, value in expected.items():
-                np.testing.assert_allclose(getattr(found, part)[key], value, atol=1e-5, err_msg=f"{name} {key}")
+                np.testing.assert_allclose(
+                    getattr(found, part)[key], value, atol=1e-5, err_msg=f"{name} {key}"
+                )

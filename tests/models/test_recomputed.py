@@ -19,7 +19,12 @@ from models.layers.norms import LayerNorm, RMSNorm
 
 B, L, M, H, K, D, F = 2, 5, 7, 3, 4, 6, 16
 WORDS = np.array([7, 11], np.uint32)
-DROPS = {"kept": None, "dropped": Drop(jnp.asarray(WORDS), 0.25, ()), "shared": Drop(jnp.asarray(WORDS), 0.25, (1,)), "all": Drop(jnp.asarray(WORDS), 1.0, ())}
+DROPS = {
+    "kept": None,
+    "dropped": Drop(jnp.asarray(WORDS), 0.25, ()),
+    "shared": Drop(jnp.asarray(WORDS), 0.25, (1,)),
+    "all": Drop(jnp.asarray(WORDS), 1.0, ()),
+}
 
 
 def normal(*shape, seed=0, dtype=jnp.float32):
@@ -28,7 +33,11 @@ def normal(*shape, seed=0, dtype=jnp.float32):
 
 def plain_attention(q, k, v, mask, bias, drop):
     """Section 3.2.1 of the paper as it is written, of which JAX derives the gradient by itself."""
-    scores = jnp.where(mask, jnp.einsum("blhk,bmhk->bhlm", q, k, preferred_element_type=jnp.float32) * K**-0.5 + bias, jnp.finfo(jnp.float32).min)
+    scores = jnp.where(
+        mask,
+        jnp.einsum("blhk,bmhk->bhlm", q, k, preferred_element_type=jnp.float32) * K**-0.5 + bias,
+        jnp.finfo(jnp.float32).min,
+    )
     weights = jnp.exp(scores - jax.lax.stop_gradient(scores.max(-1, keepdims=True)))
     weights = (weights / weights.sum(-1, keepdims=True)).astype(v.dtype)
     return jnp.einsum("bhlm,bmhk->blhk", weights if drop is None else drop(weights), v)
@@ -37,19 +46,33 @@ def plain_attention(q, k, v, mask, bias, drop):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 1e-5), (jnp.bfloat16, 3e-2)])
 @pytest.mark.parametrize("drop", DROPS)
 def test_attentions_gradients_are_those_of_its_formula(drop, dtype, tolerance):
-    q, k, v = normal(B, L, H, K, dtype=dtype), normal(B, M, H, K, seed=1, dtype=dtype), normal(B, M, H, K, seed=2, dtype=dtype)
+    q, k, v = (
+        normal(B, L, H, K, dtype=dtype),
+        normal(B, M, H, K, seed=1, dtype=dtype),
+        normal(B, M, H, K, seed=2, dtype=dtype),
+    )
     bias, mask = normal(1, H, L, M, seed=3), causal_mask().dense(L, M)
-    y, back = jax.vjp(lambda q, k, v, bias: attend(q, k, v, mask=mask, bias=bias, drop=DROPS[drop]), q, k, v, bias)
-    plain, plain_back = jax.vjp(lambda q, k, v, bias: plain_attention(q, k, v, mask, bias, DROPS[drop]), q, k, v, bias)
+    y, back = jax.vjp(
+        lambda q, k, v, bias: attend(q, k, v, mask=mask, bias=bias, drop=DROPS[drop]), q, k, v, bias
+    )
+    plain, plain_back = jax.vjp(
+        lambda q, k, v, bias: plain_attention(q, k, v, mask, bias, DROPS[drop]), q, k, v, bias
+    )
     gradient = normal(*y.shape, seed=4, dtype=dtype)
     for found, expected in zip((y, *back(gradient)), (plain, *plain_back(gradient)), strict=True):
         assert found.dtype == expected.dtype
-        np.testing.assert_allclose(found.astype(jnp.float32), expected.astype(jnp.float32), atol=tolerance, rtol=tolerance)
+        np.testing.assert_allclose(
+            found.astype(jnp.float32), expected.astype(jnp.float32), atol=tolerance, rtol=tolerance
+        )
 
 
 def plain_mlp(params, x, act, drop):
     h = x @ params["up"]["kernel"] + params["up"]["bias"]
-    h = act(x @ params["gate"]["kernel"] + params["gate"]["bias"]) * h if "gate" in params else act(h)
+    h = (
+        act(x @ params["gate"]["kernel"] + params["gate"]["bias"]) * h
+        if "gate" in params
+        else act(h)
+    )
     return (h if drop is None else drop(h)) @ params["down"]["kernel"] + params["down"]["bias"]
 
 
@@ -58,7 +81,11 @@ def plain_mlp(params, x, act, drop):
 @pytest.mark.parametrize("act", [gelu, nn.relu])
 def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
     """With dropout the bits are those that the module's own `Dropout` draws, at the name that it has."""
-    mlp, x, rngs = module(F, act=act, dropout=partial(Dropout, rate)), normal(B, L, D), {"dropout": jax.random.key(5)}
+    mlp, x, rngs = (
+        module(F, act=act, dropout=partial(Dropout, rate)),
+        normal(B, L, D),
+        {"dropout": jax.random.key(5)},
+    )
     params = mlp.init(jax.random.key(0), x)["params"]
     drawn = []
 
@@ -69,13 +96,19 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
         return out
 
     with nn.intercept_methods(watch):
-        y, back = jax.vjp(lambda params, x: mlp.apply({"params": params}, x, train=True, rngs=rngs), params, x)
+        y, back = jax.vjp(
+            lambda params, x: mlp.apply({"params": params}, x, train=True, rngs=rngs), params, x
+        )
     (drop,) = drawn
     assert (drop is None) == (rate == 0)
     plain, plain_back = jax.vjp(partial(plain_mlp, act=act, drop=drop), params, x)
     np.testing.assert_allclose(y, plain, atol=1e-5)
     gradient = normal(*y.shape, seed=4)
-    jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5, rtol=1e-5), back(gradient), plain_back(gradient))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, atol=1e-5, rtol=1e-5),
+        back(gradient),
+        plain_back(gradient),
+    )
 
 
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
@@ -89,12 +122,20 @@ def test_a_norms_gradients_are_differences(module):
     of_params, of_x = back(weight)
     for at in np.ndindex(*x.shape):
         step = 1e-2 * jnp.zeros_like(x).at[at].set(1)
-        np.testing.assert_allclose((value(params, x + step) - value(params, x - step)) / 2e-2, of_x[at], atol=2e-3)
+        np.testing.assert_allclose(
+            (value(params, x + step) - value(params, x - step)) / 2e-2, of_x[at], atol=2e-3
+        )
     for name, at in ((name, at) for name in params for at in range(D)):
         moved = [params | {name: params[name].at[at].add(sign * 1e-2)} for sign in (1, -1)]
-        np.testing.assert_allclose((value(moved[0], x) - value(moved[1], x)) / 2e-2, of_params[name][at], atol=2e-3)
-    of_params, of_x = jax.vjp(lambda params, x: norm.apply({"params": params}, x), params, x.astype(jnp.bfloat16))[1](weight.astype(jnp.bfloat16))
-    assert of_x.dtype == jnp.bfloat16 and all(leaf.dtype == jnp.float32 for leaf in of_params.values())
+        np.testing.assert_allclose(
+            (value(moved[0], x) - value(moved[1], x)) / 2e-2, of_params[name][at], atol=2e-3
+        )
+    of_params, of_x = jax.vjp(
+        lambda params, x: norm.apply({"params": params}, x), params, x.astype(jnp.bfloat16)
+    )[1](weight.astype(jnp.bfloat16))
+    assert of_x.dtype == jnp.bfloat16 and all(
+        leaf.dtype == jnp.float32 for leaf in of_params.values()
+    )
 
 
 def kept(function, *arguments):
@@ -116,7 +157,11 @@ def test_of_each_pair_attention_keeps_one_number():
 def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
     x, mlp = normal(64, L, D), module(F, act=gelu, dropout=partial(Dropout, 0.5))
     params = mlp.init(jax.random.key(0), x)
-    found = kept(lambda params, x: mlp.apply(params, x, train=True, rngs={"dropout": jax.random.key(5)}), params, x)
+    found = kept(
+        lambda params, x: mlp.apply(params, x, train=True, rngs={"dropout": jax.random.key(5)}),
+        params,
+        x,
+    )
     assert arrays * 64 * L * F <= found < (arrays + 0.5) * 64 * L * F
 
 
@@ -135,5 +180,7 @@ def test_the_same_weights_are_dropped_on_both_ways():
     step = 1e-2 * normal(*x.shape, seed=3)
     for key in (jax.random.key(1), jax.random.key(2)):
         slope = (value(x + step, key) - value(x - step, key)) / 2
-        np.testing.assert_allclose((jax.grad(value)(x, key) * step).sum(), slope, rtol=2e-2, atol=1e-5)
+        np.testing.assert_allclose(
+            (jax.grad(value)(x, key) * step).sum(), slope, rtol=2e-2, atol=1e-5
+        )
     assert value(x, jax.random.key(1)) != value(x, jax.random.key(2))

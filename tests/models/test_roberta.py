@@ -16,13 +16,18 @@ TOKENS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 12)), 1).a
 
 @pytest.mark.parametrize(
     ("config", "encoder"),
-    [(RobertaConfig(), 124_645_632), (RobertaConfig(width=1024, depth=24, heads=16, mlp=4096), 355_359_744)],
+    [
+        (RobertaConfig(), 124_645_632),
+        (RobertaConfig(width=1024, depth=24, heads=16, mlp=4096), 355_359_744),
+    ],
 )
 def test_published_sizes(config, encoder):
     """The encoder with its pooler, as the released base and large are counted; the head adds a layer, a norm and a bias a word."""
     ids = jnp.ones((1, 2), jnp.int32)
     params = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
-    sizes = {part: sum(leaf.size for leaf in jax.tree.leaves(tree)) for part, tree in params.items()}
+    sizes = {
+        part: sum(leaf.size for leaf in jax.tree.leaves(tree)) for part, tree in params.items()
+    }
     assert sizes == {"roberta": encoder, "word": config.width * (config.width + 3) + config.vocab}
 
 
@@ -34,10 +39,22 @@ def test_its_encoder_is_berts(make, tiny_configs):
     other, there = make(BertConfig(**shared))
     there = dict(there["bert"])
     table = there["embeddings"]["positions"]["embedding"]
-    lower = jnp.concatenate([jnp.full((2, config.width), jnp.nan), table])  # nobody reads the first two
-    moved = {**params, "roberta": {**there, "embeddings": {**there["embeddings"], "positions": {"embedding": lower}}}}
-    ours, pooled = jax.jit(lambda params: model.apply({"params": params}, TOKENS, VALID, method="encode"))(moved)
-    theirs, of_row = jax.jit(lambda params: other.apply({"params": params}, TOKENS, VALID, method="encode"))({"bert": there})
+    lower = jnp.concatenate(
+        [jnp.full((2, config.width), jnp.nan), table]
+    )  # nobody reads the first two
+    moved = {
+        **params,
+        "roberta": {
+            **there,
+            "embeddings": {**there["embeddings"], "positions": {"embedding": lower}},
+        },
+    }
+    ours, pooled = jax.jit(
+        lambda params: model.apply({"params": params}, TOKENS, VALID, method="encode")
+    )(moved)
+    theirs, of_row = jax.jit(
+        lambda params: other.apply({"params": params}, TOKENS, VALID, method="encode")
+    )({"bert": there})
     np.testing.assert_array_equal(ours, theirs)
     np.testing.assert_array_equal(pooled, of_row)
 

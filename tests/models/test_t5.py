@@ -37,13 +37,23 @@ def test_published_sizes(config, published):
     """Encoder, decoder, one relative table a stack, and the words: once when tied, as input and as output when not."""
     params = jax.eval_shape(lambda: init(config))
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == published
-    tables = [path for path in flax.traverse_util.flatten_dict(params, sep="/") if path.endswith("table")]
+    tables = [
+        path for path in flax.traverse_util.flatten_dict(params, sep="/") if path.endswith("table")
+    ]
     assert sorted(tables) == ["decoder_bias/table", "encoder_bias/table"]
 
 
 def test_initialisation():
     """Of the paper's code: 1 over the root of what is summed; for queries also over that of K, as scores are not."""
-    shape = {"vocab": 400, "width": 64, "depth": 2, "decoder_depth": 2, "heads": 4, "head_width": 24, "mlp": 160}
+    shape = {
+        "vocab": 400,
+        "width": 64,
+        "depth": 2,
+        "decoder_depth": 2,
+        "heads": 4,
+        "head_width": 24,
+        "mlp": 160,
+    }
     config = T5Config(**shape, gated=True, tied=False)
     deviations = {
         "words/embedding": 1.0,
@@ -57,7 +67,9 @@ def test_initialisation():
         "head/kernel": 64**-0.5,
         "bias/table": 64**-0.5,
     }
-    for path, leaf in flax.traverse_util.flatten_dict(jax.jit(lambda: init(config))(), sep="/").items():
+    for path, leaf in flax.traverse_util.flatten_dict(
+        jax.jit(lambda: init(config))(), sep="/"
+    ).items():
         if path.endswith("scale"):
             assert (leaf == 1).all(), path
             continue
@@ -92,7 +104,11 @@ def test_buckets_near_are_exact_and_far_are_shared():
     behind = bucket(-distances, bidirectional=True)
     assert (behind[1:] == ahead[1:] - 16).all()
     alone = bucket(-distances, bidirectional=False)
-    assert alone[:16].tolist() == list(range(16)) and (alone[128:] == 31).all() and len(set(alone)) == 32
+    assert (
+        alone[:16].tolist() == list(range(16))
+        and (alone[128:] == 31).all()
+        and len(set(alone)) == 32
+    )
     assert not bucket(distances, bidirectional=False).any()
 
 
@@ -114,8 +130,12 @@ def test_bias_is_the_table_by_distance(t5_config, bidirectional, L, M):
     weight = jax.random.normal(jax.random.key(1), (1, 3, L, M))
     np.testing.assert_array_equal(module.apply(params, L, M), table[which].transpose(2, 0, 1)[None])
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    assert jax.eval_shape(lambda: module.apply(low, L, M)).dtype == jnp.float32  # gradients of all layers add up there
-    found = jax.grad(lambda params: (weight * module.apply(params, L, M)).sum())(params)["params"]["table"]
+    assert (
+        jax.eval_shape(lambda: module.apply(low, L, M)).dtype == jnp.float32
+    )  # gradients of all layers add up there
+    found = jax.grad(lambda params: (weight * module.apply(params, L, M)).sum())(params)["params"][
+        "table"
+    ]
     expected = np.zeros(table.shape)
     np.add.at(expected, which, np.asarray(weight[0].transpose(1, 2, 0)))
     np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -159,7 +179,10 @@ def test_decoder_reads_all_inputs_and_only_earlier_targets(logits):
         other = TARGETS.copy()
         other[0, position] = (TARGETS[0, position] + 3) % 50
         changed = np.abs(logits(INPUTS, VALID, other) - scores).max(-1) > 1e-5
-        assert changed[0].tolist() == [later > position for later in range(6)] and not changed[1:].any()
+        assert (
+            changed[0].tolist() == [later > position for later in range(6)]
+            and not changed[1:].any()
+        )
     for position in (0, 10):
         other = INPUTS.copy()
         other[0, position] = (INPUTS[0, position] + 3) % 50
@@ -177,7 +200,9 @@ def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
     model, params = make(dataclasses.replace(t5_config, tied=tied, gated=gated))
     y = jax.random.normal(jax.random.key(0), (2, 3, 16))
     table = params["words"]["embedding"].T / 4 if tied else params["head"]["kernel"]
-    np.testing.assert_allclose(model.apply({"params": params}, y, method="logits"), y @ table, atol=1e-5)
+    np.testing.assert_allclose(
+        model.apply({"params": params}, y, method="logits"), y @ table, atol=1e-5
+    )
     assert ("head" in params) != tied and ("gate" in params["encoder"]["layers"]["mlp"]) == gated
 
 
@@ -211,7 +236,9 @@ def test_scan_and_remat_change_nothing(make, gated, scored, unroll, scan, remat)
     arrange = (lambda tree: tree) if scan else partial(unroll, depths=depths)
     found, by_params = score(other, arrange(params))
     np.testing.assert_allclose(found, value, rtol=1e-6)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads))
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads)
+    )
     smallest = min(float(abs(leaf).max()) for leaf in jax.tree.leaves(grads))
     assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
 
@@ -219,7 +246,9 @@ def test_scan_and_remat_change_nothing(make, gated, scored, unroll, scan, remat)
 def test_dropout_falls_where_the_papers_code_drops(t5_config, dropouts):
     """On the embeddings, the attention weights, what each part adds, inside of the MLP, and behind the last norm."""
     c = dataclasses.replace(t5_config, scan=False)
-    run = partial(build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)})
+    run = partial(
+        build(c).init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}
+    )
     run = partial(run, INPUTS, VALID, TARGETS)
     drawn = dropouts(partial(run, train=True)) - dropouts(run)
     assert drawn == (1 + 4 * c.depth + 1) + (1 + 6 * c.decoder_depth + 1)
@@ -237,9 +266,13 @@ def test_dropout_drops_a_feature_of_a_row_everywhere(make, t5_config):
 
 def test_randomness_only_when_training(make, t5_config):
     model, params = make(t5_config)
-    run = jax.jit(partial(model.apply, {"params": params}, INPUTS, VALID, TARGETS), static_argnames="train")
+    run = jax.jit(
+        partial(model.apply, {"params": params}, INPUTS, VALID, TARGETS), static_argnames="train"
+    )
     calm = run()
-    one, again, other = (run(train=True, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 0, 1))
+    one, again, other = (
+        run(train=True, rngs={"dropout": jax.random.key(seed)}) for seed in (0, 0, 1)
+    )
     np.testing.assert_array_equal(one, again)
     assert not np.allclose(one, other, atol=1e-2) and not np.allclose(one, calm, atol=1e-2)
     with pytest.raises(flax.errors.InvalidRngError, match="dropout"):
@@ -252,13 +285,19 @@ def test_activations_follow_the_parameters_type(make, t5_config, tied):
     model, params = make(dataclasses.replace(t5_config, tied=tied, gated=not tied))
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     states = jax.eval_shape(partial(model.apply, method="encode"), {"params": low}, INPUTS, VALID)
-    written = jax.eval_shape(partial(model.apply, method="decode"), {"params": low}, states, VALID, TARGETS)
+    written = jax.eval_shape(
+        partial(model.apply, method="decode"), {"params": low}, states, VALID, TARGETS
+    )
     assert states.dtype == written.dtype == jnp.bfloat16
-    _, grads = jax.eval_shape(partial(score, model, train=True, rngs={"dropout": jax.random.key(0)}), low)
+    _, grads = jax.eval_shape(
+        partial(score, model, train=True, rngs={"dropout": jax.random.key(0)}), low
+    )
     assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype(jnp.bfloat16)}
     run = jax.jit(lambda params: model.apply({"params": params}, INPUTS, VALID, TARGETS))
     logits, exact = run(low), run(params)
-    assert logits.dtype == jnp.float32 and np.square(logits - exact).mean() ** 0.5 < 0.03 * exact.std()
+    assert (
+        logits.dtype == jnp.float32 and np.square(logits - exact).mean() ** 0.5 < 0.03 * exact.std()
+    )
     assert not np.array_equal(logits, logits.astype(jnp.bfloat16).astype(jnp.float32))
 
 
@@ -266,8 +305,15 @@ def test_a_trainers_parts_reach_every_layer(make, t5_config):
     config = dataclasses.replace(t5_config, scan=False)
     _, params = make(config)
     seen, read = [], []
-    model = build(config, constrain=lambda x: seen.append(x.shape) or x, attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
+    model = build(
+        config,
+        constrain=lambda x: seen.append(x.shape) or x,
+        attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw),
+    )
     jax.eval_shape(model.apply, {"params": params}, INPUTS, VALID, TARGETS)
-    assert [kw["mask"].causal for kw in read] == [False] * config.depth + [True, False] * config.decoder_depth
+    assert [kw["mask"].causal for kw in read] == [False] * config.depth + [
+        True,
+        False,
+    ] * config.decoder_depth
     assert {kw["scale"] for kw in read} == {1.0}
     assert seen == [(3, 11, 16)] * config.depth + [(3, 6, 16)] * config.decoder_depth

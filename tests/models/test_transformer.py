@@ -49,8 +49,14 @@ def test_published_sizes(config, size, published):
 
 def test_initialisation():
     config = TransformerConfig(vocab=400, width=64, depth=2, decoder_depth=2, heads=4, mlp=160)
-    deviations = {"words/embedding": 64**-0.5, "up/kernel": (2 / (64 + 160)) ** 0.5, "down/kernel": (2 / (64 + 160)) ** 0.5}
-    deviations |= dict.fromkeys(("query/kernel", "key/kernel", "value/kernel", "out/kernel"), 64**-0.5)
+    deviations = {
+        "words/embedding": 64**-0.5,
+        "up/kernel": (2 / (64 + 160)) ** 0.5,
+        "down/kernel": (2 / (64 + 160)) ** 0.5,
+    }
+    deviations |= dict.fromkeys(
+        ("query/kernel", "key/kernel", "value/kernel", "out/kernel"), 64**-0.5
+    )
     for keys, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(lambda: init(config))()):
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
         if leaf.ndim < 3 and not path.endswith("embedding") or path.endswith("bias"):
@@ -71,7 +77,9 @@ def test_sinusoids_are_the_papers(width):
         for i in range(width // 2):
             paper[position, 2 * i] = np.sin(position / 10000 ** (2 * i / width))
             paper[position, 2 * i + 1] = np.cos(position / 10000 ** (2 * i / width))
-    np.testing.assert_allclose(found, np.concatenate([paper[:, ::2], paper[:, 1::2]], axis=1), atol=1e-6)
+    np.testing.assert_allclose(
+        found, np.concatenate([paper[:, ::2], paper[:, 1::2]], axis=1), atol=1e-6
+    )
     assert found.dtype == np.float32
 
 
@@ -89,9 +97,14 @@ def test_an_odd_width_is_refused():
 
 def test_places_are_counted_in_each_segment():
     segments = np.array([[1, 1, 1, 2, 3, 3, 0, 0], [1, 2, 2, 2, 2, 2, 2, 2]])
-    np.testing.assert_array_equal(places(segments), [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]])
+    np.testing.assert_array_equal(
+        places(segments), [[0, 1, 2, 0, 0, 1, 0, 1], [0, 0, 1, 2, 3, 4, 5, 6]]
+    )
     tokens = np.arange(11, 19)[None].repeat(2, 0)
-    np.testing.assert_array_equal(shift_right(tokens, segments), [[0, 11, 12, 0, 0, 15, 0, 17], [0, 0, 12, 13, 14, 15, 16, 17]])
+    np.testing.assert_array_equal(
+        shift_right(tokens, segments),
+        [[0, 11, 12, 0, 0, 15, 0, 17], [0, 0, 12, 13, 14, 15, 16, 17]],
+    )
     np.testing.assert_array_equal(shift_right(tokens), [[0, *range(11, 18)]] * 2)
 
 
@@ -138,7 +151,10 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
     lengths, written = LENGTHS, [2, 6, 4]
     row, of_row = np.zeros((1, 20), np.int32), np.zeros((1, 20), np.int32)
     told, of_told = np.zeros((1, 14), np.int32), np.zeros((1, 14), np.int32)
-    alone_told, weights = np.zeros((3, 6), np.int32), np.float32(np.arange(6) < np.array(written)[:, None])
+    alone_told, weights = (
+        np.zeros((3, 6), np.int32),
+        np.float32(np.arange(6) < np.array(written)[:, None]),
+    )
     at, to = 0, 0
     for i, (n, m) in enumerate(zip(lengths, written)):
         row[0, at : at + n], of_row[0, at : at + n] = INPUTS[i, :n], i + 1
@@ -148,14 +164,23 @@ def test_pairs_in_a_row_are_as_in_rows_of_their_own(tiny):
 
     def nats(params, inputs, valid, targets, weights, *segments):
         logits = model.apply({"params": params}, inputs, valid, targets, *segments)
-        return (weights * -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]).sum(), logits
+        return (
+            weights
+            * -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)[..., 0]
+        ).sum(), logits
 
     compute = jax.jit(jax.value_and_grad(nats, has_aux=True))
-    (value, logits), grads = compute(params, row, of_row > 0, told, np.float32(of_told > 0), of_row, of_told)
+    (value, logits), grads = compute(
+        params, row, of_row > 0, told, np.float32(of_told > 0), of_row, of_told
+    )
     (expected, alone), exact = compute(params, INPUTS, VALID, alone_told, weights)
     np.testing.assert_allclose(logits[of_told > 0], alone[weights > 0], atol=2e-5)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * max(1, abs(b).max())), grads, exact)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3 * max(1, abs(b).max())),
+        grads,
+        exact,
+    )
 
 
 def test_where_it_drops(tiny_configs, dropouts):
@@ -164,7 +189,13 @@ def test_where_it_drops(tiny_configs, dropouts):
 
     def drawn(**rates):
         model = build(dataclasses.replace(config, **rates))
-        run = partial(model.init_with_output, {"params": jax.random.key(0), "dropout": jax.random.key(0)}, INPUTS, VALID, TARGETS)
+        run = partial(
+            model.init_with_output,
+            {"params": jax.random.key(0), "dropout": jax.random.key(0)},
+            INPUTS,
+            VALID,
+            TARGETS,
+        )
         return dropouts(partial(run, train=True)) - dropouts(run)
 
     depth, decoder_depth = config.depth, config.decoder_depth

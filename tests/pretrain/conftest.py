@@ -8,7 +8,18 @@ import pytest
 
 from data import batches
 from data.config import Data
-from data.objectives import CausalLm, Classification, Denoising, Distillation, MaskedLm, ReplacedToken, SentenceOrder, SentencePair, Seq2Seq, SpanCorruption
+from data.objectives import (
+    CausalLm,
+    Classification,
+    Denoising,
+    Distillation,
+    MaskedLm,
+    ReplacedToken,
+    SentenceOrder,
+    SentencePair,
+    Seq2Seq,
+    SpanCorruption,
+)
 from models.config import (
     AlbertConfig,
     BartConfig,
@@ -24,19 +35,59 @@ from models.config import (
 from models.finetuned import ClassifierConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
-BERT = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
-T5 = T5Config(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0)
-ALBERT = AlbertConfig(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
-BART = BartConfig(vocab=128, length=32, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0)
-DISTILBERT = DistilBertConfig(vocab=128, length=32, width=32, depth=2, teacher_depth=4, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
-ROBERTA = RobertaConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
+BERT = BertConfig(
+    vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+)
+T5 = T5Config(
+    vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0
+)
+ALBERT = AlbertConfig(
+    vocab=128,
+    length=32,
+    embedding=16,
+    width=32,
+    depth=2,
+    heads=8,
+    mlp=64,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+BART = BartConfig(
+    vocab=128, length=32, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0
+)
+DISTILBERT = DistilBertConfig(
+    vocab=128,
+    length=32,
+    width=32,
+    depth=2,
+    teacher_depth=4,
+    heads=8,
+    mlp=64,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+ROBERTA = RobertaConfig(
+    vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+)
 
 ELECTRA = ElectraConfig(
-    **dict(vocab=128, length=32, embedding=16, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0),
+    **dict(
+        vocab=128,
+        length=32,
+        embedding=16,
+        width=32,
+        depth=2,
+        heads=8,
+        mlp=64,
+        dropout=0.0,
+        attention_dropout=0.0,
+    ),
     **dict(generator_width=16, generator_heads=4, generator_mlp=32),
 )
 
-TRANSFORMER = TransformerConfig(vocab=128, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0)
+TRANSFORMER = TransformerConfig(
+    vocab=128, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0
+)
 GPT = dict(vocab=128, length=32, width=32, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
@@ -53,13 +104,23 @@ RUNS = {
     "bert": tiny(BERT, MaskedLm(length=32, predictions=6, rows="documents")),
     "bert_packed": tiny(BERT, MaskedLm(length=32, predictions=6, rows="packed")),
     "bert_pairs": tiny(BERT, SentencePair(length=32, predictions=6)),
-    "bert_unrolled": tiny(dataclasses.replace(BERT, scan=False, remat=True), MaskedLm(length=32, predictions=6, rows="documents")),
+    "bert_unrolled": tiny(
+        dataclasses.replace(BERT, scan=False, remat=True),
+        MaskedLm(length=32, predictions=6, rows="documents"),
+    ),
     "bart": tiny(BART, Denoising(length=32)),
     "distilbert": tiny(DISTILBERT, Distillation(length=32, predictions=6, rows="documents")),
-    "classifier": tiny(ClassifierConfig(encoder=BERT, labels=("a", "b"), dropout=0.0), Classification(length=32)),
+    "classifier": tiny(
+        ClassifierConfig(encoder=BERT, labels=("a", "b"), dropout=0.0), Classification(length=32)
+    ),
     "t5": tiny(T5, SpanCorruption(inputs=32)),
-    "t5_gated": tiny(dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)),
-    "albert": dataclasses.replace(tiny(ALBERT, SentenceOrder(length=32, predictions=6)), optimizer=Lamb(learning_rate=1e-2, warmup=2)),
+    "t5_gated": tiny(
+        dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)
+    ),
+    "albert": dataclasses.replace(
+        tiny(ALBERT, SentenceOrder(length=32, predictions=6)),
+        optimizer=Lamb(learning_rate=1e-2, warmup=2),
+    ),
     "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
     "electra": tiny(ELECTRA, ReplacedToken(length=32, predictions=6, rows="documents")),
     "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), smoothing=0.1),
@@ -74,7 +135,9 @@ def spied(monkeypatch):
 
     def spy(owner, name):
         known = Mock(wraps=getattr(owner, name))
-        monkeypatch.setattr(owner, name, lambda *args, **kw: known(*args, **kw))  # a Mock would be given no `self`
+        monkeypatch.setattr(
+            owner, name, lambda *args, **kw: known(*args, **kw)
+        )  # a Mock would be given no `self`
         return known
 
     return spy
@@ -95,7 +158,9 @@ def random_batch():
         batch = {}
         for key, (dtype, shape) in batches.shapes(run.data.objective, run.data.batch_size).items():
             if key in ("valid", "inputs_valid", "token_weights"):
-                value = np.arange(shape[1])[None] < rng.integers(shape[1] // 2, shape[1] + 1, (shape[0], 1))
+                value = np.arange(shape[1])[None] < rng.integers(
+                    shape[1] // 2, shape[1] + 1, (shape[0], 1)
+                )
             elif key in ("inputs_segments", "targets_segments"):  # of some six tokens each
                 value = 1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)
                 value *= batch["inputs_valid"] if key == "inputs_segments" else 1
@@ -110,7 +175,11 @@ def random_batch():
             elif key == "positions":
                 value = np.sort(rng.integers(0, run.model.length // 2, shape), axis=1)
             else:
-                value = rng.integers(0, {"segments": 2, "next_sentence": 2, "order": 2, "labels": 2}.get(key, 128), shape)
+                value = rng.integers(
+                    0,
+                    {"segments": 2, "next_sentence": 2, "order": 2, "labels": 2}.get(key, 128),
+                    shape,
+                )
             batch[key] = value.astype(dtype)
         batches.check(batch, run.data.objective, run.data.batch_size)
         return batch
@@ -123,7 +192,10 @@ WORDS = "the a of and old grey fox dog river stone walks runs sees finds under o
 
 def texts(count):
     """Deterministic sentences, different from each other in places."""
-    return [" ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "." for i in range(count)]
+    return [
+        " ".join(WORDS[(i * i + 7 * i * j + j * j) % len(WORDS)] for j in range(4 + i % 9)) + "."
+        for i in range(count)
+    ]
 
 
 def _store(folder, layout, size):

@@ -35,15 +35,25 @@ def collected():
 
 def abstract_and_placed(run, sizes=(1, 1, 1)):
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
-    init = partial(init_state, build(run.model), run.data.objective, make_optimizer(run.optimizer, 10), run.train.seed)
+    init = partial(
+        init_state,
+        build(run.model),
+        run.data.objective,
+        make_optimizer(run.optimizer, 10),
+        run.train.seed,
+    )
     abstract = jax.eval_shape(init)
     return init, abstract, shardings(abstract, mesh)
 
 
 def make_state(run, step, sizes=(1, 1, 1)):
-    init, _, placed = abstract_and_placed(dataclasses.replace(run, train=dataclasses.replace(run.train, seed=step)), sizes)
+    init, _, placed = abstract_and_placed(
+        dataclasses.replace(run, train=dataclasses.replace(run.train, seed=step)), sizes
+    )
     state = jax.jit(init, out_shardings=placed)()
-    state = state.replace(optimizer=jax.tree.map(lambda leaf: leaf + jnp.asarray(step, leaf.dtype), state.optimizer))
+    state = state.replace(
+        optimizer=jax.tree.map(lambda leaf: leaf + jnp.asarray(step, leaf.dtype), state.optimizer)
+    )
     return state.replace(step=jax.device_put(np.asarray(step, np.int32), placed.step))
 
 
@@ -71,7 +81,9 @@ def copy(saved, tmp_path):
 def restore(run, workdir, sizes=(1, 1, 1), vocabulary="vocabulary", said=None):
     _, abstract, placed = abstract_and_placed(run, sizes)
     with Checkpoints(workdir, Checkpoint(keep=3)) as checkpoints:
-        return checkpoints.restore(abstract, placed, vocabulary, report=(said if said is not None else []).append)
+        return checkpoints.restore(
+            abstract, placed, vocabulary, report=(said if said is not None else []).append
+        )
 
 
 def assert_equal(one, other):
@@ -100,7 +112,9 @@ def test_any_flipped_bit_changes_a_fingerprint(dtype):
 def test_a_fingerprint_is_its_formula_and_knows_places():
     x = np.array([[1.5, -2.0], [0.0, 3.25]], np.float32)
     bits = x.reshape(-1).view(np.uint32).astype(np.uint64)
-    assert int(fingerprint(jnp.asarray(x))) == int((bits * (2 * np.arange(4, dtype=np.uint64) + 1)).sum() % 2**32)
+    assert int(fingerprint(jnp.asarray(x))) == int(
+        (bits * (2 * np.arange(4, dtype=np.uint64) + 1)).sum() % 2**32
+    )
     assert int(fingerprint(jnp.asarray(x.T))) != int(fingerprint(jnp.asarray(x)))
 
 
@@ -115,7 +129,12 @@ def module_run():
     from pretrain.config import AdamW, Run, Train
 
     model = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64)
-    return Run(model, Data(objective=MaskedLm(length=32, predictions=6, rows="documents")), AdamW(), Train(steps=10, compute="float32"))
+    return Run(
+        model,
+        Data(objective=MaskedLm(length=32, predictions=6, rows="documents")),
+        AdamW(),
+        Train(steps=10, compute="float32"),
+    )
 
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 4, 2), (8, 1, 1)], ids=str)
@@ -123,7 +142,9 @@ def test_what_was_saved_on_one_mesh_is_restored_on_another(saved, sizes):
     run, workdir, states = saved
     state = restore(run, workdir, sizes)
     assert_equal(state, states[2])
-    for leaf, where in zip(jax.tree.leaves(state), jax.tree.leaves(abstract_and_placed(run, sizes)[2]), strict=True):
+    for leaf, where in zip(
+        jax.tree.leaves(state), jax.tree.leaves(abstract_and_placed(run, sizes)[2]), strict=True
+    ):
         assert leaf.sharding.is_equivalent_to(where, leaf.ndim)
 
 
@@ -133,7 +154,11 @@ def test_nothing_saved_is_no_state(tmp_path, module_run):
 
 def arrays_of(workdir, step):
     """The files that hold the parameters' values, the largest first."""
-    files = [path for path in (workdir / "checkpoints" / str(step) / "params").rglob("d/*") if path.is_file()]
+    files = [
+        path
+        for path in (workdir / "checkpoints" / str(step) / "params").rglob("d/*")
+        if path.is_file()
+    ]
     return sorted(files, key=lambda path: -path.stat().st_size)
 
 
@@ -151,7 +176,9 @@ def test_a_flipped_bit_falls_back_to_the_step_before(saved, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["params", "optimizer"])
-def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_sound(saved, tmp_path, part):
+def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_sound(
+    saved, tmp_path, part
+):
     """Orbax's own checksums cannot see this: other values, written well."""
     run, workdir, states = copy(saved, tmp_path)
     shutil.rmtree(workdir / "checkpoints" / "2" / part)
@@ -174,7 +201,10 @@ def test_a_checkpoint_of_another_version_is_refused_and_stays(saved, monkeypatch
 
 def test_a_step_that_is_there_already_is_not_saved_in_silence(saved, tmp_path):
     run, workdir, _ = copy(saved, tmp_path)
-    with Checkpoints(workdir) as checkpoints, pytest.raises(OSError, match="checkpoints/2: not saved; the newest step there is 2"):
+    with (
+        Checkpoints(workdir) as checkpoints,
+        pytest.raises(OSError, match="checkpoints/2: not saved; the newest step there is 2"),
+    ):
         checkpoints.save(make_state(run, 2), run, "vocabulary")
 
 
@@ -188,8 +218,14 @@ def test_other_damage_falls_back_too(saved, tmp_path, damage):
     elif damage == "delete":
         arrays_of(workdir, 2)[0].unlink()
     elif damage == "record":
-        (path,) = [path for path in (step / "record").rglob("*") if b"fingerprint" in path.read_bytes() or b"crc32c" in path.read_bytes()]
-        path.write_bytes(path.read_bytes().replace(b'"step": 2', b'"step": 3').replace(b'"step":2', b'"step":3'))
+        (path,) = [
+            path
+            for path in (step / "record").rglob("*")
+            if b"fingerprint" in path.read_bytes() or b"crc32c" in path.read_bytes()
+        ]
+        path.write_bytes(
+            path.read_bytes().replace(b'"step": 2', b'"step": 3').replace(b'"step":2', b'"step":3')
+        )
     else:
         shutil.rmtree(step)
         step.mkdir()
@@ -208,12 +244,23 @@ def test_no_sound_checkpoint_is_an_error_not_a_fresh_start(saved, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, mlp=128)), "mlp/down/kernel was saved as"),
-        (lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, scan=False)), "absent"),
-        (lambda run: dataclasses.replace(run, optimizer=Adafactor()), "the checkpoint's optimizer's values do not fit"),
+        (
+            lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, mlp=128)),
+            "mlp/down/kernel was saved as",
+        ),
+        (
+            lambda run: dataclasses.replace(run, model=dataclasses.replace(run.model, scan=False)),
+            "absent",
+        ),
+        (
+            lambda run: dataclasses.replace(run, optimizer=Adafactor()),
+            "the checkpoint's optimizer's values do not fit",
+        ),
     ],
 )
-def test_another_model_or_optimizer_is_refused_and_nothing_is_set_aside(saved, tmp_path, change, message):
+def test_another_model_or_optimizer_is_refused_and_nothing_is_set_aside(
+    saved, tmp_path, change, message
+):
     run, workdir, _ = copy(saved, tmp_path)
     with pytest.raises(ConfigError) as caught:
         restore(change(run), workdir)
@@ -273,7 +320,9 @@ class FakeVocabulary:
 
 def test_a_workdir_begins_whole_or_not_at_all(tmp_path, module_run):
     params = make_state(module_run, 5).params
-    start_workdir(tmp_path / "run", module_run, params, FakeVocabulary(), origin={"from": "a folder"})
+    start_workdir(
+        tmp_path / "run", module_run, params, FakeVocabulary(), origin={"from": "a folder"}
+    )
     assert (tmp_path / "run" / "config.json").read_text() == to_json(module_run)
     state = restore(module_run, tmp_path / "run")
     assert int(state.step) == 0

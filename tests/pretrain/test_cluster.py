@@ -24,9 +24,15 @@ MPI = {
     "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.96.0.1,10.148.0.1:34911", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "5",
     "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
 }  # fmt: skip
-MPI6 = MPI | {"OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[fe80::b9b:ac5d:9cf0:b858,2620:10d:c083:150e::3000:2]:43370"}
+MPI6 = MPI | {
+    "OMPI_MCA_orte_hnp_uri": "1314521088.0;tcp6://[fe80::b9b:ac5d:9cf0:b858,2620:10d:c083:150e::3000:2]:43370"
+}
 TPU = {"TPU_WORKER_HOSTNAMES": "localhost,host-1,host-2,host-3", "TPU_WORKER_ID": "3"}
-SLICES = TPU | {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "localhost:8080"}
+SLICES = TPU | {
+    "MEGASCALE_NUM_SLICES": "2",
+    "MEGASCALE_SLICE_ID": "1",
+    "MEGASCALE_COORDINATOR_ADDRESS": "localhost:8080",
+}
 
 
 @pytest.mark.parametrize(
@@ -58,13 +64,25 @@ def test_what_an_environment_tells(environ, expected):
 
 
 @pytest.mark.parametrize(
-    ("kind", "environ"), [("OmpiCluster", MPI), ("OmpiCluster", MPI6), ("SlurmCluster", STEP), ("GkeTpuCluster", TPU), ("GkeTpuCluster", SLICES)]
+    ("kind", "environ"),
+    [
+        ("OmpiCluster", MPI),
+        ("OmpiCluster", MPI6),
+        ("SlurmCluster", STEP),
+        ("GkeTpuCluster", TPU),
+        ("GkeTpuCluster", SLICES),
+    ],
 )
 def test_jax_would_find_the_same(kind, environ, monkeypatch):
     """Where both know an answer. Not for GPUs: JAX takes one a process. It writes IPv6 without the brackets that gRPC needs."""
     from jax._src import clusters
 
-    monkeypatch.setattr(os, "environ", {"MEGASCALE_COORDINATOR_ADDRESS": "", "MEGASCALE_NUM_SLICES": "", "MEGASCALE_SLICE_ID": ""} | environ)
+    monkeypatch.setattr(
+        os,
+        "environ",
+        {"MEGASCALE_COORDINATOR_ADDRESS": "", "MEGASCALE_NUM_SLICES": "", "MEGASCALE_SLICE_ID": ""}
+        | environ,
+    )
     theirs, ours = getattr(clusters, kind), recognise(environ)
     coordinator = theirs.get_coordinator_address(timeout_secs=5, override_coordinator_port=None)
     assert (theirs.get_process_count(), theirs.get_process_id(), coordinator) == (
@@ -77,13 +95,26 @@ def test_jax_would_find_the_same(kind, environ, monkeypatch):
     [
         BATCH,
         BATCH | {"SLURM_NTASKS": ""},  # sbatch --nodes=4 alone
-        STEP | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"},  # the shell of salloc
+        STEP
+        | {
+            "SLURM_STEP_NUM_TASKS": "1",
+            "SLURM_PROCID": "0",
+            "SLURM_STEP_TASKS_PER_NODE": "1",
+        },  # the shell of salloc
     ],
 )
 def test_a_job_without_srun_runs_by_itself_and_says_so(environ):
     found = recognise(environ)
-    assert found.processes == 1 and "has room for 4 processes, but `srun` did not start this one" in found.note
-    one = {"SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "1"}
+    assert (
+        found.processes == 1
+        and "has room for 4 processes, but `srun` did not start this one" in found.note
+    )
+    one = {
+        "SLURM_NTASKS": "1",
+        "SLURM_STEP_NUM_TASKS": "1",
+        "SLURM_PROCID": "0",
+        "SLURM_STEP_TASKS_PER_NODE": "1",
+    }
     assert recognise(STEP | one).note == ""  # srun --ntasks=1: as asked
 
 
@@ -97,7 +128,12 @@ EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
         ("8(x4)", "5", EIGHT, (5,)),
         ("8,8,2,8", "1", EIGHT, (4, 5, 6, 7)),  # this is node 2
         ("2(x4)", "0", EIGHT, (0, 1, 2, 3)),
-        ("2(x4)", "1", {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "8"}, None),  # --gpus-per-task=4: each sees its own
+        (
+            "2(x4)",
+            "1",
+            {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "SLURM_GPUS_ON_NODE": "8"},
+            None,
+        ),  # --gpus-per-task=4: each sees its own
         ("4(x4)", "3", {"CUDA_VISIBLE_DEVICES": "3"}, None),
         ("2(x4)", "1", {"ROCR_VISIBLE_DEVICES": "0,1"}, (1,)),
         ("2(x4)", "1", EIGHT | {"JAX_LOCAL_DEVICE_IDS": "7"}, None),
@@ -105,28 +141,60 @@ EIGHT = {"CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7", "SLURM_GPUS_ON_NODE": "8"}
     ],
 )
 def test_a_task_gets_its_share_of_the_gpus(tasks, local, seen, devices):
-    assert recognise(STEP | {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_LOCALID": local} | seen).devices == devices
+    assert (
+        recognise(
+            STEP | {"SLURM_STEP_TASKS_PER_NODE": tasks, "SLURM_LOCALID": local} | seen
+        ).devices
+        == devices
+    )
 
 
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"JAX_NUM_PROCESSES": "2"}, "JAX's variables: needs .* missing: JAX_COORDINATOR_ADDRESS, JAX_PROCESS_ID"),
-        ({"JAX_COORDINATOR_ADDRESS": "node1:7"}, "JAX's variables: needs .* missing: JAX_NUM_PROCESSES, JAX_PROCESS_ID"),
-        (THREE | {"JAX_PROCESS_ID": "4"}, "JAX's variables: process 4 of 4: processes are numbered from 0"),
+        (
+            {"JAX_NUM_PROCESSES": "2"},
+            "JAX's variables: needs .* missing: JAX_COORDINATOR_ADDRESS, JAX_PROCESS_ID",
+        ),
+        (
+            {"JAX_COORDINATOR_ADDRESS": "node1:7"},
+            "JAX's variables: needs .* missing: JAX_NUM_PROCESSES, JAX_PROCESS_ID",
+        ),
+        (
+            THREE | {"JAX_PROCESS_ID": "4"},
+            "JAX's variables: process 4 of 4: processes are numbered from 0",
+        ),
         (THREE | {"JAX_PROCESS_ID": "-1"}, "JAX_PROCESS_ID='-1': expected a number of 0 or more"),
         (THREE | {"JAX_NUM_PROCESSES": "four"}, "JAX_NUM_PROCESSES='four': expected a number"),
         (THREE | {"JAX_COORDINATOR_ADDRESS": "node1"}, "the coordinator 'node1' is not host:port"),
-        (THREE | {"JAX_COORDINATOR_ADDRESS": "node1:99999"}, "the coordinator 'node1:99999' is not host:port"),
+        (
+            THREE | {"JAX_COORDINATOR_ADDRESS": "node1:99999"},
+            "the coordinator 'node1:99999' is not host:port",
+        ),
         (STEP | {"SLURM_PROCID": "9"}, "Slurm: process 9 of 4"),
-        ({"CLOZE_CLUSTER": "slurm", "SLURM_JOB_ID": "1"}, "Slurm: needs .* missing: SLURM_STEP_NODELIST, SLURM_NTASKS"),
+        (
+            {"CLOZE_CLUSTER": "slurm", "SLURM_JOB_ID": "1"},
+            "Slurm: needs .* missing: SLURM_STEP_NODELIST, SLURM_NTASKS",
+        ),
         ({"CLOZE_CLUSTER": "k8s"}, "CLOZE_CLUSTER=k8s: one of none, jax, ompi, slurm, gke, tpu"),
-        (STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"}, "3 processes of this host see 8 GPUs"),
-        (STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "16(x4)"}, "16 processes of this host see 8 GPUs"),
-        ({name: MPI[name] for name in MPI if name.startswith("OMPI_COMM")}, "does not tell where process 0 is: mpirun -x JAX_COORDINATOR_ADDRESS"),
+        (
+            STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "3(x4)"},
+            "3 processes of this host see 8 GPUs",
+        ),
+        (
+            STEP | EIGHT | {"SLURM_STEP_TASKS_PER_NODE": "16(x4)"},
+            "16 processes of this host see 8 GPUs",
+        ),
+        (
+            {name: MPI[name] for name in MPI if name.startswith("OMPI_COMM")},
+            "does not tell where process 0 is: mpirun -x JAX_COORDINATOR_ADDRESS",
+        ),
         ({"TPU_WORKER_HOSTNAMES": "a,b"}, "missing: TPU_WORKER_ID"),
         ({"CLOZE_CLUSTER": "gke", "TPU_WORKER_ID": "0"}, "missing: TPU_WORKER_HOSTNAMES"),
-        (TPU | {"MEGASCALE_NUM_SLICES": "2"}, "2 slices; missing: MEGASCALE_SLICE_ID, MEGASCALE_COORDINATOR_ADDRESS"),
+        (
+            TPU | {"MEGASCALE_NUM_SLICES": "2"},
+            "2 slices; missing: MEGASCALE_SLICE_ID, MEGASCALE_COORDINATOR_ADDRESS",
+        ),
     ],
 )
 def test_half_an_environment_is_an_error(environ, message):
@@ -137,7 +205,9 @@ def test_half_an_environment_is_an_error(environ, message):
 def test_flags_go_before_the_environment_and_are_three():
     found = recognise(STEP, ("node1:7", 3, 1))
     assert found == Cluster("flags", 3, 1, "node1:7") and "--coordinator" in str(found)
-    with pytest.raises(ValueError, match="all three or not at all; missing: --processes, --process"):
+    with pytest.raises(
+        ValueError, match="all three or not at all; missing: --processes, --process"
+    ):
         recognise(STEP, ("node1:7", None, None))
     with pytest.raises(ValueError, match="process 3 of 3"):
         recognise({}, ("node1:7", 3, 3))
@@ -161,7 +231,17 @@ def free_port():
 def test_a_coordinator_that_cannot_be_reached_is_named(monkeypatch, capsys):
     monkeypatch.setattr(cluster, "WAIT", 0.3)
     address, began = f"127.0.0.1:{free_port()}", time.monotonic()
-    words = ["evaluate", "--workdir", "x", "--coordinator", address, "--processes", "2", "--process", "1"]
+    words = [
+        "evaluate",
+        "--workdir",
+        "x",
+        "--coordinator",
+        address,
+        "--processes",
+        "2",
+        "--process",
+        "1",
+    ]
     assert main(words) == 2 and time.monotonic() - began < 20
     said = capsys.readouterr().err
     assert f"coordinator {address}: nobody answers there within 0.3 s (Connection refused)" in said
@@ -174,13 +254,33 @@ def test_a_port_that_is_taken_is_named(capsys):
         taken.bind(("", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        assert main(["evaluate", "--workdir", "x", "--coordinator", address, "--processes", "2", "--process", "0"]) == 2
-    assert f"coordinator {address}: its port cannot be opened here: Address already in use" in capsys.readouterr().err
+        assert (
+            main(
+                [
+                    "evaluate",
+                    "--workdir",
+                    "x",
+                    "--coordinator",
+                    address,
+                    "--processes",
+                    "2",
+                    "--process",
+                    "0",
+                ]
+            )
+            == 2
+        )
+    assert (
+        f"coordinator {address}: its port cannot be opened here: Address already in use"
+        in capsys.readouterr().err
+    )
 
 
 def test_processes_that_do_not_come_together_are_an_error(monkeypatch):
     monkeypatch.setattr("jax.distributed.initialize", lambda **words: time.sleep(5))
-    with pytest.raises(ValueError, match="process 0 of 2 .*not all processes came together within 0.2 s"):
+    with pytest.raises(
+        ValueError, match="process 0 of 2 .*not all processes came together within 0.2 s"
+    ):
         cluster.join(Cluster("flags", 2, 0, f"127.0.0.1:{free_port()}"), 0.2)
 
 
@@ -188,10 +288,29 @@ def test_processes_that_do_not_come_together_are_an_error(monkeypatch):
     ("environ", "joined"),
     [
         ({}, []),
-        ({"CLOZE_CLUSTER": "slurm", **STEP, "SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}, []),
+        (
+            {
+                "CLOZE_CLUSTER": "slurm",
+                **STEP,
+                "SLURM_NTASKS": "1",
+                "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_PROCID": "0",
+            },
+            [],
+        ),
         (BATCH, []),
         ({"CLOZE_CLUSTER": "tpu"}, [{}]),
-        (SLICES, [{"coordinator_address": "localhost:8482", "num_processes": 8, "process_id": 7, "local_device_ids": None}]),
+        (
+            SLICES,
+            [
+                {
+                    "coordinator_address": "localhost:8482",
+                    "num_processes": 8,
+                    "process_id": 7,
+                    "local_device_ids": None,
+                }
+            ],
+        ),
     ],
 )
 def test_who_joins_the_others(environ, joined, monkeypatch):

@@ -10,7 +10,20 @@ import time
 import pytest
 
 from data.objectives import SpanCorruption
-from pretrain.config import CONFIGS, KINDS, TRAINED_BY, Adafactor, AdamW, Mesh, Run, Train, from_json, load, override, to_json
+from pretrain.config import (
+    CONFIGS,
+    KINDS,
+    TRAINED_BY,
+    Adafactor,
+    AdamW,
+    Mesh,
+    Run,
+    Train,
+    from_json,
+    load,
+    override,
+    to_json,
+)
 from pretrain.typed import ConfigError, difference
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -22,19 +35,31 @@ def test_every_configuration_reads_back_equal(name):
     assert from_json(to_json(run)) == run
     assert len(dataclasses.fields(run.model)) <= 16
     docstring = (CONFIGS / f"{name}.py").read_text().split('"""')[1]
-    assert f"train {name}" in docstring or f"train configs/{name}.py" in docstring, "the docstring says the command"
+    assert f"train {name}" in docstring or f"train configs/{name}.py" in docstring, (
+        "the docstring says the command"
+    )
 
 
 def test_words_override():
-    run = load("configs/bert_tiny.py", ["train.steps=1e3", "optimizer.learning_rate=1", "model.scan=false", "data.store=gs://b/1"])
+    run = load(
+        "configs/bert_tiny.py",
+        ["train.steps=1e3", "optimizer.learning_rate=1", "model.scan=false", "data.store=gs://b/1"],
+    )
     assert run.train.steps == 1000 and type(run.train.steps) is int
     assert run.optimizer.learning_rate == 1.0 and type(run.optimizer.learning_rate) is float
     assert run.model.scan is False
     assert run.data.store == "gs://b/1"
     assert load("bert_tiny", ["data.rates=1,2.5"]).data.rates == (1.0, 2.5)
     assert load("bert_tiny", ["data.store=5"]).data.store == "5"
-    assert override(run, ["optimizer=adafactor", "optimizer.decay=linear"]).optimizer == Adafactor(decay="linear")
-    assert load("t5_small", ["data.objective.inputs=64", "data.objective=SpanCorruption"]).data.objective == SpanCorruption()
+    assert override(run, ["optimizer=adafactor", "optimizer.decay=linear"]).optimizer == Adafactor(
+        decay="linear"
+    )
+    assert (
+        load(
+            "t5_small", ["data.objective.inputs=64", "data.objective=SpanCorruption"]
+        ).data.objective
+        == SpanCorruption()
+    )
     assert load("bert_tiny", ["train.steps=3", "train.steps=4"]).train.steps == 4
 
 
@@ -53,7 +78,10 @@ def test_words_override():
         ("checkpoint.keep=0", "Checkpoint.keep is 0; it must be at least 1"),
         ("checkpoint.keep_every=-1", "Checkpoint.keep_every is -1; it must be at least 0"),
         ("checkpoint.best=best", "checkpoint.best: 'best' is not one of '', 'loss', 'accuracy'"),
-        ("checkpoint.best=accuracy", "checkpoint.best=accuracy is not measured: add it to evaluate.metrics"),
+        (
+            "checkpoint.best=accuracy",
+            "checkpoint.best=accuracy is not measured: add it to evaluate.metrics",
+        ),
         ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
         ("model.scan=1", "model.scan: 1 is not true or false"),
         ("train.compute=float16", "train.compute: 'float16' is not one of 'bfloat16', 'float32'"),
@@ -63,9 +91,15 @@ def test_words_override():
         ("model=bertconfg", "model: 'bertconfg' is not one of BertConfig, T5Config, "),
         ("mesh.fsdp=0", "each is at least 1"),
         ("mesh.fsdp=-2", "one of them may be -1"),
-        ("mesh.fsdp=-1", "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1"),
+        (
+            "mesh.fsdp=-1",
+            "mesh data=-1 x fsdp=-1 x model=1 x sequence=1: only one of them may be -1",
+        ),
         ("data.rates=a,b", "data.rates: ('a', 'b') is not a tuple of numbers"),
-        ("data.objective=CausalLm", "data.objective: a BertConfig is trained by MaskedLm or SentencePair, not by CausalLm"),
+        (
+            "data.objective=CausalLm",
+            "data.objective: a BertConfig is trained by MaskedLm or SentencePair, not by CausalLm",
+        ),
     ],
 )
 def test_a_wrong_word_is_an_error_that_names_it(word, message):
@@ -75,13 +109,20 @@ def test_a_wrong_word_is_an_error_that_names_it(word, message):
 
 
 def test_the_best_needs_scores():
-    assert load("bert_tiny", ["checkpoint.best=loss", "evaluate.every=1000"]).checkpoint.best == "loss"
-    with pytest.raises(ConfigError, match="checkpoint.best=loss needs the held-out part: set evaluate.every"):
+    assert (
+        load("bert_tiny", ["checkpoint.best=loss", "evaluate.every=1000"]).checkpoint.best == "loss"
+    )
+    with pytest.raises(
+        ConfigError, match="checkpoint.best=loss needs the held-out part: set evaluate.every"
+    ):
         load("bert_tiny", ["checkpoint.best=loss", "evaluate.every=0"])
 
 
 def test_a_run_ends_with_its_schedule_or_before():
-    assert load("bert_tiny").train.end == 1500 and load("bert_tiny", ["train.until=900"]).train.end == 900
+    assert (
+        load("bert_tiny").train.end == 1500
+        and load("bert_tiny", ["train.until=900"]).train.end == 900
+    )
 
 
 def test_an_unknown_configuration_names_the_nearest():
@@ -97,10 +138,14 @@ def test_a_file_without_a_run_is_refused(tmp_path):
     path.write_text("def config():\n    return 3\n")
     with pytest.raises(ConfigError, match="returned int, not a Run"):
         load(path)
-    path.write_text("from pretrain.config import *\ndef config():\n    return Run(BertConfig(), Data(store=6))\n")
+    path.write_text(
+        "from pretrain.config import *\ndef config():\n    return Run(BertConfig(), Data(store=6))\n"
+    )
     with pytest.raises(ConfigError, match="data.store: 6 is not text"):
         load(path)
-    path.write_text("from pretrain.config import *\ndef config():\n    return Run(BertConfig(dpeth=6), Data())\n")
+    path.write_text(
+        "from pretrain.config import *\ndef config():\n    return Run(BertConfig(dpeth=6), Data())\n"
+    )
     with pytest.raises(ConfigError, match="mine.py: .*dpeth"):
         load(path)
 
@@ -156,17 +201,32 @@ def test_a_misspelt_word_ends_the_command_in_under_a_second(root):
             cwd=root, capture_output=True, text=True,
         )  # fmt: skip
         times.append(time.perf_counter() - start)
-        assert done.returncode == 2 and "did you mean 'depth'" in done.stderr and "Traceback" not in done.stderr
+        assert (
+            done.returncode == 2
+            and "did you mean 'depth'" in done.stderr
+            and "Traceback" not in done.stderr
+        )
     assert not pathlib.Path(root / "never").exists()
     assert min(times) < 1.0
 
 
 def test_a_head_and_its_objective_have_the_same_labels(runs):
     run = runs["classifier"]
-    with pytest.raises(ConfigError, match=r"model.labels=\('a', 'b'\): Classification has labels, Regression has none"):
+    with pytest.raises(
+        ConfigError,
+        match=r"model.labels=\('a', 'b'\): Classification has labels, Regression has none",
+    ):
         override(run, ["data.objective=regression"])
-    with pytest.raises(ConfigError, match="class_weights=.*one for each of model.labels, which are a, b"):
+    with pytest.raises(
+        ConfigError, match="class_weights=.*one for each of model.labels, which are a, b"
+    ):
         override(run, ["data.objective.class_weights=1,2,3"])
-    weighted = override(run, ["data.objective.class_weights=1,2", "evaluate.metrics=accuracy,f1", "checkpoint.best=f1"])
-    assert weighted.data.objective.class_weights == (1.0, 2.0) and from_json(to_json(weighted)) == weighted
+    weighted = override(
+        run,
+        ["data.objective.class_weights=1,2", "evaluate.metrics=accuracy,f1", "checkpoint.best=f1"],
+    )
+    assert (
+        weighted.data.objective.class_weights == (1.0, 2.0)
+        and from_json(to_json(weighted)) == weighted
+    )
     assert override(run, ["model.encoder.depth=3"]).model.encoder.depth == 3

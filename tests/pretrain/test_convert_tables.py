@@ -24,21 +24,58 @@ from models import (
     TransformerConfig,
     build,
 )
-from pretrain.convert import CONFIGS, FAMILIES, family_of, name_of, table
-from pretrain.convert import albert, bart, bert, classifier, distilbert, electra, gpt, gpt2, roberta, t5, transformer
+from pretrain.convert import (
+    CONFIGS,
+    FAMILIES,
+    albert,
+    bart,
+    bert,
+    classifier,
+    distilbert,
+    electra,
+    family_of,
+    gpt,
+    gpt2,
+    name_of,
+    roberta,
+    t5,
+    table,
+    transformer,
+)
 from pretrain.convert.heads import HEADS
 from pretrain.convert.table import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
-T5 = T5Config(vocab=19, width=6, depth=2, decoder_depth=3, heads=2, head_width=4, mlp=5, buckets=8, max_distance=20)
+T5 = T5Config(
+    vocab=19,
+    width=6,
+    depth=2,
+    decoder_depth=3,
+    heads=2,
+    head_width=4,
+    mlp=5,
+    buckets=8,
+    max_distance=20,
+)
 ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, heads=3, mlp=5)
 ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, heads=3, mlp=5)
 ELECTRA = ElectraConfig(
-    vocab=19, length=7, embedding=4, width=6, depth=2, heads=3, mlp=5, generator_width=3, generator_heads=1, generator_mlp=2
+    vocab=19,
+    length=7,
+    embedding=4,
+    width=6,
+    depth=2,
+    heads=3,
+    mlp=5,
+    generator_width=3,
+    generator_heads=1,
+    generator_mlp=2,
 )
 BART = BartConfig(vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
 TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
-DISTILBERT = DistilBertConfig(vocab=19, length=7, width=6, depth=2, teacher_depth=None, heads=3, mlp=5)
+DISTILBERT = DistilBertConfig(
+    vocab=19, length=7, width=6, depth=2, teacher_depth=None, heads=3, mlp=5
+)
 GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
 GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
@@ -69,8 +106,12 @@ VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
 
 def random_params(config, seed=0):
     ids = jnp.ones((1, 3), jnp.int32)
-    encoders = dict.fromkeys((BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0))
-    read = (encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))).get(type(config), (ids,))
+    encoders = dict.fromkeys(
+        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0)
+    )
+    read = (
+        encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))
+    ).get(type(config), (ids,))
     shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
@@ -78,7 +119,10 @@ def random_params(config, seed=0):
 
 def same(one, other):
     assert jax.tree.structure(one) == jax.tree.structure(other)
-    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True))
+    return all(
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
 
 
 @pytest.fixture(params=CASES.values(), ids=CASES.keys())
@@ -94,10 +138,15 @@ def test_a_round_trip_is_the_identity(config):
     tensors = module.to_hf(config, params)
     back, report = module.from_hf(config, tensors, random_params(config, seed=1))
     assert same(back, params) and report == table.Report((), ())
-    assert all(tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values())
+    assert all(
+        tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values()
+    )
     twice = sum(tensors[name].size for name in getattr(module, "SHARED", ()))  # in two folders
     assert not tensors.pop("final_logits_bias", np.zeros(1)).any()  # which ours has not
-    assert sum(tensor.size for tensor in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params)) + twice
+    assert (
+        sum(tensor.size for tensor in tensors.values())
+        == sum(leaf.size for leaf in jax.tree.leaves(params)) + twice
+    )
 
 
 @pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "transformer", "roberta", "gpt2"])
@@ -109,7 +158,9 @@ def test_scanned_and_unrolled_have_the_same_tensors(name):
     inner = other.get(name_of(scanned), other)
     assert "layers" not in str(other.keys() | inner.get("encoder", inner.get("decoder")).keys())
     again = module.to_hf(unrolled, other)
-    assert tensors.keys() == again.keys() and all(np.array_equal(tensors[name], again[name]) for name in tensors)
+    assert tensors.keys() == again.keys() and all(
+        np.array_equal(tensors[name], again[name]) for name in tensors
+    )
     assert same(table.relaid(params, other), other) and same(table.relaid(other, params), params)
 
 
@@ -130,14 +181,31 @@ def test_a_configuration_comes_back(config):
 
 def test_families_are_explicit():
     pretrained = {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart, distilbert}
-    assert set(FAMILIES.values()) == pretrained and set(CONFIGS.values()) == pretrained | {classifier}
-    names = {BertConfig: "bert", T5Config: "t5", RobertaConfig: "roberta", AlbertConfig: "albert", GptConfig: "openai-gpt"}
-    names |= {ElectraConfig: "electra", TransformerConfig: "marian", BartConfig: "bart", DistilBertConfig: "distilbert"}
+    assert set(FAMILIES.values()) == pretrained and set(CONFIGS.values()) == pretrained | {
+        classifier
+    }
+    names = {
+        BertConfig: "bert",
+        T5Config: "t5",
+        RobertaConfig: "roberta",
+        AlbertConfig: "albert",
+        GptConfig: "openai-gpt",
+    }
+    names |= {
+        ElectraConfig: "electra",
+        TransformerConfig: "marian",
+        BartConfig: "bart",
+        DistilBertConfig: "distilbert",
+    }
     names |= {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
     heads = {config for config, module in CONFIGS.items() if module is classifier}
     assert {config: name_of(config()) for config in CONFIGS if config not in heads} == names
-    assert all(name_of(head(encoder=RobertaConfig())) == "roberta" and head in HEADS for head in heads) and heads == set(HEADS)
-    with pytest.raises(ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"):
+    assert all(
+        name_of(head(encoder=RobertaConfig())) == "roberta" and head in HEADS for head in heads
+    ) and heads == set(HEADS)
+    with pytest.raises(
+        ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"
+    ):
         family_of(VOCABULARY)
 
 
@@ -155,7 +223,9 @@ def test_layouts():
 
 @pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16, np.float64, np.float32])
 def test_float_types_are_read_as_float32(kind):
-    tensors = {name: tensor.astype(kind) for name, tensor in bert.to_hf(BERT, random_params(BERT)).items()}
+    tensors = {
+        name: tensor.astype(kind) for name, tensor in bert.to_hf(BERT, random_params(BERT)).items()
+    }
     params, _ = bert.from_hf(BERT, tensors, random_params(BERT, seed=1))
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
     words = tensors["bert.embeddings.word_embeddings.weight"].astype(np.float32)
@@ -185,7 +255,9 @@ def test_tensors_are_read_only_when_they_are_wanted():
             return len(tensors)
 
     _, report = bert.from_hf(BERT, Lazy(), random_params(BERT))
-    assert report.unused == ("classifier.weight",) and sorted(read) == sorted(tensors.keys() - {"classifier.weight"})
+    assert report.unused == ("classifier.weight",) and sorted(read) == sorted(
+        tensors.keys() - {"classifier.weight"}
+    )
 
 
 # ---- what others have named otherwise --------------------------------------------
@@ -202,7 +274,11 @@ def imported(tensors):
 
 def test_encoders_without_heads(tensors):
     """Pooler and heads stay as they were initialised, and are listed."""
-    body = {name: tensor for name, tensor in tensors.items() if name.startswith("bert.") and "pooler" not in name}
+    body = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name.startswith("bert.") and "pooler" not in name
+    }
     params, report = imported(body)
     initial, whole = random_params(BERT, seed=1), random_params(BERT)
     assert set(report.missing) == tensors.keys() - body.keys() and report.unused == ()
@@ -216,14 +292,19 @@ def test_encoders_without_heads(tensors):
 
 def test_old_names_copies_and_buffers(tensors):
     """As the first released files have them: gamma and beta, the output's table once more, and the position ids."""
-    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor for name, tensor in tensors.items()}
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor
+        for name, tensor in tensors.items()
+    }
     old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in old.items()}
     assert old.keys() != tensors.keys()
     old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].copy()
     old["cls.predictions.decoder.bias"] = old.pop("cls.predictions.bias")
     old["bert.embeddings.position_ids"] = np.arange(7)[None]
     params, report = imported(old)
-    assert same(params, random_params(BERT)) and report == table.Report((), ("bert.embeddings.position_ids",))
+    assert same(params, random_params(BERT)) and report == table.Report(
+        (), ("bert.embeddings.position_ids",)
+    )
 
 
 def test_roberta_as_others_have_it():
@@ -232,39 +313,67 @@ def test_roberta_as_others_have_it():
     tensors = roberta.to_hf(ROBERTA, params)
     headless = {name: tensor for name, tensor in tensors.items() if not name.startswith("lm_head.")}
     for kept, missing in (
-        ({name: tensor for name, tensor in tensors.items() if "pooler" not in name}, ["roberta/pooler"]),
+        (
+            {name: tensor for name, tensor in tensors.items() if "pooler" not in name},
+            ["roberta/pooler"],
+        ),
         (headless, ["word"]),
         ({name.removeprefix("roberta."): tensor for name, tensor in headless.items()}, ["word"]),
     ):
         found, report = roberta.from_hf(ROBERTA, kept, initial)
         leaves, ours, fresh = table.flatten(found), table.flatten(params), table.flatten(initial)
         for path in leaves:
-            assert leaves[path] is not None and same(leaves[path], (fresh if path.startswith(tuple(missing)) else ours)[path]), path
-        assert len(report.missing) == sum(path.startswith(tuple(missing)) for path in leaves) and not report.unused
+            assert leaves[path] is not None and same(
+                leaves[path], (fresh if path.startswith(tuple(missing)) else ours)[path]
+            ), path
+        assert (
+            len(report.missing) == sum(path.startswith(tuple(missing)) for path in leaves)
+            and not report.unused
+        )
     old = tensors | {"lm_head.decoder.weight": tensors["roberta.embeddings.word_embeddings.weight"]}
-    old |= {"lm_head.decoder.bias": tensors["lm_head.bias"], "roberta.embeddings.position_ids": np.arange(8)[None]}
+    old |= {
+        "lm_head.decoder.bias": tensors["lm_head.bias"],
+        "roberta.embeddings.position_ids": np.arange(8)[None],
+    }
     found, report = roberta.from_hf(ROBERTA, old, initial)
     assert same(found, params) and report == table.Report((), ("roberta.embeddings.position_ids",))
 
 
-@pytest.mark.parametrize(("left", "missing"), [("sop_classifier", "order"), ("predictions", "word"), ("albert.pooler", "albert/pooler")])
+@pytest.mark.parametrize(
+    ("left", "missing"),
+    [("sop_classifier", "order"), ("predictions", "word"), ("albert.pooler", "albert/pooler")],
+)
 def test_alberts_without_a_head(left, missing):
     """Released encoders lack some of them. Older files have the table twice, and buffers."""
     params, initial = random_params(ALBERT), random_params(ALBERT, seed=1)
     tensors = albert.to_hf(ALBERT, params)
     kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(left)}
     kept |= {"predictions.decoder.weight": tensors["albert.embeddings.word_embeddings.weight"]}
-    found, report = albert.from_hf(ALBERT, kept | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial)
+    found, report = albert.from_hf(
+        ALBERT, kept | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial
+    )
     leaves, ours, fresh = table.flatten(found), table.flatten(params), table.flatten(initial)
-    assert all(same(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves)
-    assert all(name.startswith(left) for name in report.missing) and report.unused == ("albert.embeddings.position_ids",)
+    assert all(
+        same(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves
+    )
+    assert all(name.startswith(left) for name in report.missing) and report.unused == (
+        "albert.embeddings.position_ids",
+    )
 
 
 def test_robertas_positions_begin_behind_the_padding():
     """The released settings: 514 rows of positions, of which a row of text reads 512."""
-    released = {"model_type": "roberta", "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+    released = {
+        "model_type": "roberta",
+        "max_position_embeddings": 514,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 1,
+    }
     assert roberta.our_config(released) == RobertaConfig()
-    with pytest.raises(ValueError, match="padding's id, which is 1 in this vocabulary; the model's begin at 1"):
+    with pytest.raises(
+        ValueError, match="padding's id, which is 1 in this vocabulary; the model's begin at 1"
+    ):
         roberta.hf_config(ROBERTA, types.SimpleNamespace(pad=1, cls=2, sep=3))
 
 
@@ -272,8 +381,14 @@ def test_t5_copies_of_its_words():
     params = random_params(T5)
     tensors = t5.to_hf(T5, params)
     words = tensors.pop("shared.weight")
-    tensors |= {"encoder.embed_tokens.weight": words, "decoder.embed_tokens.weight": words, "lm_head.weight": words}
-    tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = np.zeros((8, 2), np.float32)
+    tensors |= {
+        "encoder.embed_tokens.weight": words,
+        "decoder.embed_tokens.weight": words,
+        "lm_head.weight": words,
+    }
+    tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = np.zeros(
+        (8, 2), np.float32
+    )
     found, report = t5.from_hf(T5, tensors, random_params(T5, seed=1))
     assert same(found, params) and len(report.unused) == 1 and not report.missing
 
@@ -297,11 +412,16 @@ def test_gpts_with_and_without_a_head(module, config):
     params, report = module.from_hf(config, bare | masks, random_params(config, seed=1))
     assert same(params, whole)
     assert report == table.Report((), ("transformer.h.0.attn.bias", "transformer.h.1.attn.bias"))
-    twice = tensors | {"lm_head.weight": tensors[module.WORDS], "score.weight": np.zeros((2, 6), np.float32)}
+    twice = tensors | {
+        "lm_head.weight": tensors[module.WORDS],
+        "score.weight": np.zeros((2, 6), np.float32),
+    }
     params, report = module.from_hf(config, twice, random_params(config, seed=1))
     assert same(params, whole) and report == table.Report((), ("score.weight",))
     with pytest.raises(ValueError, match=rf"lm_head\.weight differs from {module.WORDS}"):
-        module.from_hf(config, tensors | {"lm_head.weight": -tensors[module.WORDS]}, random_params(config))
+        module.from_hf(
+            config, tensors | {"lm_head.weight": -tensors[module.WORDS]}, random_params(config)
+        )
 
 
 def test_queries_keys_and_values_lie_side_by_side():
@@ -310,7 +430,10 @@ def test_queries_keys_and_values_lie_side_by_side():
     joint = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.weight"]
     attention = jax.tree.map(lambda leaf: leaf[1], params["decoder"]["layers"]["attention"])
     x = np.random.default_rng(2).standard_normal(6).astype(np.float32)
-    parts = [np.einsum("d,dhk->hk", x, attention[name]["kernel"]).ravel() for name in ("query", "key", "value")]
+    parts = [
+        np.einsum("d,dhk->hk", x, attention[name]["kernel"]).ravel()
+        for name in ("query", "key", "value")
+    ]
     np.testing.assert_allclose(x @ joint, np.concatenate(parts), rtol=1e-5)
     biases = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.bias"]
     np.testing.assert_array_equal(biases[6:12], attention["key"]["bias"].ravel())
@@ -322,15 +445,31 @@ def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
     config = dataclasses.replace(GPT3, scan=scan)
     params = random_params(config)
     tensors = gpt2.to_hf(config, params)
-    back, _ = gpt2.from_hf(Gpt2Config(**{**vars(GPT2), "depth": 4, "scan": False}), tensors, random_params(dataclasses.replace(GPT2, depth=4, scan=False)))
+    back, _ = gpt2.from_hf(
+        Gpt2Config(**{**vars(GPT2), "depth": 4, "scan": False}),
+        tensors,
+        random_params(dataclasses.replace(GPT2, depth=4, scan=False)),
+    )
     stack = params["decoder"]
-    pairs = [jax.tree.map(lambda leaf, i=i: leaf[i], stack["layers"]) for i in range(2)] if scan else [stack["layer_0"], stack["layer_1"]]
-    for i, (pair, kind) in enumerate((pair, kind) for pair in pairs for kind in ("dense", "banded")):
+    pairs = (
+        [jax.tree.map(lambda leaf, i=i: leaf[i], stack["layers"]) for i in range(2)]
+        if scan
+        else [stack["layer_0"], stack["layer_1"]]
+    )
+    for i, (pair, kind) in enumerate(
+        (pair, kind) for pair in pairs for kind in ("dense", "banded")
+    ):
         assert same(back["decoder"][f"layer_{i}"], pair[kind])
-    assert gpt2.hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"] and name_of(config) == "gpt2"
+    assert (
+        gpt2.hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"]
+        and name_of(config) == "gpt2"
+    )
     banded = dataclasses.replace(config, window=6)
     for refused in (lambda: gpt2.to_hf(banded, params), lambda: gpt2.hf_config(banded, VOCABULARY)):
-        with pytest.raises(ValueError, match=r"bands of 6 positions \(model.window\) in rows of 7 cannot be exported: transformers has no"):
+        with pytest.raises(
+            ValueError,
+            match=r"bands of 6 positions \(model.window\) in rows of 7 cannot be exported: transformers has no",
+        ):
             refused()
 
 
@@ -339,7 +478,9 @@ def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
 
 def test_a_missing_tensor_is_named(tensors):
     del tensors["bert.encoder.layer.1.output.dense.weight"]
-    with pytest.raises(ValueError, match=r"missing bert\.encoder\.layer\.1\.output\.dense\.weight, which"):
+    with pytest.raises(
+        ValueError, match=r"missing bert\.encoder\.layer\.1\.output\.dense\.weight, which"
+    ):
         imported(tensors)
 
 
@@ -359,14 +500,18 @@ def test_t5_without_a_decoder_is_refused():
 
 def test_a_layer_too_many_is_named(tensors):
     tensors["bert.encoder.layer.2.output.dense.bias"] = np.zeros(6, np.float32)
-    with pytest.raises(ValueError, match=r"no place in the model for bert\.encoder\.layer\.2\.output\.dense\.bias"):
+    with pytest.raises(
+        ValueError, match=r"no place in the model for bert\.encoder\.layer\.2\.output\.dense\.bias"
+    ):
         imported(tensors)
 
 
 def test_a_wrong_shape_is_named(tensors):
     name = "bert.encoder.layer.0.attention.self.query.weight"
     tensors[name] = np.zeros((6, 4), np.float32)
-    with pytest.raises(ValueError, match=rf"{name} has shape \[6, 4\]; config.json makes it \[6, 6\]"):
+    with pytest.raises(
+        ValueError, match=rf"{name} has shape \[6, 4\]; config.json makes it \[6, 6\]"
+    ):
         imported(tensors)
 
 
@@ -374,7 +519,10 @@ def test_a_wrong_joint_matrix_is_named():
     tensors = gpt2.to_hf(GPT2, random_params(GPT2))
     name = "transformer.h.0.attn.c_attn.weight"
     for shape in ((6, 15), (6, 17)):
-        with pytest.raises(ValueError, match=r"c_attn\.weight\[(query|value)\] has shape \[6, \d\]; config.json makes it \[6, 6\]"):
+        with pytest.raises(
+            ValueError,
+            match=r"c_attn\.weight\[(query|value)\] has shape \[6, \d\]; config.json makes it \[6, 6\]",
+        ):
             gpt2.from_hf(GPT2, tensors | {name: np.zeros(shape, np.float32)}, random_params(GPT2))
     del tensors[name]
     with pytest.raises(ValueError, match=r"missing transformer\.h\.0\.attn\.c_attn\.weight\[key\]"):
@@ -389,21 +537,29 @@ def test_a_gpt_of_another_mlp_is_refused():
 @pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn])
 def test_quantised_weights_are_refused(tensors, kind):
     tensors["bert.pooler.dense.bias"] = np.zeros(6, kind)
-    with pytest.raises(ValueError, match=r"bert\.pooler\.dense\.bias is (int8|float8_e4m3fn); expected one of float16"):
+    with pytest.raises(
+        ValueError,
+        match=r"bert\.pooler\.dense\.bias is (int8|float8_e4m3fn); expected one of float16",
+    ):
         imported(tensors)
 
 
 def test_two_tensors_for_one_place_are_named(tensors):
     tensors["bert.embeddings.LayerNorm.gamma"] = tensors["bert.embeddings.LayerNorm.weight"]
     with pytest.raises(
-        ValueError, match=r"embeddings\.LayerNorm\.weight and bert\.embeddings\.LayerNorm\.gamma are two"
+        ValueError,
+        match=r"embeddings\.LayerNorm\.weight and bert\.embeddings\.LayerNorm\.gamma are two",
     ):
         imported(tensors)
 
 
 def test_a_tied_weight_that_differs_from_its_copy_is_named(tensors):
-    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"] + 1
-    with pytest.raises(ValueError, match=r"cls\.predictions\.decoder\.weight differs from bert\.embeddings\.word"):
+    tensors["cls.predictions.decoder.weight"] = (
+        tensors["bert.embeddings.word_embeddings.weight"] + 1
+    )
+    with pytest.raises(
+        ValueError, match=r"cls\.predictions\.decoder\.weight differs from bert\.embeddings\.word"
+    ):
         imported(tensors)
     tied = t5.to_hf(T5, random_params(T5))
     with pytest.raises(ValueError, match=r"lm_head\.weight differs from shared\.weight"):
@@ -412,11 +568,15 @@ def test_a_tied_weight_that_differs_from_its_copy_is_named(tensors):
 
 def test_parameters_of_another_configuration_are_named():
     params = random_params(BERT)
-    with pytest.raises(ValueError, match=r"bert/encoder/layers/\S+ has 2 layers; the configuration says 3"):
+    with pytest.raises(
+        ValueError, match=r"bert/encoder/layers/\S+ has 2 layers; the configuration says 3"
+    ):
         bert.to_hf(dataclasses.replace(BERT, depth=3), params)
     del params["next"]
     params["odd"] = {"kernel": np.zeros(1)}
-    with pytest.raises(ValueError, match=r"next/bias, next/kernel missing, odd/kernel without a rule"):
+    with pytest.raises(
+        ValueError, match=r"next/bias, next/kernel missing, odd/kernel without a rule"
+    ):
         bert.to_hf(BERT, params)
     with pytest.raises(ValueError, match=r"head/kernel"):
         t5.to_hf(dataclasses.replace(T5, tied=False), random_params(T5))
@@ -478,10 +638,22 @@ def test_two_rules_for_one_parameter_are_named():
     ],
 )
 def test_settings_that_are_not_supported_are_named(family, key, value):
-    tiny = {"bert": BERT, "t5": T5, "roberta": ROBERTA, "albert": ALBERT, "electra": ELECTRA, "openai-gpt": GPT, "gpt2": GPT2}
+    tiny = {
+        "bert": BERT,
+        "t5": T5,
+        "roberta": ROBERTA,
+        "albert": ALBERT,
+        "electra": ELECTRA,
+        "openai-gpt": GPT,
+        "gpt2": GPT2,
+    }
     config = (tiny | {"marian": TRANSFORMER})[family]
     described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
-    spoken = {"vocab_size": "vocab", "hidden_dropout_prob": "dropout", "max_position_embeddings": "length"}.get(key, key)
+    spoken = {
+        "vocab_size": "vocab",
+        "hidden_dropout_prob": "dropout",
+        "max_position_embeddings": "length",
+    }.get(key, key)
     with pytest.raises(ValueError, match=spoken):
         FAMILIES[family].our_config(described)
 
@@ -518,15 +690,31 @@ def test_a_transformers_bias_and_sinusoids():
     """Released translators have a bias on their scores; older files have sinusoids, and the table under each of its names."""
     params = random_params(TRANSFORMER)
     tensors = transformer.to_hf(TRANSFORMER, params)
-    copies = dict.fromkeys(transformer.COPIES, tensors["model.shared.weight"]) | dict.fromkeys(transformer.KNOWN, np.ones((9, 6), np.float32))
-    found, report = transformer.from_hf(TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1))
+    copies = dict.fromkeys(transformer.COPIES, tensors["model.shared.weight"]) | dict.fromkeys(
+        transformer.KNOWN, np.ones((9, 6), np.float32)
+    )
+    found, report = transformer.from_hf(
+        TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1)
+    )
     assert same(found, params) and report == table.Report((), tuple(sorted(transformer.KNOWN)))
     with pytest.raises(ValueError, match="final_logits_bias is not 0: this model adds a bias"):
-        transformer.from_hf(TRANSFORMER, tensors | {"final_logits_bias": np.ones((1, 19), np.float32)}, random_params(TRANSFORMER))
-    with pytest.raises(ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel's norms have 1e-05"):
+        transformer.from_hf(
+            TRANSFORMER,
+            tensors | {"final_logits_bias": np.ones((1, 19), np.float32)},
+            random_params(TRANSFORMER),
+        )
+    with pytest.raises(
+        ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel's norms have 1e-05"
+    ):
         transformer.hf_config(dataclasses.replace(TRANSFORMER, epsilon=1e-6), VOCABULARY)
-    for key, value in (("decoder_ffn_dim", 7), ("decoder_attention_heads", 2), ("decoder_vocab_size", 20)):
-        with pytest.raises(ValueError, match=f"{key} is {value} and .* TransformerConfig has one for both"):
+    for key, value in (
+        ("decoder_ffn_dim", 7),
+        ("decoder_attention_heads", 2),
+        ("decoder_vocab_size", 20),
+    ):
+        with pytest.raises(
+            ValueError, match=f"{key} is {value} and .* TransformerConfig has one for both"
+        ):
             transformer.our_config(transformer.hf_config(TRANSFORMER, VOCABULARY) | {key: value})
 
 

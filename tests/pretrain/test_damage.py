@@ -30,7 +30,14 @@ def test_abandoned_reads_are_not_told_and_others_are(heard):
         sys.unraisablehook(SimpleNamespace(object=thing, exc_value=RuntimeError(text)))
 
     scope = {}
-    exec(compile("async def read():\n    pass\n", "/site-packages/orbax/checkpoint/serialization.py", "exec"), scope)
+    exec(
+        compile(
+            "async def read():\n    pass\n",
+            "/site-packages/orbax/checkpoint/serialization.py",
+            "exec",
+        ),
+        scope,
+    )
     theirs, mine = scope["read"](), ours()
     tell(theirs, "Encountered error while reading array index")
     tell(None, "Event loop is closed")
@@ -49,21 +56,44 @@ def full_disk():
 @pytest.mark.parametrize("logger", ["absl", "asyncio"])
 def test_logs_of_orbax_are_dropped(heard, caplog, logger):
     def passes(path, text, error=None):
-        return logging.getLogger(logger).filter(logging.LogRecord(logger, logging.ERROR, path, 1, text, (), error and (ValueError, error, None)))
+        return logging.getLogger(logger).filter(
+            logging.LogRecord(
+                logger, logging.ERROR, path, 1, text, (), error and (ValueError, error, None)
+            )
+        )
 
-    assert not passes("/site-packages/orbax/checkpoint/_src/futures/future.py", "raised an exception")
-    assert not passes("/lib/asyncio/base_events.py", "Task exception was never retrieved: defined at /x/orbax/checkpoint/a.py:188")
-    assert not passes("/lib/asyncio/base_events.py", "Future exception was never retrieved", ValueError("no space [tensorstore_spec='...']"))
+    assert not passes(
+        "/site-packages/orbax/checkpoint/_src/futures/future.py", "raised an exception"
+    )
+    assert not passes(
+        "/lib/asyncio/base_events.py",
+        "Task exception was never retrieved: defined at /x/orbax/checkpoint/a.py:188",
+    )
+    assert not passes(
+        "/lib/asyncio/base_events.py",
+        "Future exception was never retrieved",
+        ValueError("no space [tensorstore_spec='...']"),
+    )
     gone = ValueError('RESOURCE_EXHAUSTED: Error writing "1.0.nu/3.0" in OCDBT database')
     assert not passes("/lib/asyncio/base_events.py", "Future exception was never retrieved", gone)
-    assert passes("/lib/asyncio/base_events.py", "Task exception was never retrieved", ValueError("another"))
+    assert passes(
+        "/lib/asyncio/base_events.py", "Task exception was never retrieved", ValueError("another")
+    )
     # An error that says nothing of where it comes from, but passed through Orbax.
     for file, told in (("/x/orbax/path.py", False), ("/x/other/path.py", True)):
         fail = FunctionType(full_disk.__code__.replace(co_filename=file), {})
         with pytest.raises(OSError, match="28") as caught:
             fail()
         error = (OSError, caught.value, caught.tb)
-        record = logging.LogRecord(logger, logging.ERROR, "/lib/asyncio/base_events.py", 1, "Future exception was never retrieved", (), error)
+        record = logging.LogRecord(
+            logger,
+            logging.ERROR,
+            "/lib/asyncio/base_events.py",
+            1,
+            "Future exception was never retrieved",
+            (),
+            error,
+        )
         assert bool(logging.getLogger(logger).filter(record)) == told
 
 

@@ -27,7 +27,16 @@ TEXT = [
     "Whoever reads the words before a gap and behind it can often tell what stood there.",
 ] * 8
 CONFIG = ElectraConfig(
-    vocab=128, length=40, embedding=8, width=16, depth=2, heads=2, mlp=24, generator_width=8, generator_heads=1, generator_mlp=12
+    vocab=128,
+    length=40,
+    embedding=8,
+    width=16,
+    depth=2,
+    heads=2,
+    mlp=24,
+    generator_width=8,
+    generator_heads=1,
+    generator_mlp=12,
 )
 
 
@@ -75,15 +84,35 @@ def test_the_generators_folder_is_in_the_discriminators(workdir, tmp_path, capsy
     words = ["export", "--workdir", str(workdir), "--output", str(out)]
     assert main(words) == 0
     said = capsys.readouterr().out
-    names = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "spiece.model"}
+    names = {
+        "config.json",
+        "model.safetensors",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "spiece.model",
+    }
     assert {path.name for path in out.iterdir()} == names | {"README.md", "generator"}
     assert {path.name for path in (out / "generator").iterdir()} == names
-    assert f"{(out / 'generator' / 'model.safetensors').stat().st_size:,} bytes" in said and "  generator/config.json " in said
-    described = [json.loads((place / "config.json").read_text()) for place in (out, out / "generator")]
-    assert [each["architectures"] for each in described] == [["ElectraForPreTraining"], ["ElectraForMaskedLM"]]
-    assert [each["hidden_size"] for each in described] == [16, 8] and "generator" not in described[0]
+    assert (
+        f"{(out / 'generator' / 'model.safetensors').stat().st_size:,} bytes" in said
+        and "  generator/config.json " in said
+    )
+    described = [
+        json.loads((place / "config.json").read_text()) for place in (out, out / "generator")
+    ]
+    assert [each["architectures"] for each in described] == [
+        ["ElectraForPreTraining"],
+        ["ElectraForMaskedLM"],
+    ]
+    assert [each["hidden_size"] for each in described] == [16, 8] and "generator" not in described[
+        0
+    ]
     card = (out / "README.md").read_text()
-    assert "pipeline_tag: feature-extraction" in card and "| generator | 2 layers, hidden size 8," in card
+    assert (
+        "pipeline_tag: feature-extraction" in card
+        and "| generator | 2 layers, hidden size 8," in card
+    )
 
     assert main([*words, "--overwrite"]) == 0
     (out / "generator" / "notes.txt").write_text("mine")
@@ -100,10 +129,16 @@ def test_an_export_is_imported_again(exported, params, vocabulary):
 
 
 def test_half_of_it_is_refused(folder):
-    with pytest.raises(FolderError, match="generator/config.json|a generator alone; import the folder of its ElectraForPreTraining"):
+    with pytest.raises(
+        FolderError,
+        match="generator/config.json|a generator alone; import the folder of its ElectraForPreTraining",
+    ):
         open_model(folder / "generator")
     shutil.rmtree(folder / "generator")
-    with pytest.raises(FolderError, match="no folder generator in it. ElectraForPreTraining is trained together with its generator"):
+    with pytest.raises(
+        FolderError,
+        match="no folder generator in it. ElectraForPreTraining is trained together with its generator",
+    ):
         open_model(folder)
 
 
@@ -113,7 +148,10 @@ def test_what_is_one_in_ours_must_be_one_in_theirs(folder):
     tensors["electra.embeddings.position_embeddings.weight"] += 1
     save_file(tensors, path)
     opened, init = open_model(folder), initialiser(starting_run(CONFIG))
-    with pytest.raises(FolderError, match="generator/electra.embeddings.position_embeddings.weight differs from electra.embeddings"):
+    with pytest.raises(
+        FolderError,
+        match="generator/electra.embeddings.position_embeddings.weight differs from electra.embeddings",
+    ):
         opened.params(CONFIG, init)
     described = json.loads((folder / "generator" / "config.json").read_text())
     (folder / "generator" / "config.json").write_text(json.dumps(described | {"vocab_size": 127}))
@@ -124,16 +162,26 @@ def test_what_is_one_in_ours_must_be_one_in_theirs(folder):
 def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
     """As a fine-tuned one is: its own head has no place, the rest is taken."""
     path = folder / "model.safetensors"
-    tensors = {name: tensor for name, tensor in load_file(path).items() if not name.startswith("discriminator_predictions.")}
+    tensors = {
+        name: tensor
+        for name, tensor in load_file(path).items()
+        if not name.startswith("discriminator_predictions.")
+    }
     save_file(tensors | {"classifier.dense.weight": np.zeros((2, 2), np.float32)}, path)
-    again, missing, unused = open_model(folder).params(CONFIG, lambda: jax.tree.map(jnp.ones_like, params))
-    assert unused == ("classifier.dense.weight",) and all(name.startswith("discriminator_predictions.") for name in missing)
+    again, missing, unused = open_model(folder).params(
+        CONFIG, lambda: jax.tree.map(jnp.ones_like, params)
+    )
+    assert unused == ("classifier.dense.weight",) and all(
+        name.startswith("discriminator_predictions.") for name in missing
+    )
     assert all((leaf == 1).all() for leaf in jax.tree.leaves(again.pop("judgement")))
     jax.tree.map(np.testing.assert_array_equal, again, {part: params[part] for part in again})
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_imported(exported, params, vocabulary, tmp_path, wide):
+def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_imported(
+    exported, params, vocabulary, tmp_path, wide
+):
     """Nothing is missing in either folder and nothing left over; with the projections from the words' width, and without."""
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
@@ -144,19 +192,26 @@ def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_impo
         weights, place = shaken(config), tmp_path / "wide"
         write_model(place, config, weights, vocabulary)
     valid = np.arange(12) < 12 - 3 * np.arange(3)[:, None]
-    ids = np.where(valid, np.random.default_rng(1).integers(5, 110, (3, 12)), vocabulary.pad).astype(np.int32)
+    ids = np.where(
+        valid, np.random.default_rng(1).integers(5, 110, (3, 12)), vocabulary.pad
+    ).astype(np.int32)
     segments = ((np.arange(12) > 4) * valid).astype(np.int32)
     given = {"input_ids": ids, "attention_mask": valid, "token_type_ids": segments}
     given = {name: torch.tensor(array.astype(np.int64)) for name, array in given.items()}
     ours = jax.jit(build(config).apply)({"params": weights}, ids, valid, segments)
-    auto = (transformers.AutoModelForMaskedLM, place / "generator"), (transformers.AutoModelForPreTraining, place)
+    auto = (
+        (transformers.AutoModelForMaskedLM, place / "generator"),
+        (transformers.AutoModelForPreTraining, place),
+    )
     for (kind, path), logits in zip(auto, ours, strict=True):
         model, info = kind.from_pretrained(path, output_loading_info=True)
         assert not any(info.values()), info
         with torch.no_grad():
             theirs = model.eval()(**given).logits.numpy()
         there = valid if logits.ndim == 2 else valid[..., None]
-        np.testing.assert_allclose(np.where(there, logits, 0), np.where(there, theirs, 0), atol=1e-4)
+        np.testing.assert_allclose(
+            np.where(there, logits, 0), np.where(there, theirs, 0), atol=1e-4
+        )
         assert np.abs(theirs).max() > 0.1
         model.save_pretrained(tmp_path / "again" / path.relative_to(place))
     transformers.AutoTokenizer.from_pretrained(place).save_pretrained(tmp_path / "again")
@@ -171,9 +226,16 @@ def test_both_classes_of_transformers_give_the_logits_and_what_they_save_is_impo
 
 def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, params, capsys):
     text = "The quick fox reads the words."
-    assert main(["predict", "--workdir", str(workdir), text, "The [MASK] fox.", "--json", "--top", "2"]) == 0
+    assert (
+        main(
+            ["predict", "--workdir", str(workdir), text, "The [MASK] fox.", "--json", "--top", "2"]
+        )
+        == 0
+    )
     judged, filled = (json.loads(line) for line in capsys.readouterr().out.strip().split("\n"))
-    assert filled["filled"] != filled["text"] and len(filled["masks"]) == 1 and "judged" not in filled
+    assert (
+        filled["filled"] != filled["text"] and len(filled["masks"]) == 1 and "judged" not in filled
+    )
     assert judged["filled"] == text and [each["word"] for each in judged["judged"]] == text.split()
     ids = [vocabulary.cls, *vocabulary.encode_batch([text])[0], vocabulary.sep]
     judge = jax.jit(partial(build(CONFIG).apply, method="judge"))
@@ -183,7 +245,9 @@ def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, 
         words += [[]] if vocabulary.starts_word[i] else []
         words[-1].append(chance)
     assert max(map(len, words)) > 1
-    np.testing.assert_allclose([each["probability"] for each in judged["judged"]], [max(word) for word in words], rtol=1e-4)
+    np.testing.assert_allclose(
+        [each["probability"] for each in judged["judged"]], [max(word) for word in words], rtol=1e-4
+    )
     assert main(["predict", "--workdir", str(workdir), text]) == 0
     lines = capsys.readouterr().out.strip().split("\n")
     assert lines[0] == text and [line.split()[-1] for line in lines[1:]] == text.split()
@@ -191,15 +255,27 @@ def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, 
 
 def test_texts_judged_together_are_judged_as_alone(vocabulary, params, tmp_path):
     trained = Trained(tmp_path, starting_run(CONFIG), 0, params, vocabulary)
-    texts = ["fox", "the [MASK] fox", "A cloze is a test in which words are left out of a text.", "[MASK]", "a reader reads", "x y"]
+    texts = [
+        "fox",
+        "the [MASK] fox",
+        "A cloze is a test in which words are left out of a text.",
+        "[MASK]",
+        "a reader reads",
+        "x y",
+    ]
     together = fill.Judgements(trained, 2, 3)(texts, [None] * 6)
     alone = [fill.Judgements(trained, 2, 1)([text], [None])[0] for text in texts]
     for text, a, b in zip(texts, together, alone, strict=True):
         assert a.keys() == b.keys() and ("judged" in a) != ("[MASK]" in text)
         for one, other in zip(a.get("judged", ()), b.get("judged", ()), strict=True):
-            assert one["word"] == other["word"] and abs(one["probability"] - other["probability"]) < 1e-5
+            assert (
+                one["word"] == other["word"]
+                and abs(one["probability"] - other["probability"]) < 1e-5
+            )
     judge = fill.Judgements(trained, 2, 1)
     with pytest.raises(ValueError, match="text 2: there is no word in ''"):
         judge(["fox", ""], [None] * 2)
-    with pytest.raises(ValueError, match=r"file:7: \d+ tokens with \[CLS\] and \[SEP\], the model reads at most 40"):
+    with pytest.raises(
+        ValueError, match=r"file:7: \d+ tokens with \[CLS\] and \[SEP\], the model reads at most 40"
+    ):
         judge(["x " * 60], ["file:7"])

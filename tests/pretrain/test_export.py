@@ -15,7 +15,16 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from data.tokenizers import train_vocabulary
-from models import AlbertConfig, BertConfig, Gpt2Config, GptConfig, RobertaConfig, T5Config, TransformerConfig, build
+from models import (
+    AlbertConfig,
+    BertConfig,
+    Gpt2Config,
+    GptConfig,
+    RobertaConfig,
+    T5Config,
+    TransformerConfig,
+    build,
+)
 from pretrain.__main__ import main
 from pretrain.checkpoint import start_workdir
 from pretrain.convert import huggingface, name_of
@@ -34,16 +43,25 @@ CONFIGS = {
     "t5": T5,
     "t5_unrolled": dataclasses.replace(T5, scan=False),
     "t5_v1_1": dataclasses.replace(T5, gated=True, tied=False),
-    "t5_v1_1_unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False, decoder_depth=3),
+    "t5_v1_1_unrolled": dataclasses.replace(
+        T5, gated=True, tied=False, scan=False, decoder_depth=3
+    ),
     "t5_gated_tied": dataclasses.replace(T5, gated=True),
     "t5_untied": dataclasses.replace(T5, tied=False),
     "roberta": ROBERTA,
     "albert": ALBERT,
-    "transformer": TransformerConfig(vocab=256, width=16, depth=2, decoder_depth=3, heads=2, mlp=24),
+    "transformer": TransformerConfig(
+        vocab=256, width=16, depth=2, decoder_depth=3, heads=2, mlp=24
+    ),
     "gpt": GptConfig(vocab=256, length=40, width=16, depth=2, heads=2, mlp=64),
-    "gpt2_unrolled": Gpt2Config(vocab=256, length=40, width=16, depth=2, heads=2, mlp=24, scan=False),
+    "gpt2_unrolled": Gpt2Config(
+        vocab=256, length=40, width=16, depth=2, heads=2, mlp=24, scan=False
+    ),
 }
-PAIR = {"bert": ("next_sentence_label", "seq_relationship_logits"), "albert": ("sentence_order_label", "sop_logits")}
+PAIR = {
+    "bert": ("next_sentence_label", "seq_relationship_logits"),
+    "albert": ("sentence_order_label", "sop_logits"),
+}
 LEFT = "roberta.pooler."  # RobertaForMaskedLM has none
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",
@@ -110,19 +128,31 @@ def test_files(exported):
         "tokenizer.json",
         *vocabulary.files(),
     }
-    common |= {"tokenizer_config.json"} | ({"generation_config.json"} if isinstance(config, (T5Config, TransformerConfig)) else set())
+    common |= {"tokenizer_config.json"} | (
+        {"generation_config.json"} if isinstance(config, (T5Config, TransformerConfig)) else set()
+    )
     assert {path.name for path in folder.iterdir()} == common
     with safe_open(folder / "model.safetensors", framework="np") as file:
         assert file.metadata() == {"format": "pt"}
     tensors = load_file(folder / "model.safetensors")
     assert all(array.dtype == np.float32 for array in tensors.values())
     bias = tensors.pop("final_logits_bias", np.zeros(0))  # which ours has not
-    assert sum(array.size for array in tensors.values()) == sum(leaf.size for leaf in jax.tree.leaves(params)) and not bias.any()
+    assert (
+        sum(array.size for array in tensors.values())
+        == sum(leaf.size for leaf in jax.tree.leaves(params))
+        and not bias.any()
+    )
     mode = os.stat(folder / "model.safetensors").st_mode & 0o777
-    assert mode == os.stat(folder / "config.json").st_mode & 0o777  # others may read the one if they may read the other
+    assert (
+        mode == os.stat(folder / "config.json").st_mode & 0o777
+    )  # others may read the one if they may read the other
     if "generation_config.json" in common:
         generation = json.loads((folder / "generation_config.json").read_text())
-        assert generation == {"decoder_start_token_id": 0, "eos_token_id": vocabulary.eos, "pad_token_id": 0}
+        assert generation == {
+            "decoder_start_token_id": 0,
+            "eos_token_id": vocabulary.eos,
+            "pad_token_id": 0,
+        }
 
 
 def test_the_order_of_layers_does_not_depend_on_scan(vocabularies, tmp_path):
@@ -180,7 +210,12 @@ def test_the_verb_says_what_it_wrote_and_how_to_load_it(workdir, tmp_path, capsy
 
     assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out")]) == 2
     assert "--overwrite" in capsys.readouterr().err
-    assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "out"), "--overwrite"]) == 0
+    assert (
+        main(
+            ["export", "--workdir", str(workdir), "--output", str(tmp_path / "out"), "--overwrite"]
+        )
+        == 0
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -223,7 +258,9 @@ def load(kind, folder, left="nothing"):
 def tensors(**arrays):
     import torch
 
-    return {name: torch.tensor(np.asarray(array).astype(np.int64)) for name, array in arrays.items()}
+    return {
+        name: torch.tensor(np.asarray(array).astype(np.int64)) for name, array in arrays.items()
+    }
 
 
 def test_logits_and_loss_are_those_of_transformers(exported, transformers):
@@ -235,7 +272,9 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     if name_of(config) in ("openai-gpt", "gpt2"):
         model = load(transformers.AutoModelForCausalLM, folder)
         with torch.no_grad():
-            theirs = model(**tensors(input_ids=ids, labels=ids))  # padding stands on the right, where nothing reads it
+            theirs = model(
+                **tensors(input_ids=ids, labels=ids)
+            )  # padding stands on the right, where nothing reads it
         ours = build(config).apply({"params": params}, ids)
         np.testing.assert_allclose(ours, theirs.logits, atol=1e-4)
         nats = -jnp.take_along_axis(jax.nn.log_softmax(ours[:, :-1]), ids[:, 1:, None], -1)
@@ -244,7 +283,11 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
     if isinstance(config, (T5Config, TransformerConfig)):
         model = load(transformers.AutoModelForSeq2SeqLM, folder)
         with torch.no_grad():
-            theirs = model(**tensors(input_ids=ids, attention_mask=valid, labels=np.where(targets, targets, -100)))
+            theirs = model(
+                **tensors(
+                    input_ids=ids, attention_mask=valid, labels=np.where(targets, targets, -100)
+                )
+            )
         ours = build(config).apply({"params": params}, ids, valid, targets)
         np.testing.assert_allclose(ours, theirs.logits, atol=1e-4)
         nats = -jnp.take_along_axis(jax.nn.log_softmax(ours), targets[..., None], -1)[..., 0]
@@ -252,31 +295,56 @@ def test_logits_and_loss_are_those_of_transformers(exported, transformers):
         assert getattr(model.config, "scale_decoder_outputs", True) == getattr(config, "tied", True)
         return
     if isinstance(config, RobertaConfig):
-        model, labels = load(transformers.RobertaForMaskedLM, folder, LEFT), np.where(valid, targets, -100)
+        model, labels = (
+            load(transformers.RobertaForMaskedLM, folder, LEFT),
+            np.where(valid, targets, -100),
+        )
         with torch.no_grad():
             theirs = model(**tensors(input_ids=ids, attention_mask=valid, labels=labels))
-            of_row = model.roberta.from_pretrained(folder)(**tensors(input_ids=ids, attention_mask=valid)).pooler_output
+            of_row = model.roberta.from_pretrained(folder)(
+                **tensors(input_ids=ids, attention_mask=valid)
+            ).pooler_output
         words, pooled = build(config).apply({"params": params}, ids, valid)
-        np.testing.assert_allclose(np.where(valid[..., None], words - theirs.logits.numpy(), 0), 0, atol=1e-4)
+        np.testing.assert_allclose(
+            np.where(valid[..., None], words - theirs.logits.numpy(), 0), 0, atol=1e-4
+        )
         np.testing.assert_allclose(pooled, of_row, atol=1e-5)
         nats = -jnp.take_along_axis(jax.nn.log_softmax(words), targets[..., None], -1)[..., 0]
         np.testing.assert_allclose(np.asarray(nats)[valid].mean(), theirs.loss, atol=1e-5)
         return
-    kind = transformers.BertForPreTraining if isinstance(config, BertConfig) else transformers.AlbertForPreTraining
+    kind = (
+        transformers.BertForPreTraining
+        if isinstance(config, BertConfig)
+        else transformers.AlbertForPreTraining
+    )
     model, label, of_row = load(kind, folder), *PAIR[name_of(config)]
-    segments, masked, follows = (np.arange(12) > 5) * valid, (np.arange(12) % 3 == 1) & valid, np.array([0, 1, 0])
+    segments, masked, follows = (
+        (np.arange(12) > 5) * valid,
+        (np.arange(12) % 3 == 1) & valid,
+        np.array([0, 1, 0]),
+    )
     with torch.no_grad():
         theirs = model(
             **tensors(
-                input_ids=ids, attention_mask=valid, token_type_ids=segments, labels=np.where(masked, targets, -100)
+                input_ids=ids,
+                attention_mask=valid,
+                token_type_ids=segments,
+                labels=np.where(masked, targets, -100),
             ),
             **tensors(**{label: follows}),
         )
-    words, following = build(config).apply({"params": params}, ids, valid, segments.astype(np.int32))
-    np.testing.assert_allclose(np.where(valid[..., None], words - theirs.prediction_logits.numpy(), 0), 0, atol=1e-4)
+    words, following = build(config).apply(
+        {"params": params}, ids, valid, segments.astype(np.int32)
+    )
+    np.testing.assert_allclose(
+        np.where(valid[..., None], words - theirs.prediction_logits.numpy(), 0), 0, atol=1e-4
+    )
     np.testing.assert_allclose(following, theirs[of_row], atol=1e-4)
     nats = -jnp.take_along_axis(jax.nn.log_softmax(words), targets[..., None], -1)[..., 0]
-    loss = np.asarray(nats)[masked].mean() - np.asarray(jax.nn.log_softmax(following))[np.arange(3), follows].mean()
+    loss = (
+        np.asarray(nats)[masked].mean()
+        - np.asarray(jax.nn.log_softmax(following))[np.arange(3), follows].mean()
+    )
     np.testing.assert_allclose(loss, theirs.loss, atol=1e-5)
 
 
@@ -290,7 +358,10 @@ def test_the_other_classes_of_bert(vocabularies, transformers, tmp_path):
         model, info = kind.from_pretrained(tmp_path / "x", output_loading_info=True)
         assert not info["missing_keys"] and not info["mismatched_keys"] and not info["error_msgs"]
         assert all(key.startswith(left) for key in info["unexpected_keys"]), info
-    assert type(transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "x")).__name__ == "BertForPreTraining"
+    assert (
+        type(transformers.AutoModelForPreTraining.from_pretrained(tmp_path / "x")).__name__
+        == "BertForPreTraining"
+    )
 
 
 def test_what_transformers_saves_again_is_imported_again(exported, transformers, tmp_path):
@@ -302,7 +373,9 @@ def test_what_transformers_saves_again_is_imported_again(exported, transformers,
         "roberta": transformers.RobertaForMaskedLM,
         "albert": transformers.AlbertForPreTraining,
     }
-    load(kinds.get(name_of(config), transformers.AutoModelForCausalLM), folder, LEFT).save_pretrained(tmp_path)
+    load(
+        kinds.get(name_of(config), transformers.AutoModelForCausalLM), folder, LEFT
+    ).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
     opened = huggingface.open_model(tmp_path)
     expected = dataclasses.asdict(config) | {"scan": True}
@@ -340,9 +413,14 @@ def test_generate(vocabularies, transformers, tmp_path):
         write_model(tmp_path / name, config, params, vocabulary)
         model = load(transformers.T5ForConditionalGeneration, tmp_path / name)
         tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
-        batch = tokenizer(["The <extra_id_0> fox jumps.", "a text"], padding=True, return_tensors="pt")
+        batch = tokenizer(
+            ["The <extra_id_0> fox jumps.", "a text"], padding=True, return_tensors="pt"
+        )
         theirs = model.generate(**batch, max_new_tokens=8, do_sample=False)[:, 1:].numpy()
-        ids, valid = batch["input_ids"].numpy().astype(np.int32), batch["attention_mask"].numpy().astype(bool)
+        ids, valid = (
+            batch["input_ids"].numpy().astype(np.int32),
+            batch["attention_mask"].numpy().astype(bool),
+        )
         ours = np.asarray(generate(build(config), params, ids, valid, length=8))
         np.testing.assert_array_equal(ours[:, : theirs.shape[1]], theirs)
         assert (ours[:, theirs.shape[1] :] == 0).all()
@@ -353,16 +431,32 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
     from pretrain import write
     from pretrain.trained import Trained
 
-    config, vocabulary = dataclasses.replace(CONFIGS["transformer"], vocab=74), vocabularies["marian"]
+    config, vocabulary = (
+        dataclasses.replace(CONFIGS["transformer"], vocab=74),
+        vocabularies["marian"],
+    )
     params = jax.tree.map(lambda leaf: 4 * leaf, shaken(config, seed=5))
     write_model(tmp_path / "x", config, params, vocabulary)
-    model, tokenizer = load(transformers.MarianMTModel, tmp_path / "x"), transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
+    model, tokenizer = (
+        load(transformers.MarianMTModel, tmp_path / "x"),
+        transformers.AutoTokenizer.from_pretrained(tmp_path / "x"),
+    )
     texts = ["The quick", "a reader of the text", "words"]
-    translate = write.Translations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)
+    translate = write.Translations(
+        Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4
+    )
     answers = translate(texts, [None] * 3)
     for text, answer in zip(texts, answers):
-        written = model.generate(**tokenizer(text, return_tensors="pt"), max_new_tokens=8, do_sample=False, num_beams=1, forced_eos_token_id=None)
-        assert answer["written"].replace(" ⁇ ", "") == tokenizer.decode(written[0], skip_special_tokens=True)
+        written = model.generate(
+            **tokenizer(text, return_tensors="pt"),
+            max_new_tokens=8,
+            do_sample=False,
+            num_beams=1,
+            forced_eos_token_id=None,
+        )
+        assert answer["written"].replace(" ⁇ ", "") == tokenizer.decode(
+            written[0], skip_special_tokens=True
+        )
     assert len({answer["written"] for answer in answers}) > 1
     with pytest.raises(ValueError, match="text 2: there is nothing to translate in ' '"):
         translate(["a", " "], [None] * 2)
@@ -379,11 +473,24 @@ def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tm
         config = dataclasses.replace(CONFIGS[name], vocab=72)
         vocabulary, params = vocabularies["gpt2"], shaken(config, seed=5)
         write_model(tmp_path / name, config, params, vocabulary)
-        model, tokenizer = load(transformers.AutoModelForCausalLM, tmp_path / name), transformers.AutoTokenizer.from_pretrained(tmp_path / name)
-        ours = write.Continuations(Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4)
+        model, tokenizer = (
+            load(transformers.AutoModelForCausalLM, tmp_path / name),
+            transformers.AutoTokenizer.from_pretrained(tmp_path / name),
+        )
+        ours = write.Continuations(
+            Trained(tmp_path, starting_run(config), 0, params, vocabulary), 8, 4
+        )
         texts = ["The quick", "a reader of the text", "words"]
         for text, answer in zip(texts, ours(texts, [None] * 3)):
             batch = tokenizer(text, return_tensors="pt")
-            written = model.generate(**batch, max_new_tokens=8, do_sample=False, eos_token_id=vocabulary.eos, pad_token_id=vocabulary.eos)
+            written = model.generate(
+                **batch,
+                max_new_tokens=8,
+                do_sample=False,
+                eos_token_id=vocabulary.eos,
+                pad_token_id=vocabulary.eos,
+            )
             theirs = tokenizer.decode(written[0], skip_special_tokens=True)
-            assert answer["filled"].replace(" ⁇ ", "") == theirs and answer["written"]  # they leave an unknown piece out
+            assert (
+                answer["filled"].replace(" ⁇ ", "") == theirs and answer["written"]
+            )  # they leave an unknown piece out

@@ -27,7 +27,11 @@ class Half:
         self.sharding, self.devices = sharding, devices
 
     def addressable_devices_indices_map(self, shape):
-        return {d: index for d, index in self.sharding.devices_indices_map(shape).items() if d in self.devices}
+        return {
+            d: index
+            for d, index in self.sharding.devices_indices_map(shape).items()
+            if d in self.devices
+        }
 
 
 @pytest.mark.parametrize(
@@ -35,7 +39,11 @@ class Half:
     [
         ((8, 1, 1), slice(0, 4), [(0, 8)]),
         ((1, 8, 1), slice(4, 8), [(8, 16)]),
-        ((2, 4, 1), slice(0, 4), [(0, 2), (4, 6), (8, 10), (12, 14)]),  # fsdp is the batch's major axis
+        (
+            (2, 4, 1),
+            slice(0, 4),
+            [(0, 2), (4, 6), (8, 10), (12, 14)],
+        ),  # fsdp is the batch's major axis
         ((2, 2, 2), slice(0, 4), [(0, 4), (8, 12)]),
     ],
     ids=str,
@@ -43,7 +51,9 @@ class Half:
 def test_a_process_builds_only_the_rows_of_its_devices(monkeypatch, sizes, held, intervals):
     mesh = make_mesh(Mesh(*sizes), jax.devices())
     devices = set(mesh.devices.reshape(-1)[held])
-    monkeypatch.setattr("pretrain.feed.batch_sharding", lambda mesh: Half(batch_sharding(mesh), devices))
+    monkeypatch.setattr(
+        "pretrain.feed.batch_sharding", lambda mesh: Half(batch_sharding(mesh), devices)
+    )
     assert local_rows(mesh, 16) == intervals
 
 
@@ -62,14 +72,26 @@ class Numbered:
 
 @pytest.mark.parametrize("ahead", [0, 2, 9])
 def test_every_step_is_fed_once_and_in_order(ahead):
-    seen = [(step, jax.device_get(batch["row"]).tolist()) for step, batch in feed(Numbered(), make_mesh(Mesh(2, 4, 1)), 3, 8, ahead)]
+    seen = [
+        (step, jax.device_get(batch["row"]).tolist())
+        for step, batch in feed(Numbered(), make_mesh(Mesh(2, 4, 1)), 3, 8, ahead)
+    ]
     assert seen == [(step, list(range(16 * step, 16 * step + 16))) for step in range(3, 8)]
 
 
 def test_a_feed_asks_for_its_own_rows(monkeypatch):
     asked = []
     monkeypatch.setattr("pretrain.feed.local_rows", lambda mesh, size: [(4, 8), (12, 16)])
-    monkeypatch.setattr("pretrain.feed.place", lambda parts, intervals, size, mesh: [part["row"].tolist() for part in parts])
-    monkeypatch.setattr(Numbered, "batches", lambda self, start, lo, hi: asked.append((start, lo, hi)) or iter([{"row": np.arange(lo, hi)}] * 9))
+    monkeypatch.setattr(
+        "pretrain.feed.place",
+        lambda parts, intervals, size, mesh: [part["row"].tolist() for part in parts],
+    )
+    monkeypatch.setattr(
+        Numbered,
+        "batches",
+        lambda self, start, lo, hi: (
+            asked.append((start, lo, hi)) or iter([{"row": np.arange(lo, hi)}] * 9)
+        ),
+    )
     assert list(feed(Numbered(), None, 5, 6)) == [(5, [[4, 5, 6, 7], [12, 13, 14, 15]])]
     assert asked == [(5, 4, 8), (5, 12, 16)]

@@ -45,7 +45,9 @@ def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
     expected = 6 * B * L * layers  # the encoder's kernels
     expected += 12 * c.depth * B * L * L * D  # scores and their sum of values
     expected += 6 * B * P * D * (c.vocab + D)  # the word head
-    expected += 6 * B * L * D * c.segments - 2 * B * L * D * c.segments  # one-hot segments: no gradient to the ids
+    expected += (
+        6 * B * L * D * c.segments - 2 * B * L * D * c.segments
+    )  # one-hot segments: no gradient to the ids
     assert flops.of_step(run) == pytest.approx(expected, rel=0.01)
 
 
@@ -62,8 +64,11 @@ def test_an_unknown_accelerator_has_no_peak():
 def test_scoring_words_in_parts_is_no_work_that_counts(runs):
     """80,000 words and 29 targets a row are scored in two parts, whose scores are computed twice; a quarter of them in one."""
     run = runs["t5"]
-    run = dataclasses.replace(run, data=dataclasses.replace(run.data, objective=SpanCorruption(inputs=128)))
+    run = dataclasses.replace(
+        run, data=dataclasses.replace(run.data, objective=SpanCorruption(inputs=128))
+    )
     small, middle, large = (
-        flops.of_step(dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab))) for vocab in (20_000, 40_000, 80_000)
+        flops.of_step(dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab)))
+        for vocab in (20_000, 40_000, 80_000)
     )
     assert large - middle == 2 * (middle - small)

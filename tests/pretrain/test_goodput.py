@@ -41,7 +41,11 @@ def opened(workdir, step, began):
 
 
 def parts(workdir):
-    return {part: seconds for part, seconds in read(workdir / goodput.NAME)["seconds"].items() if seconds}
+    return {
+        part: seconds
+        for part, seconds in read(workdir / goodput.NAME)["seconds"].items()
+        if seconds
+    }
 
 
 def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
@@ -56,7 +60,9 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
     clock.now += 60
     with opened(tmp_path, 4, began=clock.now - 2) as ledger:
         ledger.to("step")
-        assert ledger.seconds == dict(start=12, compile=7, data=1, step=20, save=2, evaluate=4, lost=9, down=58)
+        assert ledger.seconds == dict(
+            start=12, compile=7, data=1, step=20, save=2, evaluate=4, lost=9, down=58
+        )
         spend(clock, ledger, compile=6, step=10)
         with ledger.during("start"):
             clock.now += 1
@@ -65,13 +71,18 @@ def test_parts_add_up_over_a_kill_a_stop_and_a_step_back(clock, tmp_path):
         ledger.mark(12, [12])
     told = read(tmp_path / goodput.NAME)
     assert parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
-    assert sum(told["seconds"].values()) == clock.now - 990 and told["ended"] and told["starts"] == 2
+    assert (
+        sum(told["seconds"].values()) == clock.now - 990 and told["ended"] and told["starts"] == 2
+    )
     clock.now += 1e6  # nobody was waiting for it
     with opened(tmp_path, 12, began=clock.now):
         pass
     assert parts(tmp_path) == dict(start=13, compile=13, step=30, lost=46, down=58)
     told = read(tmp_path / goodput.NAME)
-    assert goodput.line(told["seconds"], told["starts"]) == "goodput 29.4% of 102.0 s in 3 starts: start 13.0, compile 13.0, step 30.0, lost 46.0, down 58.0"
+    assert (
+        goodput.line(told["seconds"], told["starts"])
+        == "goodput 29.4% of 102.0 s in 3 starts: start 13.0, compile 13.0, step 30.0, lost 46.0, down 58.0"
+    )
 
 
 def test_what_is_lost_is_counted_from_the_checkpoint_that_is_left(clock, tmp_path):

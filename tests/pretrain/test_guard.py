@@ -40,7 +40,9 @@ def trap(y, poison):
     return y
 
 
-trap.defvjp(lambda y, poison: (y, poison), lambda poison, d: (jnp.where(poison.sum() > 0, jnp.nan, d), None))
+trap.defvjp(
+    lambda y, poison: (y, poison), lambda poison, d: (jnp.where(poison.sum() > 0, jnp.nan, d), None)
+)
 
 
 def sums(model, params, batch, **how):
@@ -77,7 +79,10 @@ OPTIMIZERS = {
 
 def stepper(optimizer="adamw", microbatches=1, **guard):
     """(jitted step, its first state) of y = x W, beside which a teacher may stay as it is."""
-    run = load("distilbert_base" if optimizer == "teacher" else "bert_tiny", [f"guard.{name}={value}" for name, value in guard.items()])
+    run = load(
+        "distilbert_base" if optimizer == "teacher" else "bert_tiny",
+        [f"guard.{name}={value}" for name, value in guard.items()],
+    )
     run = dataclasses.replace(run, optimizer=OPTIMIZERS[optimizer])
     transformation = optimizer_of(run)
     params = {"kernel": jnp.asarray(np.random.default_rng(9).standard_normal((4, 3)), jnp.float32)}
@@ -106,7 +111,12 @@ def same(one, other):
     return bits((one.params, one.optimizer)) == bits((other.params, other.optimizer))
 
 
-CASES = [("adamw", 1, kind) for kind in BAD] + [("adamw", 4, "nan"), ("relative", 1, "nan"), ("adafactor", 4, "gradients"), ("lamb", 1, "inf")]
+CASES = [("adamw", 1, kind) for kind in BAD] + [
+    ("adamw", 4, "nan"),
+    ("relative", 1, "nan"),
+    ("adafactor", 4, "gradients"),
+    ("lamb", 1, "inf"),
+]
 CASES += [("teacher", 1, "nan")]
 
 
@@ -119,9 +129,13 @@ def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches
     after, seen = through(one, state, [good[0], bad, *good[1:4], bad, bad, *good[4:]])
     assert same(expected, after) and after.step == 9 and expected.step == 6
     assert [said["skipped"] for said in seen] == [0, 1, 0, 0, 0, 1, 1, 0, 0]
-    assert math.isfinite(seen[1]["loss"]) == (kind == "gradients") and not math.isfinite(seen[1]["gradient_norm"])
+    assert math.isfinite(seen[1]["loss"]) == (kind == "gradients") and not math.isfinite(
+        seen[1]["gradient_norm"]
+    )
     taken = [said["learning_rate"] for said in seen if not said["skipped"]]
-    assert taken == [said["learning_rate"] for said in clean] and taken[0] != taken[-1]  # the rate waits with the moments
+    assert (
+        taken == [said["learning_rate"] for said in clean] and taken[0] != taken[-1]
+    )  # the rate waits with the moments
     assert np.isfinite(np.frombuffer(bits(after.params), np.float32)).all()
 
 
@@ -131,7 +145,9 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     guarded = through(*stepper(), good)
     monkeypatch.setattr(step, "chosen", lambda taken, new, old: new)
     free = through(*stepper(), good)
-    assert same(guarded[0], free[0]) and [said["loss"] for said in guarded[1]] == [said["loss"] for said in free[1]]
+    assert same(guarded[0], free[0]) and [said["loss"] for said in guarded[1]] == [
+        said["loss"] for said in free[1]
+    ]
     harmed, _ = through(*stepper(), [NAN])
     assert np.isnan(np.frombuffer(bits(harmed.params), np.float32)).all()  # what the choice is for
 
@@ -148,7 +164,9 @@ def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
     assert seen[6]["gradient_norm"] > 6 * np.mean([said["gradient_norm"] for said in clean[:6]])
     assert [said["skipped"] for said in seen] == [0] * 6 + [1] + [0] * 2 and same(expected, after)
     one, state = stepper()
-    assert [said["skipped"] for said in through(one, state, [*good, high])[1]] == [0] * 9  # off unless asked for
+    assert [said["skipped"] for said in through(one, state, [*good, high])[1]] == [
+        0
+    ] * 9  # off unless asked for
 
 
 def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
@@ -162,7 +180,11 @@ def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
 
 
 def test_what_makes_no_sense_is_refused():
-    for word, message in (("guard.spike=0.5", "must be 0 or above 1"), ("guard.patience=0", "at least 1"), ("guard.patients=3", "did you mean 'patience'")):
+    for word, message in (
+        ("guard.spike=0.5", "must be 0 or above 1"),
+        ("guard.patience=0", "at least 1"),
+        ("guard.patients=3", "did you mean 'patience'"),
+    ):
         with pytest.raises(ConfigError, match=message):
             load("bert_tiny", [word])
 
@@ -179,16 +201,25 @@ def test_a_window_is_counted_and_left_behind_once():
         if item < 12:
             guard.see(item + 1, 3 <= item < 5 or 7 <= item < 10)
         if guard.tripped:
-            assert (guard.first(), guard.step) == (8, 10) and guard.record() == {"skipped": 3, "returned": False}
+            assert (guard.first(), guard.step) == (8, 10) and guard.record() == {
+                "skipped": 3,
+                "returned": False,
+            }
             guard.went_back()
         if item == 12:
             break
     assert seen == list(range(13)) and not guard.tripped
-    assert guard.returned and guard.record() == {"skipped": 0, "returned": False}  # good steps since
+    assert guard.returned and guard.record() == {
+        "skipped": 0,
+        "returned": False,
+    }  # good steps since
     for step in (14, 15, 16):
         guard.see(step, True)
     guard.went_back()
-    assert guard.record() == {"skipped": 0, "returned": True}  # of a stop before the first good step
+    assert guard.record() == {
+        "skipped": 0,
+        "returned": True,
+    }  # of a stop before the first good step
     guard.see(17, True)
     with pytest.raises(Diverged, match="steps 17 to 17 were skipped.* as were those for which"):
         guard.ended()
@@ -212,7 +243,12 @@ def poisoned(monkeypatch):
     def poison(steps):
         def source(stream, mesh, start, stop):
             for step, batch in feed(stream, mesh, start, stop):
-                yield step, batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)} if step + 1 in steps else batch
+                yield (
+                    step,
+                    batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
+                    if step + 1 in steps
+                    else batch,
+                )
 
         monkeypatch.setattr("pretrain.train.feed", source)
 
@@ -250,7 +286,9 @@ def continued(run, workdir, step, numbered, stop):
         return leaves_of(state.params), leaves_of(state.optimizer)
 
 
-def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(configs, tmp_path, poisoned, capsys):
+def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
+    configs, tmp_path, poisoned, capsys
+):
     """Steps 2, and 6 to 8: from step 4 on with the data behind step 8. The same when the run stops at 7, or crashes behind 9."""
     poisoned({2, 6, 7, 8})
     words = ["guard.patience=3", "evaluate.every=0"]
@@ -258,21 +296,36 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(configs, t
     began = time.time()
     assert train(run, workdir) is None
     said = capsys.readouterr().err
-    assert "step 2 skipped: loss nan" in said and "steps 6 to 8 were skipped: on from step 4, with the data behind step 8" in said
-    assert skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in rows(workdir)] == list(range(1, 13))
-    assert [(row["step"], row["went_back_to"]) for row in rows(workdir) if "went_back_to" in row] == [(9, 4)]
+    assert (
+        "step 2 skipped: loss nan" in said
+        and "steps 6 to 8 were skipped: on from step 4, with the data behind step 8" in said
+    )
+    assert skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in rows(workdir)] == list(
+        range(1, 13)
+    )
+    assert [
+        (row["step"], row["went_back_to"]) for row in rows(workdir) if "went_back_to" in row
+    ] == [(9, 4)]
     final = record(workdir, 12)
     assert (final["params"], final["optimizer"]) == continued(run, workdir, 4, 8, 12)
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        assert checkpoints.steps() == [12, 9, 4]  # what was due at 8, in the window, waited for a good step
+        assert checkpoints.steps() == [
+            12,
+            9,
+            4,
+        ]  # what was due at 8, in the window, waited for a good step
 
     other = tmp_path / "other"
     assert train(load(configs["bert"], [*words, "train.until=7"]), other) is None
     assert record(other, 7)["guard"] == {"skipped": 2, "returned": False}
     assert train(run, other) is None
     ledgers = [json.loads((place / "goodput.json").read_text()) for place in (workdir, other)]
-    assert sum(ledgers[0]["seconds"].values()) == pytest.approx(ledgers[0]["until"] - began, rel=0.02)
-    assert [ledger["starts"] for ledger in ledgers] == [1, 2] and all(ledger["seconds"]["lost"] > 0 for ledger in ledgers)
+    assert sum(ledgers[0]["seconds"].values()) == pytest.approx(
+        ledgers[0]["until"] - began, rel=0.02
+    )
+    assert [ledger["starts"] for ledger in ledgers] == [1, 2] and all(
+        ledger["seconds"]["lost"] > 0 for ledger in ledgers
+    )
     for key in ("params", "optimizer"):
         assert record(other, 12)[key] == final[key]
 
@@ -281,10 +334,20 @@ def test_without_end_the_run_ends(configs, tmp_path, poisoned, capsys):
     from pretrain.__main__ import main
 
     poisoned(set(range(6, 99)))
-    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "guard.patience=3", "evaluate.every=0"]
+    words = [
+        "train",
+        str(configs["bert"]),
+        "--workdir",
+        str(tmp_path / "run"),
+        "guard.patience=3",
+        "evaluate.every=0",
+    ]
     assert main(words) == 1
     said = capsys.readouterr().err
     assert "on from step 4, with the data behind step 8" in said
-    assert "error: steps 9 to 11 were skipped, for their loss or gradients are not finite or too large, as were those for which" in said
+    assert (
+        "error: steps 9 to 11 were skipped, for their loss or gradients are not finite or too large, as were those for which"
+        in said
+    )
     assert skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]
     assert not json.loads((tmp_path / "run" / "goodput.json").read_text())["ended"]

@@ -27,8 +27,13 @@ NAMES = ("hf_bert", "hf_t5", "hf_t5_v1_1", "hf_roberta", "hf_albert")
 
 def outputs(name):
     with np.load(GOLDENS / "hf_outputs.npz") as arrays:
-        chosen = {key.partition("/")[2]: arrays[key] for key in arrays if key.startswith(f"{name}/")}
-    return {key: array.astype(np.int32) if array.dtype == np.int64 else array for key, array in chosen.items()}
+        chosen = {
+            key.partition("/")[2]: arrays[key] for key in arrays if key.startswith(f"{name}/")
+        }
+    return {
+        key: array.astype(np.int32) if array.dtype == np.int64 else array
+        for key, array in chosen.items()
+    }
 
 
 def read(folder):
@@ -57,7 +62,8 @@ def rewrite(folder, change):
     """Save the tensors of a folder as `change` returns them."""
     tensors = load_file(folder / "model.safetensors")
     save_file(
-        {key: np.ascontiguousarray(array) for key, array in change(tensors).items()}, folder / "model.safetensors"
+        {key: np.ascontiguousarray(array) for key, array in change(tensors).items()},
+        folder / "model.safetensors",
     )
 
 
@@ -74,19 +80,29 @@ def test_logits_of_transformers(name):
     assert (missing, unused) == ((), ())
     golden, model = outputs(name), build(run.model)
     if name in ("hf_bert", "hf_albert"):
-        words, following = model.apply({"params": params}, golden["ids"], golden["valid"], golden["segments"])
+        words, following = model.apply(
+            {"params": params}, golden["ids"], golden["valid"], golden["segments"]
+        )
         np.testing.assert_allclose(following, golden["next"], atol=1e-5)
-        np.testing.assert_allclose(np.where(golden["valid"][..., None], words - golden["words"], 0), 0, atol=1e-5)
+        np.testing.assert_allclose(
+            np.where(golden["valid"][..., None], words - golden["words"], 0), 0, atol=1e-5
+        )
         return
     if name == "hf_roberta":
         words, _ = model.apply({"params": params}, golden["ids"], golden["valid"])
-        np.testing.assert_allclose(np.where(golden["valid"][..., None], words - golden["words"], 0), 0, atol=1e-5)
+        np.testing.assert_allclose(
+            np.where(golden["valid"][..., None], words - golden["words"], 0), 0, atol=1e-5
+        )
         return
     words = model.apply({"params": params}, golden["ids"], golden["valid"], golden["targets"])
     np.testing.assert_allclose(words, golden["words"], atol=1e-4)
-    nats = -np.take_along_axis(np.asarray(jax.nn.log_softmax(words)), golden["targets"][..., None], -1)
+    nats = -np.take_along_axis(
+        np.asarray(jax.nn.log_softmax(words)), golden["targets"][..., None], -1
+    )
     np.testing.assert_allclose(nats.mean(), golden["loss"], atol=1e-5)
-    written = generate(model, params, golden["ids"], golden["valid"], length=golden["written"].shape[1])
+    written = generate(
+        model, params, golden["ids"], golden["valid"], length=golden["written"].shape[1]
+    )
     np.testing.assert_array_equal(written, golden["written"])
 
 
@@ -94,15 +110,27 @@ def test_logits_of_transformers(name):
 def test_import_then_export_is_the_identity(name, tmp_path):
     opened, run, params, *_ = read(GOLDENS / name)
     write_model(tmp_path / "again", run.model, params, opened.vocabulary)
-    before, after = (load_file(folder / "model.safetensors") for folder in (GOLDENS / name, tmp_path / "again"))
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (GOLDENS / name, tmp_path / "again")
+    )
     assert before.keys() == after.keys()
     for key in before:
-        assert before[key].dtype == after[key].dtype and before[key].tobytes() == after[key].tobytes(), key
+        assert (
+            before[key].dtype == after[key].dtype and before[key].tobytes() == after[key].tobytes()
+        ), key
     for file in ("tokenizer.json",):
-        theirs, ours = (json.loads((folder / file).read_text()) for folder in (GOLDENS / name, tmp_path / "again"))
+        theirs, ours = (
+            json.loads((folder / file).read_text())
+            for folder in (GOLDENS / name, tmp_path / "again")
+        )
         assert theirs == ours
-    theirs, ours = (json.loads((folder / "config.json").read_text()) for folder in (GOLDENS / name, tmp_path / "again"))
-    for key in ours.keys() & theirs.keys() - {"tie_word_embeddings"}:  # transformers 5 writes true there for every T5
+    theirs, ours = (
+        json.loads((folder / "config.json").read_text())
+        for folder in (GOLDENS / name, tmp_path / "again")
+    )
+    for key in ours.keys() & theirs.keys() - {
+        "tie_word_embeddings"
+    }:  # transformers 5 writes true there for every T5
         assert ours[key] == theirs[key], key
 
 
@@ -119,7 +147,11 @@ def test_parts_are_one_model(folder):
 
 def bare(tensors):
     """BertModel: no heads, no prefix."""
-    return {key.removeprefix("bert."): array for key, array in tensors.items() if key.startswith("bert.")}
+    return {
+        key.removeprefix("bert."): array
+        for key, array in tensors.items()
+        if key.startswith("bert.")
+    }
 
 
 def unpooled(tensors):
@@ -128,7 +160,11 @@ def unpooled(tensors):
 
 def masked(tensors):
     """BertForMaskedLM: no pooler, no next-sentence head; older files also hold the table twice and position_ids."""
-    kept = {key: array for key, array in tensors.items() if "pooler" not in key and "seq_relationship" not in key}
+    kept = {
+        key: array
+        for key, array in tensors.items()
+        if "pooler" not in key and "seq_relationship" not in key
+    }
     kept |= {"cls.predictions.decoder.weight": tensors["bert.embeddings.word_embeddings.weight"]}
     kept |= {"cls.predictions.decoder.bias": tensors["cls.predictions.bias"]}
     return kept | {"bert.embeddings.position_ids": np.arange(24)[None]}
@@ -137,7 +173,9 @@ def masked(tensors):
 def old(tensors):
     """Norms as they were called in 2018."""
     return {
-        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): array
+        key.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): array
         for key, array in tensors.items()
     }
 
@@ -145,7 +183,10 @@ def old(tensors):
 def classifier(tensors):
     """A BERT with some other head."""
     kept = {key: array for key, array in tensors.items() if key.startswith("bert.")}
-    return kept | {"classifier.weight": np.zeros((2, 8), np.float32), "classifier.bias": np.zeros(2, np.float32)}
+    return kept | {
+        "classifier.weight": np.zeros((2, 8), np.float32),
+        "classifier.bias": np.zeros(2, np.float32),
+    }
 
 
 @pytest.mark.parametrize(
@@ -155,7 +196,11 @@ def classifier(tensors):
         (unpooled, ("bert.pooler", "cls.predictions", "cls.seq_relationship"), ()),
         (masked, ("bert.pooler", "cls.seq_relationship"), ("bert.embeddings.position_ids",)),
         (old, (), ()),
-        (classifier, ("cls.predictions", "cls.seq_relationship"), ("classifier.bias", "classifier.weight")),
+        (
+            classifier,
+            ("cls.predictions", "cls.seq_relationship"),
+            ("classifier.bias", "classifier.weight"),
+        ),
     ),
 )
 def test_berts_with_and_without_heads(folder, change, missing, unused):
@@ -166,14 +211,20 @@ def test_berts_with_and_without_heads(folder, change, missing, unused):
     assert left == unused
     _, _, whole, *_ = read(GOLDENS / "hf_bert")
     fresh = jax.jit(initialiser(run))()
-    parts = {"bert.pooler": ("bert", "pooler"), "cls.predictions": ("word",), "cls.seq_relationship": ("next",)}
+    parts = {
+        "bert.pooler": ("bert", "pooler"),
+        "cls.predictions": ("word",),
+        "cls.seq_relationship": ("next",),
+    }
     for part, path in parts.items():
         ours, expected = params, (fresh if part in missing else whole)
         for step in path:
             ours, expected = ours[step], expected[step]
         jax.tree.map(np.testing.assert_array_equal, ours, expected)
     jax.tree.map(np.testing.assert_array_equal, params["bert"]["encoder"], whole["bert"]["encoder"])
-    jax.tree.map(np.testing.assert_array_equal, params["bert"]["embeddings"], whole["bert"]["embeddings"])
+    jax.tree.map(
+        np.testing.assert_array_equal, params["bert"]["embeddings"], whole["bert"]["embeddings"]
+    )
 
 
 # ---- the verb ----------------------------------------------------------------
@@ -183,7 +234,9 @@ def documents(vocabulary, count, seed):
     """Documents of sentences of ids that are no specials."""
     rng = np.random.default_rng(seed)
     plain = np.flatnonzero(~vocabulary.special)
-    return [[rng.choice(plain, rng.integers(5, 12)).tolist() for _ in range(6)] for _ in range(count)]
+    return [
+        [rng.choice(plain, rng.integers(5, 12)).tolist() for _ in range(6)] for _ in range(count)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -202,27 +255,44 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
         request.getfixturevalue("whole")
     w, store = tmp_path / "w", tmp_path / "store"
     words = [f"data.objective.{word}" for word in objective]
-    words += ["data.batch_size=8", "train.compute=float32", "train.steps=2", "optimizer.warmup=1", "evaluate.every=0"]
-    assert main(["import", str(GOLDENS / name), "--workdir", str(w), f"data.store={store}", *words]) == 0
+    words += [
+        "data.batch_size=8",
+        "train.compute=float32",
+        "train.steps=2",
+        "optimizer.warmup=1",
+        "evaluate.every=0",
+    ]
+    assert (
+        main(["import", str(GOLDENS / name), "--workdir", str(w), f"data.store={store}", *words])
+        == 0
+    )
     said = capsys.readouterr().out
     assert f"import {name}" in said or name in said
     assert "data.store=" in said and "begun at random" not in said
     vocabulary = open_model(GOLDENS / name).vocabulary
-    write_store(store, vocabulary, documents(vocabulary, 40, 0), heldout=documents(vocabulary, 10, 1))
+    write_store(
+        store, vocabulary, documents(vocabulary, 40, 0), heldout=documents(vocabulary, 10, 1)
+    )
     assert main(["evaluate", "--workdir", str(w), "--json"]) == 0
     scores = json.loads(capsys.readouterr().out.strip().split("\n")[-1])
     assert scores["step"] == 0 and np.isfinite(scores["loss"])
 
     assert main(["export", "--workdir", str(w), "--output", str(tmp_path / "same")]) == 0
-    before, after = (load_file(folder / "model.safetensors") for folder in (GOLDENS / name, tmp_path / "same"))
-    assert before.keys() == after.keys() and all(before[key].tobytes() == after[key].tobytes() for key in before)
+    before, after = (
+        load_file(folder / "model.safetensors") for folder in (GOLDENS / name, tmp_path / "same")
+    )
+    assert before.keys() == after.keys() and all(
+        before[key].tobytes() == after[key].tobytes() for key in before
+    )
     assert "not trained any further" in (tmp_path / "same" / "README.md").read_text()
 
     with jax.numpy_dtype_promotion("standard"):  # for optax
         assert main(["train", str(w / "config.json"), "--workdir", str(w)]) == 0
     assert main(["export", "--workdir", str(w), "--output", str(tmp_path / "trained")]) == 0
     trained = load_file(tmp_path / "trained" / "model.safetensors")
-    assert trained.keys() == before.keys() and any(trained[key].tobytes() != before[key].tobytes() for key in before)
+    assert trained.keys() == before.keys() and any(
+        trained[key].tobytes() != before[key].tobytes() for key in before
+    )
     card = (tmp_path / "trained" / "README.md").read_text()
     assert f"come from `{name}`; trained further with Cloze, for 2 steps" in card
     assert ("next-sentence head learned nothing here" in card) == (name == "hf_bert")
@@ -232,9 +302,16 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
 def test_what_was_not_there_is_said(folder, tmp_path, capsys):
     theirs = folder("hf_bert")
     rewrite(
-        theirs, lambda tensors: {key: array.astype(ml_dtypes.bfloat16) for key, array in classifier(tensors).items()}
+        theirs,
+        lambda tensors: {
+            key: array.astype(ml_dtypes.bfloat16) for key, array in classifier(tensors).items()
+        },
     )
-    settings(theirs, auto_map={"AutoModel": "modeling.Custom"}, architectures=["BertForTokenClassification"])
+    settings(
+        theirs,
+        auto_map={"AutoModel": "modeling.Custom"},
+        architectures=["BertForTokenClassification"],
+    )
     assert main(["import", str(theirs), "--workdir", str(tmp_path / "w"), "model.dropout=0"]) == 0
     said = capsys.readouterr().out
     assert "BertForTokenClassification" in said
@@ -264,11 +341,15 @@ def truncate(folder):
 
 
 def without(name):
-    return lambda folder: rewrite(folder, lambda tensors: {key: array for key, array in tensors.items() if key != name})
+    return lambda folder: rewrite(
+        folder, lambda tensors: {key: array for key, array in tensors.items() if key != name}
+    )
 
 
 def shaped(name, shape):
-    return lambda folder: rewrite(folder, lambda tensors: tensors | {name: np.zeros(shape, np.float32)})
+    return lambda folder: rewrite(
+        folder, lambda tensors: tensors | {name: np.zeros(shape, np.float32)}
+    )
 
 
 def pickled(folder):
@@ -284,14 +365,23 @@ REFUSALS = {
     "pickle": (pickled, "pytorch_model.bin.*convert it once"),
     "truncated": (truncate, "model.safetensors: not a whole"),
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
-    "broken config": (lambda folder: (folder / "config.json").write_text("{"), "config.json: not JSON"),
-    "another family": (lambda folder: settings(folder, model_type="xlnet"), "model_type 'xlnet'.*bert, t5"),
+    "broken config": (
+        lambda folder: (folder / "config.json").write_text("{"),
+        "config.json: not JSON",
+    ),
+    "another family": (
+        lambda folder: settings(folder, model_type="xlnet"),
+        "model_type 'xlnet'.*bert, t5",
+    ),
     "no family": (lambda folder: settings(folder, model_type=None), "model_type None"),
     "encoder of T5": (
         lambda folder: settings(folder, architectures=["T5EncoderModel"]),
         "T5EncoderModel: it has no decoder",
     ),
-    "unknown setting": (lambda folder: settings(folder, hidden_act="swish"), "config.json: hidden_act is 'swish'"),
+    "unknown setting": (
+        lambda folder: settings(folder, hidden_act="swish"),
+        "config.json: hidden_act is 'swish'",
+    ),
     "wrong type": (lambda folder: settings(folder, hidden_size="8"), "hidden_size is '8'"),
     "no size": (lambda folder: settings(folder, num_hidden_layers=3), "layer.2"),
     "too few layers": (lambda folder: settings(folder, num_hidden_layers=1), "layer.1"),
@@ -299,12 +389,18 @@ REFUSALS = {
         without("bert.encoder.layer.1.output.dense.weight"),
         "missing bert.encoder.layer.1.output.dense.weight",
     ),
-    "half a head": (without("cls.predictions.transform.dense.bias"), "missing cls.predictions.transform.dense.bias"),
+    "half a head": (
+        without("cls.predictions.transform.dense.bias"),
+        "missing cls.predictions.transform.dense.bias",
+    ),
     "wrong shape": (
         shaped("bert.encoder.layer.0.output.dense.weight", (8, 15)),
         r"output.dense.weight has shape \[8, 15\]",
     ),
-    "larger vocabulary": (lambda folder: settings(folder, vocab_size=60), "word_embeddings.weight has shape"),
+    "larger vocabulary": (
+        lambda folder: settings(folder, vocab_size=60),
+        "word_embeddings.weight has shape",
+    ),
     "another tokenizer": (
         lambda folder: settings(folder, vocab_size=40),
         "tokenizer has 47 ids, but vocab_size.* is 40",
@@ -338,23 +434,43 @@ def test_t5_refusals(folder):
         with pytest.raises(FolderError, match=f"config.json: {message}"):
             open_model(theirs)
     shutil.copy(GOLDENS / "hf_t5" / "config.json", theirs)
-    rewrite(theirs, lambda tensors: {key: array for key, array in tensors.items() if not key.startswith("decoder.")})
+    rewrite(
+        theirs,
+        lambda tensors: {
+            key: array for key, array in tensors.items() if not key.startswith("decoder.")
+        },
+    )
     with pytest.raises(FolderError, match="missing decoder.block.0"):
         read(theirs)
 
 
 def test_a_misspelt_override_ends_before_anything_is_written(tmp_path, capsys):
-    assert main(["import", str(GOLDENS / "hf_bert"), "--workdir", str(tmp_path / "w"), "trian.steps=3"]) == 2
+    assert (
+        main(
+            ["import", str(GOLDENS / "hf_bert"), "--workdir", str(tmp_path / "w"), "trian.steps=3"]
+        )
+        == 2
+    )
     assert "did you mean 'train'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("model", "words"), [(TransformerConfig(), "prepare TEXT --document pair --output"), (Gpt2Config(), "prepare TEXT --output")])
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (TransformerConfig(), "prepare TEXT --document pair --output"),
+        (Gpt2Config(), "prepare TEXT --output"),
+    ],
+)
 def test_what_is_told_next_prepares_what_the_model_reads(model, words):
     class Tensors(dict):
         def formats(self):
             return ["F32"]
 
-    opened = SimpleNamespace(architectures=[], tensors=Tensors(), vocabulary=SimpleNamespace(kind="sentencepiece", size=100))
+    opened = SimpleNamespace(
+        architectures=[],
+        tensors=Tensors(),
+        vocabulary=SimpleNamespace(kind="sentencepiece", size=100),
+    )
     args = SimpleNamespace(workdir="runs/theirs", folder="theirs")
     assert words in summary(args, opened, starting_run(model), (), ())

@@ -32,7 +32,9 @@ def model(tmp_path):
 def same(tensors):
     assert set(tensors) == set(TENSORS)
     for name, array in TENSORS.items():
-        assert tensors[name].dtype == array.dtype and tensors[name].tobytes() == array.tobytes(), name
+        assert tensors[name].dtype == array.dtype and tensors[name].tobytes() == array.tobytes(), (
+            name
+        )
 
 
 # ---- reading -----------------------------------------------------------------
@@ -53,7 +55,9 @@ def test_written_in_parts_and_read_back(tmp_path, limit):
         return
     index = json.loads((tmp_path / folders.INDEX).read_text())
     assert index["metadata"]["total_size"] == sum(array.nbytes for array in TENSORS.values())
-    assert files == [f"model-{i:05d}-of-{len(files):05d}.safetensors" for i in range(1, len(files) + 1)]
+    assert files == [
+        f"model-{i:05d}-of-{len(files):05d}.safetensors" for i in range(1, len(files) + 1)
+    ]
     for file in files:
         held = load_file(tmp_path / file)
         assert len(held) == 1 or sum(array.nbytes for array in held.values()) <= limit
@@ -70,7 +74,8 @@ def test_arrays_that_are_views_are_written_right(tmp_path):
 def test_half_precision_becomes_float32_exactly(tmp_path):
     values = np.array([1.0, 3.140625, -0.0078125, 0.0], np.float32)
     save_file(
-        {"half": values.astype(np.float16), "brain": values.astype(ml_dtypes.bfloat16)}, tmp_path / "model.safetensors"
+        {"half": values.astype(np.float16), "brain": values.astype(ml_dtypes.bfloat16)},
+        tmp_path / "model.safetensors",
     )
     tensors = Tensors(tmp_path)
     assert tensors.formats() == ("BF16", "F16")
@@ -98,7 +103,10 @@ def header(text, length=None):
         header("{}", 2**62),  # claims a header of 4 EiB
         header("{}", 99_000_000),
         header("not JSON"),
-        header('{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}') + b"0000",
+        header(
+            '{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}'
+        )
+        + b"0000",
         header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') + b"0000",
         header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}') + b"00000000",
         b"PK\x03\x04 a zip, which is what a pickled checkpoint is",
@@ -106,7 +114,10 @@ def header(text, length=None):
 )
 def test_damaged_file_is_named(model, content):
     (model / "model.safetensors").write_bytes(content)
-    with pytest.raises(FolderError, match=rf"model.safetensors: not a whole .safetensors file of {len(content)} bytes"):
+    with pytest.raises(
+        FolderError,
+        match=rf"model.safetensors: not a whole .safetensors file of {len(content)} bytes",
+    ):
         Tensors(model)
 
 
@@ -169,7 +180,9 @@ def test_a_pickle_is_never_opened(model, tmp_path, monkeypatch):
     monkeypatch.setenv("TRAP", str(tmp_path / "trapped"))
     (model / "model.safetensors").unlink()
     (model / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
-    with pytest.raises(FolderError, match=r"pytorch_model.bin but no model.safetensors.*save_pretrained"):
+    with pytest.raises(
+        FolderError, match=r"pytorch_model.bin but no model.safetensors.*save_pretrained"
+    ):
         Tensors(model)
     assert not (tmp_path / "trapped").exists()
     pickle.loads(pickle.dumps(Trap()))  # the trap would have worked
@@ -193,12 +206,16 @@ def test_wrong_folders(tmp_path):
     with pytest.raises(FolderError, match="no model.safetensors"):
         Tensors(tmp_path)
     save_file(TENSORS, tmp_path / "adapter.safetensors")
-    with pytest.raises(FolderError, match="it has adapter.safetensors and no model.safetensors.index.json"):
+    with pytest.raises(
+        FolderError, match="it has adapter.safetensors and no model.safetensors.index.json"
+    ):
         Tensors(tmp_path)
 
 
 def test_code_in_a_folder_is_passed_over_and_said_so(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}})
+    )
     (tmp_path / "evil.py").write_text("raise SystemExit('run')")
     said = []
     assert read_config(tmp_path, said.append)["model_type"] == "bert"

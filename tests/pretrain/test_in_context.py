@@ -33,7 +33,10 @@ CHOICE = [
     {"context": "", "choices": ["The fox", "Whoever"], "answer": 1},
     {"context": "The lazy ", "choices": ["dog", "fox jumps over the lazy dog"], "answer": 0},
 ]
-OPEN = [{"text": "The quick brown fox jumps over the lazy dog"}, {"context": "words are left out of a", "answer": "text"}]
+OPEN = [
+    {"text": "The quick brown fox jumps over the lazy dog"},
+    {"context": "words are left out of a", "answer": "text"},
+]
 
 
 def trained(config, seed, size, **vocabulary):
@@ -74,10 +77,17 @@ def evaluate(trained, questions, mesh=None, **kw):
 
 def log_softmax(logits):
     logits = np.asarray(logits, np.float64)
-    return logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) - logits.max(-1, keepdims=True)
+    return (
+        logits
+        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - logits.max(-1, keepdims=True)
+    )
 
 
-apply = jax.jit(lambda config, params, *arguments: build(config).apply({"params": params}, *arguments), static_argnums=0)
+apply = jax.jit(
+    lambda config, params, *arguments: build(config).apply({"params": params}, *arguments),
+    static_argnums=0,
+)
 
 
 def padded(ids, length=64):
@@ -100,14 +110,28 @@ def behind(trained, text, choice):
     logs = logs_of(trained, whole)
     at = range(len(first) - 1, len(whole) - 1)
     targets = whole[len(first) :]
-    return sum(logs[i, t] for i, t in zip(at, targets)), all(logs[i].argmax() == t for i, t in zip(at, targets)), len(targets)
+    return (
+        sum(logs[i, t] for i, t in zip(at, targets)),
+        all(logs[i].argmax() == t for i, t in zip(at, targets)),
+        len(targets),
+    )
 
 
 def between(trained, text, choice):
-    read, write = ([*trained.vocabulary.encode(one), trained.vocabulary.eos] for one in (text, choice))
+    read, write = (
+        [*trained.vocabulary.encode(one), trained.vocabulary.eos] for one in (text, choice)
+    )
     valid = jnp.arange(64)[None] < len(read)
-    logs = log_softmax(apply(trained.run.model, trained.params, padded(read), valid, padded(write))[0, : len(write)])
-    return logs[np.arange(len(write)), write].sum(), bool((logs.argmax(-1) == write).all()), len(write)
+    logs = log_softmax(
+        apply(trained.run.model, trained.params, padded(read), valid, padded(write))[
+            0, : len(write)
+        ]
+    )
+    return (
+        logs[np.arange(len(write)), write].sum(),
+        bool((logs.argmax(-1) == write).all()),
+        len(write),
+    )
 
 
 # ---- likelihoods -------------------------------------------------------------
@@ -131,7 +155,10 @@ def test_choices_are_scored_as_rows_of_their_own(family, request, questions):
         "accuracy_over_prior": lambda p, count, prior: p - prior,
     }
     for name, way in ways.items():
-        chosen = [np.argmax([way(p, count, prior) for (p, _, count), prior in zip(*both)]) for both in zip(expected, alone)]
+        chosen = [
+            np.argmax([way(p, count, prior) for (p, _, count), prior in zip(*both)])
+            for both in zip(expected, alone)
+        ]
         assert numbers[name] == np.mean(np.equal(chosen, right)), name
     assert numbers["chance"] == pytest.approx((1 / 3 + 3 / 2) / 4)
     assert (numbers["questions"], numbers["fewer_examples"], numbers["cut"]) == (4, 0, 0)
@@ -139,11 +166,16 @@ def test_choices_are_scored_as_rows_of_their_own(family, request, questions):
 
 def test_a_last_word_is_right_where_all_its_tokens_are_the_likeliest(gpt2, questions):
     asked = questions(OPEN)
-    assert (asked[0].context, asked[0].choices) == ("The quick brown fox jumps over the lazy", ("dog",))
+    assert (asked[0].context, asked[0].choices) == (
+        "The quick brown fox jumps over the lazy",
+        ("dog",),
+    )
     numbers, found = evaluate(gpt2, asked)
     expected = [behind(gpt2, question.context, question.choices[0]) for question in asked]
     assert numbers["accuracy"] == np.mean([greedy for _, greedy, _ in expected]) == 0
-    assert numbers["perplexity"] == pytest.approx(math.exp(-np.mean([p for p, _, _ in expected])), rel=1e-4)
+    assert numbers["perplexity"] == pytest.approx(
+        math.exp(-np.mean([p for p, _, _ in expected])), rel=1e-4
+    )
 
 
 def test_what_the_model_would_write_itself_is_right(gpt2, questions):
@@ -151,21 +183,34 @@ def test_what_the_model_would_write_itself_is_right(gpt2, questions):
     for first in words:  # until the likeliest piece behind one is a word
         ids = gpt2.vocabulary.encode(first)
         piece = int(logs_of(gpt2, ids)[len(ids) - 1].argmax())
-        if piece < gpt2.vocabulary.size and gpt2.vocabulary.pieces[piece].startswith("▁") and len(gpt2.vocabulary.pieces[piece]) > 1:
+        if (
+            piece < gpt2.vocabulary.size
+            and gpt2.vocabulary.pieces[piece].startswith("▁")
+            and len(gpt2.vocabulary.pieces[piece]) > 1
+        ):
             break
     else:
         pytest.fail("this model never writes a word")
     word = gpt2.vocabulary.pieces[piece][1:]
-    numbers, found = evaluate(gpt2, questions([{"text": f"{first} {word}"}, {"context": first, "answer": f"{word} {word} {word}"}]))
+    numbers, found = evaluate(
+        gpt2,
+        questions(
+            [{"text": f"{first} {word}"}, {"context": first, "answer": f"{word} {word} {word}"}]
+        ),
+    )
     assert [one["right"] for one in found] == [True, False] and numbers["accuracy"] == 0.5
 
 
 def test_white_space_at_the_end_of_a_context_belongs_to_the_choices(questions):
     """In a vocabulary whose words bring their space along, a space at the end would be a piece that no text has there."""
-    bytes_ = trained(dataclasses.replace(GPT2, vocab=290), 3, 290, layout="gpt2", algorithm="byte_bpe")
+    bytes_ = trained(
+        dataclasses.replace(GPT2, vocab=290), 3, 290, layout="gpt2", algorithm="byte_bpe"
+    )
     assert bytes_.vocabulary.encode("The lazy ")[-1] != bytes_.vocabulary.encode("The lazy")[-1]
     choices = {"choices": ["dog", "fox jumps"], "answer": 0}
-    _, (bare, spaced) = evaluate(bytes_, questions([{"context": "The lazy", **choices}, {"context": "The lazy ", **choices}]))
+    _, (bare, spaced) = evaluate(
+        bytes_, questions([{"context": "The lazy", **choices}, {"context": "The lazy ", **choices}])
+    )
     assert spaced == bare
 
 
@@ -174,7 +219,13 @@ def test_scores_are_the_same_on_a_mesh(gpt2, questions):
     plain, found = evaluate(gpt2, asked)
     mesh = make_mesh(Mesh(data=2, fsdp=2, model=2))
     params = jax.tree_util.tree_map_with_path(
-        lambda keys, leaf: jax.device_put(leaf, parameter_sharding(jax.tree_util.keystr(keys, simple=True, separator="/"), leaf.shape, mesh)), gpt2.params
+        lambda keys, leaf: jax.device_put(
+            leaf,
+            parameter_sharding(
+                jax.tree_util.keystr(keys, simple=True, separator="/"), leaf.shape, mesh
+            ),
+        ),
+        gpt2.params,
     )
     spread, again = evaluate(dataclasses.replace(gpt2, params=params), asked, mesh=mesh)
     assert spread == plain
@@ -189,14 +240,23 @@ def test_examples_stand_in_front_answered_and_never_the_question_itself(gpt2, qu
     asked = questions(CHOICE)
     for number, question in enumerate(asked):
         drawn = [examples_for(number, question, asked, 2, seed) for seed in range(20)]
-        assert all(len(set(map(id, examples))) == 2 and question not in examples for examples in drawn)
-        assert {id(one) for examples in drawn for one in examples} == {id(one) for one in asked if one is not question}
+        assert all(
+            len(set(map(id, examples))) == 2 and question not in examples for examples in drawn
+        )
+        assert {id(one) for examples in drawn for one in examples} == {
+            id(one) for one in asked if one is not question
+        }
         assert drawn[0] == examples_for(number, question, asked, 2, 0)
-    assert prompt(asked[1], [asked[0], asked[3]], "\n") == "The quick brown fox\nThe lazy dog\nA cloze is a"
+    assert (
+        prompt(asked[1], [asked[0], asked[3]], "\n")
+        == "The quick brown fox\nThe lazy dog\nA cloze is a"
+    )
     _, found = evaluate(gpt2, asked[:2], pool=asked[2:], shots=1, delimiter=" ", seed=3)
     for number, (question, one) in enumerate(zip(asked, found)):
         text = prompt(question, examples_for(number, question, asked[2:], 1, 3), " ")
-        np.testing.assert_allclose(one["scores"], [behind(gpt2, text, choice)[0] for choice in question.choices], rtol=1e-4)
+        np.testing.assert_allclose(
+            one["scores"], [behind(gpt2, text, choice)[0] for choice in question.choices], rtol=1e-4
+        )
 
 
 def test_examples_that_do_not_fit_are_left_out_and_a_context_is_cut_on_the_left(gpt2, questions):
@@ -212,11 +272,20 @@ def test_examples_that_do_not_fit_are_left_out_and_a_context_is_cut_on_the_left(
     for row, score, count in zip(whole, found[0]["scores"], found[0]["tokens"]):
         row = row[surplus:]
         logs = logs_of(gpt2, row[:-1])
-        assert score == pytest.approx(sum(logs[i - 1, row[i]] for i in range(len(row) - count, len(row))), rel=1e-4)
+        assert score == pytest.approx(
+            sum(logs[i - 1, row[i]] for i in range(len(row) - count, len(row))), rel=1e-4
+        )
 
 
 def test_texts_are_joined_by_one_space():
-    pairs = {("a", "b"): "a b", ("a ", "b"): "a b", ("a\n", "b"): "a\nb", ("a", " b"): "a b", ("", "b"): "b", ("a", "\nb"): "a\nb"}
+    pairs = {
+        ("a", "b"): "a b",
+        ("a ", "b"): "a b",
+        ("a\n", "b"): "a\nb",
+        ("a", " b"): "a b",
+        ("", "b"): "b",
+        ("a", "\nb"): "a\nb",
+    }
     assert {pair: joined(*pair) for pair in pairs} == pairs
 
 
@@ -246,20 +315,32 @@ def test_a_file_that_is_no_task_is_told_by_its_line(questions, records, message)
 
 def test_too_few_examples_and_models_that_do_not_write_are_refused(gpt2, questions):
     asked = questions(CHOICE)
-    with pytest.raises(ValueError, match=r":1: 4 examples \(--shots\) are to stand in front, and there are 3 others"):
+    with pytest.raises(
+        ValueError,
+        match=r":1: 4 examples \(--shots\) are to stand in front, and there are 3 others",
+    ):
         evaluate(gpt2, asked, shots=4)
-    bert = dataclasses.replace(gpt2, run=starting_run(BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)))
-    with pytest.raises(ValueError, match="for models that write .* this BertConfig was trained by masked_lm"):
+    bert = dataclasses.replace(
+        gpt2, run=starting_run(BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24))
+    )
+    with pytest.raises(
+        ValueError, match="for models that write .* this BertConfig was trained by masked_lm"
+    ):
         evaluate(bert, asked)
     asked = [Question("here", {}, "a", ("The fox " * 40, "dog"), 0, False)]
-    with pytest.raises(ValueError, match=r"here: a choice of \d+ tokens leaves no room for a context \(model.length=40\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"here: a choice of \d+ tokens leaves no room for a context \(model.length=40\)",
+    ):
         evaluate(gpt2, asked)
 
 
 def test_the_verb_prints_one_object_and_writes_each_question(gpt2, tmp_path, capsys):
     start_workdir(tmp_path / "w", gpt2.run, gpt2.params, gpt2.vocabulary)
     task, output = tmp_path / "task.jsonl", tmp_path / "out.jsonl"
-    task.write_text("".join(json.dumps(record | {"id": number}) + "\n" for number, record in enumerate(CHOICE)))
+    task.write_text(
+        "".join(json.dumps(record | {"id": number}) + "\n" for number, record in enumerate(CHOICE))
+    )
     words = ["evaluate", "--workdir", str(tmp_path / "w"), "--task", str(task)]
     assert main([*words, "--shots", "1", "--output", str(output), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -267,6 +348,9 @@ def test_the_verb_prints_one_object_and_writes_each_question(gpt2, tmp_path, cap
     lines = [json.loads(line) for line in output.read_text().splitlines()]
     assert [line["id"] for line in lines] == [0, 1, 2, 3]
     assert printed["accuracy"] == np.mean([line["right"] for line in lines])
-    for extra, message in (["--store", "x"], "give --task or --store"), (["--shots", "-1"], "--shots -1: at least 0"):
+    for extra, message in (
+        (["--store", "x"], "give --task or --store"),
+        (["--shots", "-1"], "--shots -1: at least 0"),
+    ):
         assert main([*words, *extra]) == 2 and message in capsys.readouterr().err
     assert main([*words[:3], "--shots", "1"]) == 2 and "belong to --task" in capsys.readouterr().err

@@ -60,12 +60,15 @@ MASKS = {
 
 @pytest.mark.parametrize(
     ("name", "sizes"),
-    [(name, (1, 2, 2, 2)) for name in MASKS] + [("padding", (8, 1, 1, 1)), ("packed", (1, 1, 4, 2))],
+    [(name, (1, 2, 2, 2)) for name in MASKS]
+    + [("padding", (8, 1, 1, 1)), ("packed", (1, 1, 4, 2))],
     ids=str,
 )
 def test_splash_is_attend(name, sizes):
     """On 8 rows' devices a batch of 4 cannot lie: that mesh takes 4 of them. Over `model` 4, two heads stay whole."""
-    mesh = make_mesh(Mesh(*sizes) if sizes[0] < 8 else Mesh(4), jax.devices()[: 8 if sizes[0] < 8 else 4])
+    mesh = make_mesh(
+        Mesh(*sizes) if sizes[0] < 8 else Mesh(4), jax.devices()[: 8 if sizes[0] < 8 else 4]
+    )
     with jax.set_mesh(mesh):
         one, other = both(partial(splash_attend, mesh=mesh, interpret=True), MASKS[name])
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
@@ -84,7 +87,9 @@ def test_what_cudnn_is_asked_for_is_attend(name, biased):
     """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN itself needs a GPU."""
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
     bias = vectors(1, H, L, L, seed=5) if biased else None
-    one, other = both(partial(cudnn_attend, mesh=mesh, implementation="xla"), MASKS[name], bias=bias)
+    one, other = both(
+        partial(cudnn_attend, mesh=mesh, implementation="xla"), MASKS[name], bias=bias
+    )
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
@@ -125,12 +130,21 @@ def test_what_stands_against_splash_is_said():
 def test_what_stands_against_cudnn_is_said():
     segments = jnp.zeros((8, 255), jnp.int32)
     packed, odd = Mask(segments=(segments, segments)), dict(L=255, M=255)
-    assert ask(why_not_cudnn) is ask(why_not_cudnn, padding_mask(VALID), vectors(1, 4, 256, 256)) is ask(why_not_cudnn, causal_mask(), **odd) is None
+    assert (
+        ask(why_not_cudnn)
+        is ask(why_not_cudnn, padding_mask(VALID), vectors(1, 4, 256, 256))
+        is ask(why_not_cudnn, causal_mask(), **odd)
+        is None
+    )
     assert "by a seed" in ask(why_not_cudnn, drop=DROP)
     assert "not in float32" in ask(why_not_cudnn, dtype=jnp.float32)
     assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, packed, **odd)
-    assert "no gradient for a bias beside" in ask(why_not_cudnn, packed, vectors(1, 4, 255, 255), **odd)
-    assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in ask(why_not_cudnn, None, vectors(1, 4, 255, 255), **odd)
+    assert "no gradient for a bias beside" in ask(
+        why_not_cudnn, packed, vectors(1, 4, 255, 255), **odd
+    )
+    assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in ask(
+        why_not_cudnn, None, vectors(1, 4, 255, 255), **odd
+    )
     assert "not [1, 1, 256, 256]" in ask(why_not_cudnn, None, vectors(1, 1, 256, 256))
     assert "heads of up to 128 in steps of 8, not of 100" in ask(why_not_cudnn, K=100)
     assert "not of 136" in ask(why_not_cudnn, K=136)
@@ -149,12 +163,19 @@ def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
     from types import SimpleNamespace
 
     devices = np.array([SimpleNamespace(platform=platform)])
-    mesh = SimpleNamespace(devices=devices, shape=dict.fromkeys(("data", "fsdp", "sequence", "model"), 1))
+    mesh = SimpleNamespace(
+        devices=devices, shape=dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
+    )
     heard = []
     chosen = make_attend(mesh, lambda *said: heard.append(said))
     q = vectors(2, 128, 2, 8, dtype=jnp.bfloat16)
     np.testing.assert_array_equal(chosen(q, q, q, drop=DROP), attend(q, q, q, drop=DROP))
     ((kernel, reason),) = heard
-    assert kernel == "XLA" and reason.startswith({"tpu": "Splash cannot drop", "gpu": "cuDNN drops"}[platform])
+    assert kernel == "XLA" and reason.startswith(
+        {"tpu": "Splash cannot drop", "gpu": "cuDNN drops"}[platform]
+    )
     chosen(q, *[x.swapaxes(1, 2) for x in (q, q)], kept=True)
-    assert heard[1] == ("XLA", {"tpu": "Splash reads no cache", "gpu": "cuDNN reads no cache"}[platform])
+    assert heard[1] == (
+        "XLA",
+        {"tpu": "Splash reads no cache", "gpu": "cuDNN reads no cache"}[platform],
+    )

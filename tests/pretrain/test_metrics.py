@@ -26,12 +26,16 @@ def test_what_is_not_finite_is_null_since_nan_is_no_json(tmp_path):
     log.close()
     text = (tmp_path / "metrics.jsonl").read_text()
     assert "NaN" not in text and "Infinity" not in text
-    assert read(tmp_path / "metrics.jsonl") == [row(1, gradient_norm=None, loss_scale=None, skipped=1.0)]
+    assert read(tmp_path / "metrics.jsonl") == [
+        row(1, gradient_norm=None, loss_scale=None, skipped=1.0)
+    ]
 
 
 def test_a_restart_drops_what_is_done_again_and_a_line_cut_by_a_crash(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    path.write_text("".join(json.dumps(row(step)) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo')
+    path.write_text(
+        "".join(json.dumps(row(step)) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo'
+    )
     log = MetricsLog(tmp_path, 2)
     log.write(row(3, heldout_loss=0.5))
     log.close()
@@ -46,7 +50,11 @@ def test_tensorboard_has_the_scalars(tmp_path):
     log.write(row(7))
     log.close()
     (path,) = (tmp_path / "tensorboard").iterdir()
-    seen = {value.tag: (event.step, value.tensor.float_val[0]) for event in EventFileLoader(str(path)).Load() for value in event.summary.value}
+    seen = {
+        value.tag: (event.step, value.tensor.float_val[0])
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    }
     assert seen["loss"] == (7, pytest.approx(1 / 7))
     assert "step" not in seen
 
@@ -60,7 +68,11 @@ def test_tensorboard_is_told_to_forget_what_is_done_again(tmp_path):
     MetricsLog(tmp_path, 2).close()
     (second,) = set((tmp_path / "tensorboard").iterdir()) - {first}
     starts = [
-        [event.step for event in EventFileLoader(str(path)).Load() if event.session_log.status == SessionLog.START]
+        [
+            event.step
+            for event in EventFileLoader(str(path)).Load()
+            if event.session_log.status == SessionLog.START
+        ]
         for path in (first, second)
     ]
     assert starts == [[], [2]]
@@ -109,7 +121,9 @@ def test_progress_is_quiet_between_two_looks(monkeypatch):
     assert [line.split("/")[0] for line in out.text.splitlines()] == ["step 3", "step 5"]
 
 
-@pytest.mark.parametrize(("elapsed", "left"), [(1.1, "0:03 left"), (30.5, "1:01 left"), (2000.0, "1:06:40 left")])
+@pytest.mark.parametrize(
+    ("elapsed", "left"), [(1.1, "0:03 left"), (30.5, "1:01 left"), (2000.0, "1:06:40 left")]
+)
 def test_the_time_left_is_never_said_too_short(monkeypatch, elapsed, left):
     clock = iter((0.0, elapsed))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))

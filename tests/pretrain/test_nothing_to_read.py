@@ -15,8 +15,8 @@ from models import build
 from models.layers.attention import attend
 from models.layers.masks import Mask, causal_mask, padding_mask
 from pretrain.config import Mesh
-from pretrain.kernels import cudnn_attend, splash_attend
 from pretrain.cross_entropy import cross_entropy
+from pretrain.kernels import cudnn_attend, splash_attend
 from pretrain.losses import LOSSES
 from pretrain.sharding import make_mesh
 from pretrain.state import init_params
@@ -24,7 +24,10 @@ from pretrain.state import init_params
 B, L, H, K = 4, 128, 2, 8
 VALID = jnp.asarray(np.arange(L) < np.array([[L], [0], [1], [0]]))  # two rows have nothing to read
 SEGMENTS = jnp.where(VALID, 1, 0)
-ALONE = (jnp.ones((B, L), jnp.int32), jnp.full((B, L), 2))  # segments of which no reader has one to read
+ALONE = (
+    jnp.ones((B, L), jnp.int32),
+    jnp.full((B, L), 2),
+)  # segments of which no reader has one to read
 
 MASKS = {
     "padding": padding_mask(VALID),
@@ -51,9 +54,20 @@ def mesh():
         yield mesh
 
 
-CASES = [("xla", name, dtype, biased) for name in MASKS for dtype in ("float32", "bfloat16") for biased in (False, True)]
-CASES += [("splash", name, dtype, False) for name, dtype in (("packed", "bfloat16"), ("segments", "float32"))]
-CASES += [("cudnn", name, dtype, False) for name, dtype in (("padding", "bfloat16"), ("segments", "float32"))]
+CASES = [
+    ("xla", name, dtype, biased)
+    for name in MASKS
+    for dtype in ("float32", "bfloat16")
+    for biased in (False, True)
+]
+CASES += [
+    ("splash", name, dtype, False)
+    for name, dtype in (("packed", "bfloat16"), ("segments", "float32"))
+]
+CASES += [
+    ("cudnn", name, dtype, False)
+    for name, dtype in (("padding", "bfloat16"), ("segments", "float32"))
+]
 
 
 @pytest.mark.parametrize(("kernel", "name", "dtype", "biased"), CASES)
@@ -63,14 +77,18 @@ def test_who_may_read_nothing_gives_no_nan(mesh, kernel, name, dtype, biased):
         "splash": partial(splash_attend, mesh=mesh, interpret=True),
         "cudnn": partial(cudnn_attend, mesh=mesh, implementation="xla"),
     }[kernel]
-    q, k, v = (jax.random.normal(jax.random.key(seed), (B, L, H, K), jnp.dtype(dtype)) for seed in range(3))
+    q, k, v = (
+        jax.random.normal(jax.random.key(seed), (B, L, H, K), jnp.dtype(dtype)) for seed in range(3)
+    )
     bias = jax.random.normal(jax.random.key(3), (1, H, L, L)) if biased else jnp.zeros(())
 
     def value(q, k, v, bias):
         o = function(q, k, v, mask=MASKS[name], bias=bias if biased else None)
         return jnp.square(o.astype(jnp.float32)).sum(), o
 
-    (_, o), grads = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3), has_aux=True))(q, k, v, bias)
+    (_, o), grads = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3), has_aux=True))(
+        q, k, v, bias
+    )
     assert o.dtype == dtype and finite((o, grads))
 
 
@@ -78,8 +96,12 @@ def test_who_may_read_nothing_gives_no_nan(mesh, kernel, name, dtype, biased):
 def test_a_label_that_is_no_word_does_no_harm_where_it_does_not_count(label):
     logits_BV = jax.random.normal(jax.random.key(0), (3, 7))
     targets, weights = jnp.array([2, label, 5]), jnp.array([1.0, 0.0, 1.0])
-    (nats, hits), d = jax.value_and_grad(lambda x: cross_entropy(x, targets, weights), has_aux=True)(logits_BV)
-    (expected, same), d_expected = jax.value_and_grad(lambda x: cross_entropy(x, jnp.array([2, 0, 5]), weights), has_aux=True)(logits_BV)
+    (nats, hits), d = jax.value_and_grad(
+        lambda x: cross_entropy(x, targets, weights), has_aux=True
+    )(logits_BV)
+    (expected, same), d_expected = jax.value_and_grad(
+        lambda x: cross_entropy(x, jnp.array([2, 0, 5]), weights), has_aux=True
+    )(logits_BV)
     assert nats == expected and hits == same and (d == d_expected).all()
 
 
@@ -104,9 +126,13 @@ def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
     @jax.jit
     @jax.value_and_grad
     def value(params, batch):
-        sums = loss.sums(model, params, batch, train=True, compute=compute, rngs={"dropout": jax.random.key(0)})
+        sums = loss.sums(
+            model, params, batch, train=True, compute=compute, rngs={"dropout": jax.random.key(0)}
+        )
         totals = loss.totals(batch)
-        return loss.value({name: sums[name] / jnp.maximum(totals[name], 1.0) for name in loss.terms})
+        return loss.value(
+            {name: sums[name] / jnp.maximum(totals[name], 1.0) for name in loss.terms}
+        )
 
     whole = random_batch(run)
     some, none = nothing(whole, slice(1, 3)), nothing(whole, slice(None))

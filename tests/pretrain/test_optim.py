@@ -15,7 +15,9 @@ def strict():
 
 def test_linear_schedule():
     rate = schedule(AdamW(learning_rate=2.0, warmup=4), 10)
-    np.testing.assert_allclose([rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(
+        [rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6
+    )
 
 
 def test_linear_schedule_may_end_above_zero():
@@ -26,7 +28,12 @@ def test_linear_schedule_may_end_above_zero():
 def test_cosine_schedule():
     """Half a cosine from the end of the climb to the tenth, where it stays (Brown et al. 2020, appendix B)."""
     rate = schedule(AdamW(learning_rate=2.0, warmup=2, final=0.1, decay="cosine", fallen=10), 20)
-    expected = [1.0, 2.0, *(2 * (0.1 + 0.9 * (1 + np.cos(np.pi * t / 8)) / 2) for t in range(8)), *[0.2] * 10]
+    expected = [
+        1.0,
+        2.0,
+        *(2 * (0.1 + 0.9 * (1 + np.cos(np.pi * t / 8)) / 2) for t in range(8)),
+        *[0.2] * 10,
+    ]
     np.testing.assert_allclose([rate(n) for n in range(20)], expected, rtol=1e-6)
     to_the_end = schedule(AdamW(learning_rate=2.0, warmup=2, decay="cosine"), 10)
     np.testing.assert_allclose(to_the_end(6), 1.0, rtol=1e-6)
@@ -42,14 +49,22 @@ def test_inverse_square_root_as_t5():
     rate = schedule(Adafactor(), 1_000_000)
     np.testing.assert_allclose([rate(0), rate(9_999), rate(40_000)], [0.01, 0.01, 0.005], rtol=1e-4)
     linear = schedule(Adafactor(learning_rate=0.3, warmup=2, decay="linear"), 6)
-    np.testing.assert_allclose([linear(n) for n in range(6)], [0.15, 0.3, 0.3, 0.225, 0.15, 0.075], rtol=1e-6)
+    np.testing.assert_allclose(
+        [linear(n) for n in range(6)], [0.15, 0.3, 0.3, 0.225, 0.15, 0.075], rtol=1e-6
+    )
 
 
 def test_inverse_square_root_as_the_transformer():
     """Vaswani et al. 2017, equation 3: D^-0.5 * min(s^-0.5, s * warmup^-1.5) at update s, the first being 1."""
-    rate = schedule(AdamW(learning_rate=(512 * 4000) ** -0.5, warmup=4000, decay="inverse_square_root"), 100)
+    rate = schedule(
+        AdamW(learning_rate=(512 * 4000) ** -0.5, warmup=4000, decay="inverse_square_root"), 100
+    )
     steps = np.array([1, 2, 100, 3999, 4000, 4001, 16_000, 100_000])
-    np.testing.assert_allclose([rate(s - 1) for s in steps], 512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5), rtol=1e-5)
+    np.testing.assert_allclose(
+        [rate(s - 1) for s in steps],
+        512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5),
+        rtol=1e-5,
+    )
     cold = schedule(AdamW(learning_rate=1.0, warmup=0, decay="inverse_square_root"), 100)
     np.testing.assert_allclose([cold(0), cold(3)], [1.0, 0.5], rtol=1e-6)
 
@@ -80,7 +95,13 @@ def test_adamw_is_its_formula(clip, relative):
     config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=clip, relative=relative)
     optimizer = make_optimizer(config, 10)
     params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([0.5])}
-    state, w, b, m, v = optimizer.init(params), np.array([1.0, -2.0]), np.array([0.5]), np.zeros(3), np.zeros(3)
+    state, w, b, m, v = (
+        optimizer.init(params),
+        np.array([1.0, -2.0]),
+        np.array([0.5]),
+        np.zeros(3),
+        np.zeros(3),
+    )
     for n, g in enumerate((np.array([3.0, 0.0, 4.0]), np.array([-0.3, 0.2, 0.1]))):
         grads = {"kernel": jnp.asarray(g[:2], jnp.float32), "bias": jnp.asarray(g[2:], jnp.float32)}
         updates, state = optimizer.update(grads, state, params)
@@ -100,8 +121,15 @@ def test_lamb_is_its_formula():
     """Two updates by numpy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias as Adam leaves it."""
     config = Lamb(learning_rate=0.1, warmup=0, weight_decay=0.5, clip=0.0)
     optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
-    names = {"layers/kernel": (3, 4, 2), "layer/kernel": (3, 4), "layer/bias": (4,), "zero/kernel": (2, 2)}
-    weights = {name: rng.standard_normal(shape) * (name != "zero/kernel") for name, shape in names.items()}
+    names = {
+        "layers/kernel": (3, 4, 2),
+        "layer/kernel": (3, 4),
+        "layer/bias": (4,),
+        "zero/kernel": (2, 2),
+    }
+    weights = {
+        name: rng.standard_normal(shape) * (name != "zero/kernel") for name, shape in names.items()
+    }
 
     def tree(leaves):
         parts = {name.split("/")[0]: {} for name in leaves}
@@ -114,10 +142,15 @@ def test_lamb_is_its_formula():
     for n in range(2):
         grads = {name: rng.standard_normal(shape) for name, shape in names.items()}
         updates, state = optimizer.update(tree(grads), state, params)
-        params = {part: {name: params[part][name] + updates[part][name] for name in params[part]} for part in params}
+        params = {
+            part: {name: params[part][name] + updates[part][name] for name in params[part]}
+            for part in params
+        }
         for name, g in grads.items():
             m[name], v[name] = 0.9 * m[name] + 0.1 * g, 0.999 * v[name] + 0.001 * g * g
-            r = (m[name] / (1 - 0.9 ** (n + 1))) / (np.sqrt(v[name] / (1 - 0.999 ** (n + 1))) + 1e-6)
+            r = (m[name] / (1 - 0.9 ** (n + 1))) / (
+                np.sqrt(v[name] / (1 - 0.999 ** (n + 1))) + 1e-6
+            )
             w, rate = weights[name], 0.1 * (10 - n) / 10
             if name.endswith("kernel"):
                 r = r + 0.5 * w
@@ -144,4 +177,6 @@ def test_lambs_steps_are_as_long_as_the_rate_says():
 
 def test_lambs_rate_is_linear():
     rate = schedule(Lamb(learning_rate=2.0, warmup=4), 10)
-    np.testing.assert_allclose([rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(
+        [rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6
+    )

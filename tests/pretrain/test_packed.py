@@ -30,7 +30,20 @@ def strict():
 def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_path):
     def run(name, *words):
         mesh = ("mesh.data=2", "mesh.fsdp=2", "mesh.model=2")
-        assert main(["train", str(configs["bert"]), "--workdir", str(tmp_path / name), *WORDS, *mesh, *words]) == 0
+        assert (
+            main(
+                [
+                    "train",
+                    str(configs["bert"]),
+                    "--workdir",
+                    str(tmp_path / name),
+                    *WORDS,
+                    *mesh,
+                    *words,
+                ]
+            )
+            == 0
+        )
         return metrics.read(tmp_path / name / "metrics.jsonl")
 
     whole = run("run")
@@ -44,30 +57,53 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
         assert one["tokens"] == other["tokens"] == batch["valid"].sum()
         assert one["loss"] == other["loss"] and one["gradient_norm"] == other["gradient_norm"]
     assert whole[3]["loss"] < whole[0]["loss"]
-    assert {row["seconds"] for row in whole[2:]}.isdisjoint(row["seconds"] for row in again)  # the last two steps were done twice
+    assert {row["seconds"] for row in whole[2:]}.isdisjoint(
+        row["seconds"] for row in again
+    )  # the last two steps were done twice
 
 
-@pytest.mark.parametrize(("rows", "length", "told"), [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)])
+@pytest.mark.parametrize(
+    ("rows", "length", "told"),
+    [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)],
+)
 def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
     """Documents of some 50 tokens: half of a row of 64 is padding, and little of one of 6."""
-    words = [f"data.objective.rows={rows}", f"data.objective.length={length}", f"data.objective.predictions={max(length * 10 // 64, 1)}"]
+    words = [
+        f"data.objective.rows={rows}",
+        f"data.objective.length={length}",
+        f"data.objective.predictions={max(length * 10 // 64, 1)}",
+    ]
     run = load(configs["bert"], [*WORDS, *words])
     stream = Stream(stores["bert"], run.data, seed=0)
     text = opening(run, stores["bert"], stream, {}, make_mesh(run.mesh), 0)
     padding = 1 - stream.batch(0)["valid"].mean()
-    assert ("data.objective.rows=packed puts several documents into one" in text) == told == (padding > 0.2)
+    assert (
+        ("data.objective.rows=packed puts several documents into one" in text)
+        == told
+        == (padding > 0.2)
+    )
 
 
 def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
     """The same words of the same pieces masked: the sums of all packed rows are those of all padded ones."""
     run = load(configs["bert"], WORDS)
     packed, alone = (
-        Stream(stores["bert"], dataclasses.replace(run.data, objective=MaskedLm(64, 10, rows=rows)), split="heldout") for rows in ("packed", "documents")
+        Stream(
+            stores["bert"],
+            dataclasses.replace(run.data, objective=MaskedLm(64, 10, rows=rows)),
+            split="heldout",
+        )
+        for rows in ("packed", "documents")
     )
     table = packed.table
     row_P, start_P, _, at_P = table.spans(np.arange(table.count))
-    own_P = np.searchsorted(alone.table.spans(np.arange(alone.rows))[0], start_P)  # the row that a piece has to itself
-    together, apart = (dict(stream.build(np.arange(stream.rows), np.arange(stream.rows).astype(np.uint64))) for stream in (packed, alone))
+    own_P = np.searchsorted(
+        alone.table.spans(np.arange(alone.rows))[0], start_P
+    )  # the row that a piece has to itself
+    together, apart = (
+        dict(stream.build(np.arange(stream.rows), np.arange(stream.rows).astype(np.uint64)))
+        for stream in (packed, alone)
+    )
     apart["tokens"] = np.where(apart["valid"], apart["tokens"], 0)
     for key in ("positions", "targets"):
         apart[key][:] = 0
@@ -77,14 +113,19 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
         piece = np.flatnonzero((row_P == b) & (at_P <= position))[-1]
         row = own_P[piece]
         free = int(apart["weights"][row].sum())
-        apart["positions"][row, free], apart["targets"][row, free] = position - at_P[piece], together["targets"][b, slot]
+        apart["positions"][row, free], apart["targets"][row, free] = (
+            position - at_P[piece],
+            together["targets"][b, slot],
+        )
         apart["weights"][row, free] = 1
     for piece, row in enumerate(own_P):  # and shown as it is there
         here = together["tokens"][row_P[piece], at_P[piece] :]
         n = int(apart["valid"][row].sum())
         apart["tokens"][row, :n] = here[:n]
     model, loss = build(run.model), LOSSES["masked_lm"]
-    params = jax.tree.map(lambda leaf: 5 * leaf, init_params(model, packed.objective, 0))  # fresh ones hardly read each other
+    params = jax.tree.map(
+        lambda leaf: 5 * leaf, init_params(model, packed.objective, 0)
+    )  # fresh ones hardly read each other
     sums = jax.jit(lambda params, batch: loss.sums(model, params, batch))
     one, other = sums(params, together), sums(params, apart)
     assert together["weights"].sum() == apart["weights"].sum() > 30

@@ -8,10 +8,20 @@ import pytest
 
 from pretrain.pages import advice
 
-SETTINGS = re.search(r"GLIBC_TUNABLES:-(.*?)}", pathlib.Path(__file__).parents[2].joinpath("launch.sh").read_text()).group(1)
+SETTINGS = re.search(
+    r"GLIBC_TUNABLES:-(.*?)}", pathlib.Path(__file__).parents[2].joinpath("launch.sh").read_text()
+).group(1)
 
 
-@pytest.mark.parametrize("device, settings, told", [("cpu", "", True), ("cpu", SETTINGS, False), ("cpu", "glibc.cpu.x=1", True), ("tpu", "", False)])
+@pytest.mark.parametrize(
+    "device, settings, told",
+    [
+        ("cpu", "", True),
+        ("cpu", SETTINGS, False),
+        ("cpu", "glibc.cpu.x=1", True),
+        ("tpu", "", False),
+    ],
+)
 def test_the_advice_is_for_cpus_without_the_settings(monkeypatch, device, settings, told):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
     assert bool(advice(device, {"GLIBC_TUNABLES": settings})) == told

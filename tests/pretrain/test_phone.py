@@ -58,11 +58,25 @@ def measured(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chromium")
 
     def measure(text, asked, picture=None):
-        text = text.replace("<head>", "<head>" + WATCH, 1).replace("</body>", MEASURE.replace("ASKED", asked) + "</body>")
+        text = text.replace("<head>", "<head>" + WATCH, 1).replace(
+            "</body>", MEASURE.replace("ASKED", asked) + "</body>"
+        )
         (folder / "page.html").write_text(text, encoding="utf-8")
-        how = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder / 'profile'}", f"--window-size={WIDTH},{HEIGHT}"]
+        how = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder / 'profile'}",
+            f"--window-size={WIDTH},{HEIGHT}",
+        ]
         how += [f"--screenshot={picture}"] if picture else []
-        done = subprocess.run([chromium, *how, "--dump-dom", f"file://{folder / 'page.html'}"], capture_output=True, text=True, timeout=240)
+        done = subprocess.run(
+            [chromium, *how, "--dump-dom", f"file://{folder / 'page.html'}"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
         found = re.search(r'data-told="([^"]*)"', done.stdout)
         assert found, done.stderr
         told = json.loads(html.unescape(found[1]))
@@ -75,22 +89,47 @@ def measured(tmp_path_factory):
 def run(workdir, count):
     """The files of a run with whatever a page shows."""
     workdir.mkdir(parents=True)
-    row = {"loss": 9.0, "gradient_norm": 1e-7, "learning_rate": 0.1, "tokens": 123456.0, "seconds": 2.0, "tokens_per_second": 61728.0, LONG: 1.0}
-    rows = [row | {"step": n, "loss": 9 / n} | ({"heldout_loss": 8 / n, f"heldout_{LONG}": 0.5} if n % 10 == 0 else {}) for n in range(1, count + 1)]
+    row = {
+        "loss": 9.0,
+        "gradient_norm": 1e-7,
+        "learning_rate": 0.1,
+        "tokens": 123456.0,
+        "seconds": 2.0,
+        "tokens_per_second": 61728.0,
+        LONG: 1.0,
+    }
+    rows = [
+        row
+        | {"step": n, "loss": 9 / n}
+        | ({"heldout_loss": 8 / n, f"heldout_{LONG}": 0.5} if n % 10 == 0 else {})
+        for n in range(1, count + 1)
+    ]
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (workdir / "config.json").write_text(json.dumps({"train": {"steps": count, LONG: LONG}, "store": f"/{LONG}/{count}"}))
+    (workdir / "config.json").write_text(
+        json.dumps({"train": {"steps": count, LONG: LONG}, "store": f"/{LONG}/{count}"})
+    )
     seconds = {part: 12345.678 for part in PARTS}
-    (workdir / "goodput.json").write_text(json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}))
+    (workdir / "goodput.json").write_text(
+        json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}})
+    )
     environment.note(workdir, 0, make_mesh(Mesh(-1)), 1, 1e12, 1e13)
     for step in (10, 20):
         gaps = [{"right": LONG, "told": "…s", "probability": 0.12}] * 8
-        samples.write(workdir / samples.NAME, {"step": step, "samples": [{"text": ["A", LONG, *["and so on"] * 6, "…s."], "gaps": gaps}]})
+        samples.write(
+            workdir / samples.NAME,
+            {
+                "step": step,
+                "samples": [{"text": ["A", LONG, *["and so on"] * 6, "…s."], "gaps": gaps}],
+            },
+        )
 
 
 def test_the_report_of_two_runs(measured, tmp_path):
     run(tmp_path / "a" / LONG, 40)
     run(tmp_path / "b" / LONG, 20)
-    (path,) = report([tmp_path / "a" / LONG, tmp_path / "b" / LONG], tmp_path / "out", pictures=False)
+    (path,) = report(
+        [tmp_path / "a" / LONG, tmp_path / "b" / LONG], tmp_path / "out", pictures=False
+    )
     look = """
       const look = () => ({
         curves: all(".chart").map(chart => [chart.querySelector("h3").textContent, [...chart.querySelectorAll("path")].map(path => path.getAttribute("d"))]),
@@ -105,12 +144,20 @@ def test_the_report_of_two_runs(measured, tmp_path):
     wide, (begin, after) = measured(path.read_text(encoding="utf-8"), look)
     assert wide == []
     curves = dict(begin["curves"])
-    assert len(curves) == len(begin["curves"]) and {"loss (nats)", "learning rate", "tokens/s"} <= curves.keys()
+    assert (
+        len(curves) == len(begin["curves"])
+        and {"loss (nats)", "learning rate", "tokens/s"} <= curves.keys()
+    )
     for paths in curves.values():  # of each run its training, and of what is held out too
-        assert len(paths) in (2, 4) and all(path.startswith("M") and "L" in path and "NaN" not in path for path in paths)
+        assert len(paths) in (2, 4) and all(
+            path.startswith("M") and "L" in path and "NaN" not in path for path in paths
+        )
     assert len(curves["loss (nats)"]) == 4 and len(curves["learning rate"]) == 2
     assert begin["told"].startswith("steps 40: ") and after["told"].startswith("tokens 4.938M: ")
-    assert all(before != now for (_, before), (_, now) in zip(begin["curves"], after["curves"], strict=True))
+    assert all(
+        before != now
+        for (_, before), (_, now) in zip(begin["curves"], after["curves"], strict=True)
+    )
     assert begin["samples"] == ["step 20"] * 2 and after["samples"] == ["step 10"] * 2
 
 
@@ -119,14 +166,23 @@ def test_the_attention_of_many_heads(measured, tmp_path):
     image = pytest.importorskip("matplotlib.image")
     tokens = [*(Token(f"word{n}", False) for n in range(60)), Token(LONG, False)]
     x_NHLM = np.random.default_rng(0).gumbel(scale=2, size=(2, 16, 61, 61))
-    panel = Panel("encoder", tokens, tokens, (np.exp(x_NHLM) / np.exp(x_NHLM).sum(axis=-1, keepdims=True)).astype(np.float32))
+    panel = Panel(
+        "encoder",
+        tokens,
+        tokens,
+        (np.exp(x_NHLM) / np.exp(x_NHLM).sum(axis=-1, keepdims=True)).astype(np.float32),
+    )
     look = """
       const look = () => [one("most").textContent, [...one("map").getContext("2d").getImageData(0, 5, 61, 1).data].filter((_, i) => i % 4 === 3)];
       one("readers").children[5].dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
       const begin = look();
       change("layer", "selectedIndex", 1);
       return [all("#all canvas").map(canvas => canvas.title), begin, look()];"""
-    wide, (titles, *looks) = measured(page("attention", as_data(LONG, [("in:1", LONG, None)], [[panel]])), look, tmp_path / "p.png")
+    wide, (titles, *looks) = measured(
+        page("attention", as_data(LONG, [("in:1", LONG, None)], [[panel]])),
+        look,
+        tmp_path / "p.png",
+    )
     assert wide == []
     assert titles == [f"layer {layer}, head {head}" for layer in (1, 2) for head in range(1, 17)]
     for weights_M, (most, drawn) in zip(panel.weights_NHLM[:, 0, 5], looks, strict=True):
@@ -134,4 +190,6 @@ def test_the_attention_of_many_heads(measured, tmp_path):
         assert most == " · ".join(f"{tokens[m].text} {100 * weights_M[m]:.1f} %" for m in likeliest)
         np.testing.assert_allclose(drawn, 255 * np.sqrt(weights_M), atol=1)
     colours = image.imread(tmp_path / "p.png")[..., :3]
-    assert (np.ptp(colours, axis=-1) > 0.1).mean() > 0.005  # what is read is marked in blue; without the script all is grey
+    assert (
+        np.ptp(colours, axis=-1) > 0.1
+    ).mean() > 0.005  # what is read is marked in blue; without the script all is grey

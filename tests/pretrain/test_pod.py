@@ -17,8 +17,18 @@ from pretrain.pod.environment import ENVIRONMENT, variables
 STANDINS = pathlib.Path(__file__).parent / "standins"
 POD = ["--name", "bert", "--zone", "us-east5-a"]
 ASK = [*POD, "--type", "v5p-16", "--poll", "0"]
-TRAIN = ["--", "train", "bert_large", "--workdir", "gs://bucket/a run", "data.store=gs://bucket/it's", "train.steps=7"]
-pytestmark = pytest.mark.skipif(not shutil.which("flock"), reason="workers are Linux machines, and need flock")
+TRAIN = [
+    "--",
+    "train",
+    "bert_large",
+    "--workdir",
+    "gs://bucket/a run",
+    "data.store=gs://bucket/it's",
+    "train.steps=7",
+]
+pytestmark = pytest.mark.skipif(
+    not shutil.which("flock"), reason="workers are Linux machines, and need flock"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +88,9 @@ def cloud(tmp_path, monkeypatch, tree):
     monkeypatch.setattr(archive, "ROOT", tree)
     program = tmp_path / "bin" / "gcloud"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S -E "{STANDINS / "gcloud.py"}" "$@"\n')
+    program.write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" -S -E "{STANDINS / "gcloud.py"}" "$@"\n'
+    )
     program.chmod(0o755)
     folder = tmp_path / "cloud"
     folder.mkdir()
@@ -87,7 +99,10 @@ def cloud(tmp_path, monkeypatch, tree):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield Cloud(folder)
     for keeper in folder.glob("*/cloze/run/keeper"):
-        subprocess.run(["bash", "-c", f"kill -KILL -- -{keeper.read_text().strip()}"], stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["bash", "-c", f"kill -KILL -- -{keeper.read_text().strip()}"],
+            stderr=subprocess.DEVNULL,
+        )
 
 
 @pytest.fixture
@@ -101,7 +116,11 @@ def pod(cloud, capfd):
 
 
 def commands(text):
-    return [shlex.split(line) for line in text.split("# if the pod is taken away")[0].splitlines() if line and line[0] != "#"]
+    return [
+        shlex.split(line)
+        for line in text.split("# if the pod is taken away")[0].splitlines()
+        if line and line[0] != "#"
+    ]
 
 
 # ---- all goes well ---------------------------------------------------------------
@@ -109,7 +128,12 @@ def commands(text):
 
 def test_a_dry_run_prints_exactly_what_a_run_runs(cloud, capfd):
     spot = [*ASK, "--spot"]
-    for words in (["create", *spot, "--create-flag=--network=a b"], ["push", *POD], ["run", *spot, *TRAIN], ["delete", *POD, "--yes"]):
+    for words in (
+        ["create", *spot, "--create-flag=--network=a b"],
+        ["push", *POD],
+        ["run", *spot, *TRAIN],
+        ["delete", *POD, "--yes"],
+    ):
         assert main(["pod", words[0], "--dry-run", *words[1:]]) == 0
         said = commands(capfd.readouterr().out)
         assert cloud.calls() == []
@@ -124,10 +148,17 @@ def test_run_trains_on_every_worker_with_the_words_as_they_were(pod, capfd):
     assert "the training is done. The pod is still there" in capfd.readouterr().out
     for number in (0, 1):
         assert shlex.split(pod.worker(number, "trained")) == TRAIN[1:]
-        set_there = dict(line.split("=", 1) for line in pod.worker(number, "environment").splitlines())
+        set_there = dict(
+            line.split("=", 1) for line in pod.worker(number, "environment").splitlines()
+        )
         assert set_there | variables("gs://bucket/a run") == set_there
-        assert set_there["JAX_COMPILATION_CACHE_DIR"] == "gs://bucket/a run/compiled" and set_there["EXTRA"] == "two words"
-        assert "install" in pod.worker(number, "installed") and "jax[tpu]" in pod.worker(number, "installed")
+        assert (
+            set_there["JAX_COMPILATION_CACHE_DIR"] == "gs://bucket/a run/compiled"
+            and set_there["EXTRA"] == "two words"
+        )
+        assert "install" in pod.worker(number, "installed") and "jax[tpu]" in pod.worker(
+            number, "installed"
+        )
         assert "ended with status 0" in pod.worker(number, "cloze/run/log")
     assert "delete" not in pod.verbs()
 
@@ -143,7 +174,12 @@ def test_every_row_of_the_environment_has_its_reason():
 def test_slices_are_nodes_of_one_queued_resource(cloud, capfd):
     assert main(["pod", "create", *ASK, "--slices", "2", "--dry-run"]) == 0
     command = commands(capfd.readouterr().out)[-1]
-    assert {"--node-count=2", "--node-prefix=bert", "--accelerator-type=v5p-16", "--runtime-version=v2-alpha-tpuv5"} <= set(command)
+    assert {
+        "--node-count=2",
+        "--node-prefix=bert",
+        "--accelerator-type=v5p-16",
+        "--runtime-version=v2-alpha-tpuv5",
+    } <= set(command)
     assert "--spot" not in command and not any(word.startswith("--node-id") for word in command)
 
 
@@ -195,16 +231,26 @@ def test_a_worker_that_cannot_be_reached_leaves_none_running(pod, capfd):
 def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatch):
     spot = [*ASK, "--spot"]
     assert main(["pod", "create", *spot]) == 0 and main(["pod", "push", *POD]) == 0
-    monkeypatch.setattr(archive, "ROOT", cloud.folder)  # whatever becomes of the tree here, the new pod gets what the old one had
+    monkeypatch.setattr(
+        archive, "ROOT", cloud.folder
+    )  # whatever becomes of the tree here, the new pod gets what the old one had
     cloud.calls()
     cloud.train("wait")
     quota = "ERROR: (gcloud.compute.tpus.queued-resources.create) RESOURCE_EXHAUSTED: Quota limit 'TPUS' exceeded"
     gone = {"on": "describe", "nth": 4, "become": {"state": "SUSPENDED"}, "training": "exit 0\n"}
-    cloud.plan({"on": "describe", "nth": 3, "become": {"state": "SUSPENDING"}}, gone, {"on": "create", "nth": 1, "fail": quota})
+    cloud.plan(
+        {"on": "describe", "nth": 3, "become": {"state": "SUSPENDING"}},
+        gone,
+        {"on": "create", "nth": 1, "fail": quota},
+    )
     capfd.readouterr()
     assert main(["pod", "run", *spot, *TRAIN]) == 0
     said = capfd.readouterr().out
-    assert "is SUSPENDING" in said and "was taken away (SUSPENDED)" in said and "Quota limit 'TPUS' exceeded" in said
+    assert (
+        "is SUSPENDING" in said
+        and "was taken away (SUSPENDED)" in said
+        and "Quota limit 'TPUS' exceeded" in said
+    )
     calls = cloud.calls()
     verbs = [call[4] for call in calls]
     assert verbs.count("delete") == 1 and verbs.count("create") == 2 and verbs.count("scp") == 1
@@ -245,13 +291,22 @@ def test_what_is_pushed_is_what_git_tracks_as_it_lies_here(tmp_path):
     ("words", "said"),
     [
         (["create", *POD], "pod create needs --type, e.g. v5p-32"),
-        (["create", *POD, "--type", "v9-8"], "--type v9-8: no runtime is known for it; known are v2-N, v3-N"),
+        (
+            ["create", *POD, "--type", "v9-8"],
+            "--type v9-8: no runtime is known for it; known are v2-N, v3-N",
+        ),
         (["create", *POD, "--type", "tpu7x-8"], "GKE only"),
         (["create", "--name", "-x", "--zone", "z", "--type", "v4-8"], "expected one argument"),
-        (["create", "--name", "Bert", "--zone", "z", "--type", "v4-8"], "--name 'Bert': gcloud takes lower-case"),
+        (
+            ["create", "--name", "Bert", "--zone", "z", "--type", "v4-8"],
+            "--name 'Bert': gcloud takes lower-case",
+        ),
         (["run", *ASK], "pod run: say what to run behind two hyphens"),
         (["run", *ASK, "--", "train", "bert_large"], "no --workdir; it must be gs://BUCKET/FOLDER"),
-        (["run", *ASK, "--", "train", "bert_large", "--workdir", "runs/a"], "--workdir runs/a; it must be gs://"),
+        (
+            ["run", *ASK, "--", "train", "bert_large", "--workdir", "runs/a"],
+            "--workdir runs/a; it must be gs://",
+        ),
         (["run", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
         (["watch", *ASK, *TRAIN], "nothing was pushed to bert from this machine"),
         (["push", *POD, "configs"], "pod push takes no words: configs"),
@@ -272,7 +327,10 @@ def test_words_that_cannot_be_are_refused(words, said, cloud, capfd):
 
 
 def test_a_pod_of_another_kind_is_not_taken_for_this_one(pod, capfd):
-    for more, said in ((["--type", "v5p-32"], "--type v5p-16, the words say v5p-32"), (["--spot"], "--spot False, the words say True")):
+    for more, said in (
+        (["--type", "v5p-32"], "--type v5p-16, the words say v5p-32"),
+        (["--spot"], "--spot False, the words say True"),
+    ):
         assert main(["pod", "run", *ASK, *more, *TRAIN]) == 2
         assert said in capfd.readouterr().err
     assert main(["pod", "create", *ASK]) == 2
@@ -300,9 +358,17 @@ def test_gcloud_that_is_not_there(monkeypatch, capfd):
 def test_the_launcher_needs_neither_the_environment_nor_jax(root):
     code = "import sys; from pretrain.__main__ import main; main(sys.argv[1:]); print(sorted({'jax', 'numpy', 'etils'} & sys.modules.keys()))"
     words = ["pod", "create", *ASK, "--dry-run"]
-    done = subprocess.run([sys.executable, "-S", "-c", code, *words], cwd=root, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code, *words],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines()[-1] == "[]"
-    line = subprocess.run(["bash", "launch.sh", *words], cwd=root, capture_output=True, text=True, check=True).stdout
+    line = subprocess.run(
+        ["bash", "launch.sh", *words], cwd=root, capture_output=True, text=True, check=True
+    ).stdout
     assert line == "".join(f"{line}\n" for line in done.stdout.splitlines()[:-1])
     for script in ("launch.sh", "pretrain/pod/worker.sh"):
         subprocess.run(["bash", "-n", script], cwd=root, check=True)

@@ -19,7 +19,12 @@ class Scripted:
     name = "bert"
 
     def __init__(self, states=("ACTIVE",), reports=(), nodes=("READY",)):
-        self.states, self.answers, self.did, self.kinds = list(states), list(reports), [], list(nodes)
+        self.states, self.answers, self.did, self.kinds = (
+            list(states),
+            list(reports),
+            [],
+            list(nodes),
+        )
 
     def next(self, answers):
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
@@ -32,7 +37,9 @@ class Scripted:
         return State(state) if isinstance(state, str) else state
 
     def reports(self):
-        return [Report(f"w-{index}", *answer) for index, answer in enumerate(self.next(self.answers))]
+        return [
+            Report(f"w-{index}", *answer) for index, answer in enumerate(self.next(self.answers))
+        ]
 
     def nodes(self, slices):
         return self.kinds
@@ -66,7 +73,15 @@ def look(monkeypatch, capsys):
 
     def run(pod, spot=True, tries=5):
         waits = Waits()
-        watching = Watch(pod, Request("v4-16", "image", spot), ["train"], {}, poll=1.0, tries=tries, sleep=waits.append)
+        watching = Watch(
+            pod,
+            Request("v4-16", "image", spot),
+            ["train"],
+            {},
+            poll=1.0,
+            tries=tries,
+            sleep=waits.append,
+        )
         status = watching.run()
         return status, pod.did, waits, capsys.readouterr().out
 
@@ -74,7 +89,9 @@ def look(monkeypatch, capsys):
 
 
 def test_done(look):
-    status, did, waits, said = look(Scripted(reports=[[RUN, RUN]] * 50 + [[DONE, RUN], [DONE, DONE]]))
+    status, did, waits, said = look(
+        Scripted(reports=[[RUN, RUN]] * 50 + [[DONE, RUN], [DONE, DONE]])
+    )
     assert status == 0 and did == [] and set(waits) == {1.0} and len(waits) == 51
     assert said.count("2 of 2 workers run") == 1  # weeks of one line would hide the others
 
@@ -83,11 +100,16 @@ def test_done(look):
 def test_an_error_of_the_program_is_not_tried_again(look, spot):
     status, did, waits, said = look(Scripted(reports=[[RUN, RUN], [BUG, ABORT]]), spot)
     assert status == 1 and did == [] and "failed on w-0 with status 1" in said
-    assert len(waits) == (1 + PATIENT if spot else 1)  # on a spot pod it may be the neighbour's preemption
+    assert len(waits) == (
+        1 + PATIENT if spot else 1
+    )  # on a spot pod it may be the neighbour's preemption
 
 
 def test_an_error_before_a_preemption_is_the_preemption(look):
-    pod = Scripted(["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED", None, "ACTIVE"], [[RUN], [BUG], [("empty", 0)], [DONE]])
+    pod = Scripted(
+        ["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED", None, "ACTIVE"],
+        [[RUN], [BUG], [("empty", 0)], [DONE]],
+    )
     assert look(pod)[:2] == (0, ["delete", "create", "push", "start train"])
 
 
@@ -95,8 +117,16 @@ def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(look):
     status, did, waits, _ = look(Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]]))
     assert (status, did, waits) == (0, ["start train"], [2.0, 1.0])
     status, did, waits, said = look(Scripted(reports=[[ABORT, ABORT]]))
-    assert status == 1 and did == ["start train"] * 4 and waits == [2.0, 4.0, 8.0, 16.0] and "giving up" in said
-    assert look(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (0, ["start train"])  # the others' errors come of it
+    assert (
+        status == 1
+        and did == ["start train"] * 4
+        and waits == [2.0, 4.0, 8.0, 16.0]
+        and "giving up" in said
+    )
+    assert look(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (
+        0,
+        ["start train"],
+    )  # the others' errors come of it
 
 
 def test_failures_are_forgotten_after_a_while(look):
@@ -106,12 +136,18 @@ def test_failures_are_forgotten_after_a_while(look):
 
 
 def test_workers_that_outlive_the_others_are_ended(look):
-    status, did, waits, _ = look(Scripted(reports=[[RUN, ("lost", 0)]] * (PATIENT + 1) + [[RUN, RUN], [DONE, DONE]]))
+    status, did, waits, _ = look(
+        Scripted(reports=[[RUN, ("lost", 0)]] * (PATIENT + 1) + [[RUN, RUN], [DONE, DONE]])
+    )
     assert status == 0 and did == ["stop force", "start train"] and len(waits) == PATIENT + 2
 
 
 def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(look):
-    for states in (["ACTIVE", None], ["ACTIVE", "DELETING"], ["ACTIVE", State("SUSPENDED", "USER")]):
+    for states in (
+        ["ACTIVE", None],
+        ["ACTIVE", "DELETING"],
+        ["ACTIVE", State("SUSPENDED", "USER")],
+    ):
         status, did, _, said = look(Scripted(states, [[RUN]]))
         assert status == 1 and did == [] and ("someone else" in said or "by a user" in said)
     # Also the pod that the watch itself has asked for.
@@ -126,7 +162,11 @@ def test_no_capacity_for_ever(look):
 
 def test_nodes_may_be_gone_before_the_queued_resource_says_so(look):
     deaf = [GcloudError("ssh: timed out")] * 3
-    pod = Scripted(["ACTIVE"] * 4 + ["DELETING", None, "ACTIVE"], [[RUN], *deaf, [("empty", 0)], [DONE]], nodes=["PREEMPTED"])
+    pod = Scripted(
+        ["ACTIVE"] * 4 + ["DELETING", None, "ACTIVE"],
+        [[RUN], *deaf, [("empty", 0)], [DONE]],
+        nodes=["PREEMPTED"],
+    )
     assert look(pod)[:2] == (0, ["delete", "create", "push", "start train"])
     # Ssh that fails while the nodes are well deletes nothing.
     status, did, _, said = look(Scripted(reports=[[RUN], GcloudError("ssh: timed out")]))
@@ -140,7 +180,14 @@ def test_an_outage_here_is_waited_out(look):
 
 
 def test_a_watch_that_died_between_create_and_push_is_taken_up(look):
-    status, did, _, _ = look(Scripted(["PROVISIONING", "ACTIVE"], [[("empty", 0)] * 2, [("empty", 0)] * 2, [RUN, RUN], [DONE, DONE]]))
+    status, did, _, _ = look(
+        Scripted(
+            ["PROVISIONING", "ACTIVE"],
+            [[("empty", 0)] * 2, [("empty", 0)] * 2, [RUN, RUN], [DONE, DONE]],
+        )
+    )
     assert (status, did) == (0, ["push", "start train"])
-    status, did, _, _ = look(Scripted(reports=[[("empty", 0)], [RUN], [DONE]]))  # a start that not everyone heard
+    status, did, _, _ = look(
+        Scripted(reports=[[("empty", 0)], [RUN], [DONE]])
+    )  # a start that not everyone heard
     assert (status, did) == (0, ["stop force", "push", "start train"])

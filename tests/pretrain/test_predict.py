@@ -52,7 +52,12 @@ def bert(tmp_path_factory):
 @pytest.fixture(scope="module")
 def t5(tmp_path_factory):
     path = tmp_path_factory.mktemp("t5") / "w"
-    start_workdir(path, starting_run(T5), shaken(T5, 1), train_vocabulary(TEXT, 200, layout="t5", algorithm="bpe"))
+    start_workdir(
+        path,
+        starting_run(T5),
+        shaken(T5, 1),
+        train_vocabulary(TEXT, 200, layout="t5", algorithm="bpe"),
+    )
     return path
 
 
@@ -61,9 +66,13 @@ def gpt2(tmp_path_factory):
     """A workdir whose likeliest next row is often one without a piece."""
     params = shaken(GPT2, 2)
     params["embeddings"]["words"]["embedding"][110:] *= 8
-    params["decoder"] = jax.tree.map(lambda leaf: 5 * leaf, params["decoder"])  # else it repeats the last piece
+    params["decoder"] = jax.tree.map(
+        lambda leaf: 5 * leaf, params["decoder"]
+    )  # else it repeats the last piece
     path = tmp_path_factory.mktemp("gpt2") / "w"
-    start_workdir(path, starting_run(GPT2), params, train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe"))
+    start_workdir(
+        path, starting_run(GPT2), params, train_vocabulary(TEXT, 110, layout="gpt", algorithm="bpe")
+    )
     return path
 
 
@@ -89,7 +98,10 @@ def test_one_mask(bert, say):
     assert result["text"] == "The quick brown [MASK] jumps."
     assert result["filled"] == "The quick brown fox jumps."
     ((first, second),) = result["masks"]
-    assert (first["word"], first["piece"]) == ("fox", "▁fox") and (second["word"], second["piece"]) == ("…s", "s")
+    assert (first["word"], first["piece"]) == ("fox", "▁fox") and (
+        second["word"],
+        second["piece"],
+    ) == ("…s", "s")
     assert 0 < second["probability"] < first["probability"] < 1  # row 127 has the rest
 
 
@@ -97,7 +109,11 @@ def test_a_person_is_told(bert, say):
     status, out, _ = say("--workdir", bert, "The [MASK] and the [MASK].", "the [MASK]")
     assert status == 0
     lines = out.split("\n")
-    assert lines[0] == "The [MASK] and the [MASK]." and "  The fox and the fox." in lines and "  the fox" in lines
+    assert (
+        lines[0] == "The [MASK] and the [MASK]."
+        and "  The fox and the fox." in lines
+        and "  the fox" in lines
+    )
     assert "  [1]" in lines and "  [2]" in lines
     assert sum(line.endswith("%  fox") for line in lines) == 3
 
@@ -121,8 +137,12 @@ def test_every_row_has_its_own_answers(bert):
         assert len(a["masks"]) == text.count("[MASK]") and a["filled"] == b["filled"]
         for ours, theirs in zip(a["masks"], b["masks"]):
             assert [x["id"] for x in ours] == [x["id"] for x in theirs]
-            np.testing.assert_allclose([x["probability"] for x in ours], [x["probability"] for x in theirs], rtol=1e-5)
-    assert len({mask[0]["probability"] for result in together for mask in result["masks"]}) > 5  # nor all the same
+            np.testing.assert_allclose(
+                [x["probability"] for x in ours], [x["probability"] for x in theirs], rtol=1e-5
+            )
+    assert (
+        len({mask[0]["probability"] for result in together for mask in result["masks"]}) > 5
+    )  # nor all the same
 
 
 def test_probabilities_are_of_the_whole_vocabulary(bert):
@@ -130,7 +150,9 @@ def test_probabilities_are_of_the_whole_vocabulary(bert):
     trained.params["word"]["bias"] = trained.params["word"]["bias"] * 0
     (result,) = fill.Masks(trained, 1000, 1)(["the [MASK]."], [None])
     answers = result["masks"][0]
-    assert sorted(answer["id"] for answer in answers) == list(range(110))  # the 18 rows beyond have no piece
+    assert sorted(answer["id"] for answer in answers) == list(
+        range(110)
+    )  # the 18 rows beyond have no piece
     assert 0.3 < sum(answer["probability"] for answer in answers) < 1
     assert all(a["probability"] >= b["probability"] for a, b in zip(answers, answers[1:]))
 
@@ -143,7 +165,9 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
     params = shaken(config, 0)
     for best, word, filled in ((7, "…s", "the cats."), (6, "cat", "the cat cat.")):
         params["word"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
-        trained = Trained(tmp_path, starting_run(config), 0, params, read_vocabulary(tmp_path / "vocab.txt"))
+        trained = Trained(
+            tmp_path, starting_run(config), 0, params, read_vocabulary(tmp_path / "vocab.txt")
+        )
         (result,) = fill.Masks(trained, 1, 1)(["the cat [MASK]."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
 
@@ -153,8 +177,13 @@ def test_bytes_carry_their_blanks(tmp_path):
     vocabulary = train_vocabulary(TEXT, 300, layout="roberta", algorithm="byte_bpe")
     config = RobertaConfig(vocab=304, length=24, width=8, depth=1, heads=2, mlp=8)
     params = shaken(config, 0)
-    for piece, word, filled in (("Ġfox", "fox", "the quick fox jumps."), ("er", "…er", "the quicker jumps.")):
-        params["word"]["bias"] = np.where(np.arange(304) == vocabulary.pieces.index(piece), 90, 0).astype(np.float32)
+    for piece, word, filled in (
+        ("Ġfox", "fox", "the quick fox jumps."),
+        ("er", "…er", "the quicker jumps."),
+    ):
+        params["word"]["bias"] = np.where(
+            np.arange(304) == vocabulary.pieces.index(piece), 90, 0
+        ).astype(np.float32)
         trained = Trained(tmp_path, starting_run(config), 0, params, vocabulary)
         (result,) = predict.answerer(trained, top=1)(["the quick <mask> jumps."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
@@ -181,15 +210,25 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
     source.write_text("".join(json.dumps(record) + "\n" for record in records))
     assert say("--workdir", bert, "--input", source, "--output", target, "--batch-size", 3)[0] == 0
     rows = [json.loads(line) for line in target.read_text().strip().split("\n")]
-    assert [(row["id"], row["text"]) for row in rows] == [(record["id"], record["text"]) for record in records]
+    assert [(row["id"], row["text"]) for row in rows] == [
+        (record["id"], record["text"]) for record in records
+    ]
 
 
 @pytest.mark.parametrize(
     "name, content, message",
     (
         ("in.txt", "The [MASK].\nThe fox.\n", r"in.txt:2: there is no [MASK] in 'The fox.'"),
-        ("in.txt", "[MASK] " * 50, "in.txt:1: 52 tokens with [CLS] and [SEP], the model reads at most 40"),
-        ("in.jsonl", '{"text": "[MASK]"}\n{"txt": "[MASK]"}\n', "in.jsonl:2: expected an object with the field text"),
+        (
+            "in.txt",
+            "[MASK] " * 50,
+            "in.txt:1: 52 tokens with [CLS] and [SEP], the model reads at most 40",
+        ),
+        (
+            "in.jsonl",
+            '{"text": "[MASK]"}\n{"txt": "[MASK]"}\n',
+            "in.jsonl:2: expected an object with the field text",
+        ),
         ("in.jsonl", "[MASK]\n", "in.jsonl:1: not JSON"),
         ("in.jsonl", "[" * 100_000, "in.jsonl:1: not JSON (maximum recursion depth"),
         ("in.jsonl", '{"text": 3}\n', "in.jsonl:1: expected an object"),
@@ -200,7 +239,9 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
 )
 def test_a_bad_line_is_named_and_nothing_is_written(bert, say, tmp_path, name, content, message):
     (tmp_path / name).write_text(content)
-    status, _, error = say("--workdir", bert, "--input", tmp_path / name, "--output", tmp_path / "out.jsonl")
+    status, _, error = say(
+        "--workdir", bert, "--input", tmp_path / name, "--output", tmp_path / "out.jsonl"
+    )
     assert status == 2 and message in error
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
@@ -209,13 +250,26 @@ def test_who_waits_is_shown_how_far_it_is(bert, say, tmp_path, monkeypatch):
     """Inside a chunk, at a terminal alone; no line stays."""
     monkeypatch.setattr(progress, "SECONDS", 0)
     (tmp_path / "in.txt").write_text("The [MASK].\n" * 5)
-    words = ("--workdir", bert, "--input", tmp_path / "in.txt", "--output", tmp_path / "out.jsonl", "--batch-size", 1)
+    words = (
+        "--workdir",
+        bert,
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "out.jsonl",
+        "--batch-size",
+        1,
+    )
     assert say(*words) == (0, f"{tmp_path / 'out.jsonl'}: 5 texts, step 0 of {bert}\n", "")
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(predict, "CHUNK", 3)
     assert say(*words)[0] == 0
     shown = sys.stderr.getvalue().split(progress.ERASE)
-    assert [line.split("/")[0] for line in shown[1:]] == ["0", "1", "2", "", "3", "4", ""] and shown[3].startswith("2/5 texts  ") and shown[3].endswith(" left")
+    assert (
+        [line.split("/")[0] for line in shown[1:]] == ["0", "1", "2", "", "3", "4", ""]
+        and shown[3].startswith("2/5 texts  ")
+        and shown[3].endswith(" left")
+    )
 
 
 def test_wrong_words(bert, t5, gpt2, say, tmp_path):
@@ -231,10 +285,16 @@ def test_wrong_words(bert, t5, gpt2, say, tmp_path):
         (["--workdir", bert, "--length", 4, "a [MASK]"], "--length is for models that write"),
         (["--workdir", bert, "--n-best", 2, "a [MASK]"], "--n-best is of answers to questions"),
         (["--workdir", bert, "a gap"], "text 1: there is no [MASK] in 'a gap'"),
-        (["--workdir", t5, "a <extra_id_0>", "a [MASK]"], "text 2: there is no <extra_id_0> in 'a [MASK]'"),
+        (
+            ["--workdir", t5, "a <extra_id_0>", "a [MASK]"],
+            "text 2: there is no <extra_id_0> in 'a [MASK]'",
+        ),
         (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for BERT"),
         (["--workdir", gpt2, "--top", 3, "a"], "--top is for BERT"),
-        (["--workdir", gpt2, "--length", 38, "The quick brown fox"], "and 38 more (--length), the model reads at most 40: 'The quick"),
+        (
+            ["--workdir", gpt2, "--length", 38, "The quick brown fox"],
+            "and 38 more (--length), the model reads at most 40: 'The quick",
+        ),
     ):
         status, _, error = say(*words)
         assert status == 2 and message in error, error
@@ -248,8 +308,23 @@ def test_spans_are_told_apart(t5):
     spans, vocabulary = write.Spans(trained, 8, 4), trained.vocabulary
     s, word = vocabulary.sentinels, vocabulary.encode
     row = word("the") + [s[0]] + word("fox") + [s[1], s[2], 1]
-    written = [*word("lost"), s[0], *word("quick brown"), s[2], *word("dog"), 255, s[7], *word("no"), 1, *word("late")]
-    assert spans.spans(row, write.until(1, written)) == {"<extra_id_0>": "quick brown", "<extra_id_1>": None, "<extra_id_2>": "dog ⁇"}
+    written = [
+        *word("lost"),
+        s[0],
+        *word("quick brown"),
+        s[2],
+        *word("dog"),
+        255,
+        s[7],
+        *word("no"),
+        1,
+        *word("late"),
+    ]
+    assert spans.spans(row, write.until(1, written)) == {
+        "<extra_id_0>": "quick brown",
+        "<extra_id_1>": None,
+        "<extra_id_2>": "dog ⁇",
+    }
     assert (
         write.close("a <extra_id_0> c <extra_id_1>", {"<extra_id_0>": "b", "<extra_id_1>": None})
         == "a b c <extra_id_1>"
@@ -288,7 +363,9 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
     trained.params["word"]["bias"] = trained.params["word"]["bias"] * 0
     write_model(tmp_path / "x", BERT, trained.params, trained.vocabulary)
     transformers.utils.logging.disable_progress_bar()
-    pipeline = transformers.pipeline("fill-mask", model=str(tmp_path / "x"), device="cpu", top_k=128)
+    pipeline = transformers.pipeline(
+        "fill-mask", model=str(tmp_path / "x"), device="cpu", top_k=128
+    )
     texts = ["The quick [MASK] fox.", "A [MASK] is a test in which words are left out.", "[MASK]"]
     ours = fill.Masks(trained, 110, 4)(texts, [None] * 3)
     for result, theirs in zip(ours, pipeline(texts), strict=True):
@@ -331,7 +408,11 @@ def test_rows_are_continued_together_as_alone(gpt2):
 
 def test_a_continuation_ends_with_its_text(gpt2):
     trained = open_trained(gpt2)
-    ours, word, end = write.Continuations(trained, 6, 8), trained.vocabulary.encode, trained.vocabulary.eos
+    ours, word, end = (
+        write.Continuations(trained, 6, 8),
+        trained.vocabulary.encode,
+        trained.vocabulary.eos,
+    )
     assert ours.behind(word("the"), write.until(end, word("fox") + [end] + word("dog"))) == " fox"
     assert ours.behind(word("the"), write.until(end, [end])) == ""
 
@@ -345,7 +426,10 @@ def test_an_empty_text_begins_with_the_end_of_one(gpt2, say, monkeypatch):
     assert status == 0 and json.loads(out)["filled"].strip() == vocabulary.decode(expected) != ""
     ours = write.Continuations(trained, 6, 1)
     monkeypatch.setattr(vocabulary, "eos", None)
-    with pytest.raises(ValueError, match="text 1: there is nothing to continue in '', and the vocabulary has no token that begins a text"):
+    with pytest.raises(
+        ValueError,
+        match="text 1: there is nothing to continue in '', and the vocabulary has no token that begins a text",
+    ):
         ours([""], [None])
 
 
@@ -356,7 +440,12 @@ def test_an_empty_text_begins_with_the_end_of_one(gpt2, say, monkeypatch):
 def bart(tmp_path_factory):
     config = BartConfig(vocab=330, length=40, width=16, depth=1, decoder_depth=1, heads=2, mlp=24)
     path = tmp_path_factory.mktemp("bart") / "w"
-    start_workdir(path, starting_run(config), shaken(config, 4), train_vocabulary(TEXT, 320, layout="roberta", algorithm="byte_bpe"))
+    start_workdir(
+        path,
+        starting_run(config),
+        shaken(config, 4),
+        train_vocabulary(TEXT, 320, layout="roberta", algorithm="byte_bpe"),
+    )
     return path
 
 
@@ -369,18 +458,28 @@ def test_a_damaged_text_is_written_whole(bart, say):
     vocabulary, model = trained.vocabulary, build(trained.run.model)
     before, after = vocabulary.encode("The quick"), vocabulary.encode(" fox.")
     row = jnp.array([[vocabulary.bos, *before, vocabulary.mask, *after, vocabulary.eos]])
-    apply = jax.jit(lambda row, written: model.apply({"params": trained.params}, row, row >= 0, written))
+    apply = jax.jit(
+        lambda row, written: model.apply({"params": trained.params}, row, row >= 0, written)
+    )
     written = []
     for i in range(6):
-        logits = apply(row, jnp.array([[*written, *[0] * (6 - i)]]))  # of which none behind the i-th is read
+        logits = apply(
+            row, jnp.array([[*written, *[0] * (6 - i)]])
+        )  # of which none behind the i-th is read
         written.append(int(logits[0, i].argmax()))
         if written[-1] == vocabulary.eos:
             break
-    words = [i if i < vocabulary.size else vocabulary.unk for i in written if i >= vocabulary.size or not vocabulary.special[i]]
+    words = [
+        i if i < vocabulary.size else vocabulary.unk
+        for i in written
+        if i >= vocabulary.size or not vocabulary.special[i]
+    ]
     assert json.loads(out) == {"text": text, "filled": vocabulary.decode(words).strip()}
     for length, message in ("41", "up to 41 to write"), ("6", "nothing to mend"):
         assert say("--workdir", bart, "" if length == "6" else text, "--length", length)[0] == 2
-        assert message in say("--workdir", bart, "" if length == "6" else text, "--length", length)[2]
+        assert (
+            message in say("--workdir", bart, "" if length == "6" else text, "--length", length)[2]
+        )
 
 
 # ---- how a text is written ---------------------------------------------------
@@ -397,8 +496,16 @@ def test_a_text_is_searched_for_or_drawn(gpt2, say):
 
     greedy = written()
     assert written("--top-k", 1) == written("--beams", 1) == greedy
-    drawn = {written("--temperature", 3), written("--temperature", 3, "--seed", 1), written("--temperature", 3, "--top-p", 0.5)}
-    searched = {written("--beams", 3), written("--beams", 3, "--no-repeat-ngram", 1), written("--no-repeat-ngram", 1)}
+    drawn = {
+        written("--temperature", 3),
+        written("--temperature", 3, "--seed", 1),
+        written("--temperature", 3, "--top-p", 0.5),
+    }
+    searched = {
+        written("--beams", 3),
+        written("--beams", 3, "--no-repeat-ngram", 1),
+        written("--no-repeat-ngram", 1),
+    }
     assert len(drawn) == 3 and len(searched) == 3 and not drawn & (searched | {greedy})
     assert written("--temperature", 3, "--seed", 1) in drawn
 
@@ -417,17 +524,31 @@ def test_a_text_draws_by_its_number(gpt2):
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        ("bert", ("--beams", 2), "--beams, --temperature, --top-k, --top-p and --no-repeat-ngram is for models that write"),
+        (
+            "bert",
+            ("--beams", 2),
+            "--beams, --temperature, --top-k, --top-p and --no-repeat-ngram is for models that write",
+        ),
         ("gpt2", ("--beams", 0), "--beams 0: at least 1"),
         ("gpt2", ("--top-k", 0), "--top-k 0: at least 1"),
         ("gpt2", ("--top-p", 0), "top_p is 0.0; it must be above 0 and at most 1"),
         ("gpt2", ("--temperature", 0), "temperature is 0.0; it must be positive"),
-        ("gpt2", ("--beams", 2, "--top-k", 3), "--beams searches for the likeliest text, --top-k draws one"),
+        (
+            "gpt2",
+            ("--beams", 2, "--top-k", 3),
+            "--beams searches for the likeliest text, --top-k draws one",
+        ),
         ("gpt2", ("--length-penalty", 2), "--length-penalty is for --beams"),
         ("gpt2", ("--seed", 2), "--seed is for words that are drawn"),
-        ("gpt2", ("--top", 2), "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what"),
+        (
+            "gpt2",
+            ("--top", 2),
+            "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what",
+        ),
     ],
 )
 def test_options_that_do_not_apply_are_refused(request, say, model, options, message):
-    status, _, error = say("--workdir", request.getfixturevalue(model), "the [MASK] words", *options)
+    status, _, error = say(
+        "--workdir", request.getfixturevalue(model), "the [MASK] words", *options
+    )
     assert status == 2 and message in error

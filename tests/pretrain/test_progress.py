@@ -18,7 +18,10 @@ class Terminal(io.StringIO):
 def test_batches_tell_how_far_they_are():
     shares = []
     with watched(shares.append):
-        assert list(batches([2, 1, 2, 1, 2, 2], 3)) == [[1, 3], [0, 2, 4], [5]] and list(batches([], 3)) == []
+        assert (
+            list(batches([2, 1, 2, 1, 2, 2], 3)) == [[1, 3], [0, 2, 4], [5]]
+            and list(batches([], 3)) == []
+        )
     assert shares == pytest.approx([0, 2 / 6, 5 / 6, 1, 1])
     list(batches([1], 1))
     assert len(shares) == 5
@@ -37,8 +40,16 @@ def test_a_line_on_a_terminal_alone(monkeypatch):
         line.hide()
         now += 98
         line.show(6000)
-    expected = ("0/9,000 texts", "3,000/9,000 texts  1,500 texts/s  0:04 left", ERASE, "6,000/9,000 texts  60 texts/s  0:50 left", ERASE)
-    assert sys.stderr.getvalue() == "".join(text if text == ERASE else ERASE + text for text in expected)
+    expected = (
+        "0/9,000 texts",
+        "3,000/9,000 texts  1,500 texts/s  0:04 left",
+        ERASE,
+        "6,000/9,000 texts  60 texts/s  0:50 left",
+        ERASE,
+    )
+    assert sys.stderr.getvalue() == "".join(
+        text if text == ERASE else ERASE + text for text in expected
+    )
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with Progress(lambda: pytest.fail("counted for nobody")) as line:
         line.show(3)

@@ -22,7 +22,9 @@ def strict():
 def blocks(root):
     """{language: [text of a block]} of the page."""
     found = {}
-    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", (root / "docs" / "pods.md").read_text(), re.MULTILINE | re.DOTALL):
+    for language, text in re.findall(
+        r"^```(\w+)\n(.*?)^```", (root / "docs" / "pods.md").read_text(), re.MULTILINE | re.DOTALL
+    ):
         found.setdefault(language, []).append(text)
     return found
 
@@ -45,7 +47,10 @@ def test_the_manifests_run_what_the_launcher_would(blocks):
     check(container["args"])
     for environment in ({row["name"]: row["value"] for row in container["env"]}, sky["envs"]):
         assert environment.items() - {("CLOZE_CLUSTER", "gke")} <= table.items()
-        assert table.keys() - environment.keys() <= {"PYTHONFAULTHANDLER", "PYTHONUNBUFFERED"}  # conveniences; the image has them
+        assert table.keys() - environment.keys() <= {
+            "PYTHONFAULTHANDLER",
+            "PYTHONUNBUFFERED",
+        }  # conveniences; the image has them
     check(shlex.split(sky["run"].partition("-m pretrain ")[2]))
 
 

@@ -10,7 +10,18 @@ from jax.sharding import PartitionSpec as P
 
 from models import build
 from pretrain.config import CONFIGS, Mesh, load
-from pretrain.sharding import AXES_OF, PARAMETERS, constrain, gathered, kept_whole, make_mesh, meaning, path_of, shardings, spec
+from pretrain.sharding import (
+    AXES_OF,
+    PARAMETERS,
+    constrain,
+    gathered,
+    kept_whole,
+    make_mesh,
+    meaning,
+    path_of,
+    shardings,
+    spec,
+)
 from pretrain.state import State, init_params
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
@@ -38,15 +49,25 @@ def test_every_row_has_a_parameter(runs):
         paths += [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
     import re
 
-    unused = [end for end, _ in PARAMETERS if not any(re.search(rf"(^|/){end}$", path) for path in paths)]
+    unused = [
+        end for end, _ in PARAMETERS if not any(re.search(rf"(^|/){end}$", path) for path in paths)
+    ]
     assert not unused
 
 
 @pytest.mark.parametrize(
     ("path", "shape", "message"),
     [
-        ("bert/encoder/layers/surprise/kernel", (2, 3), "no row of PARAMETERS matches bert/encoder/layers/surprise/kernel"),
-        ("encoder/layers/mlp/up/kernel", (3, 4), "has shape (3, 4), but 'mlp/(gate|up)/kernel' has 3 dimensions"),
+        (
+            "bert/encoder/layers/surprise/kernel",
+            (2, 3),
+            "no row of PARAMETERS matches bert/encoder/layers/surprise/kernel",
+        ),
+        (
+            "encoder/layers/mlp/up/kernel",
+            (3, 4),
+            "has shape (3, 4), but 'mlp/(gate|up)/kernel' has 3 dimensions",
+        ),
         ("words/embedding", (3,), "words/embedding has shape (3,)"),
     ],
 )
@@ -58,15 +79,21 @@ def test_a_parameter_without_a_row_is_named(path, shape, message):
 
 def test_two_rows_are_refused(monkeypatch):
     monkeypatch.setattr("pretrain.sharding.PARAMETERS", (*PARAMETERS, ("embedding", (None, None))))
-    with pytest.raises(ValueError, match="'words/embedding' and 'embedding' of PARAMETERS matches words/embedding"):
+    with pytest.raises(
+        ValueError, match="'words/embedding' and 'embedding' of PARAMETERS matches words/embedding"
+    ):
         meaning("words/embedding", (4, 4))
 
 
 def test_specs():
     mesh = make_mesh(Mesh(2, 2, 2))
     assert spec("words/embedding", (128, 32), mesh) == P("model", "fsdp")
-    assert spec("encoder/layers/attention/query/kernel", (2, 32, 8, 4), mesh) == P(None, "fsdp", "model", None)
-    assert spec("encoder/layer_0/attention/query/kernel", (32, 8, 4), mesh) == P("fsdp", "model", None)
+    assert spec("encoder/layers/attention/query/kernel", (2, 32, 8, 4), mesh) == P(
+        None, "fsdp", "model", None
+    )
+    assert spec("encoder/layer_0/attention/query/kernel", (32, 8, 4), mesh) == P(
+        "fsdp", "model", None
+    )
     assert spec("encoder/layers/attention_norm/scale", (2, 32), mesh) == P(None, None)
     assert spec("words/embedding", (127, 32), mesh) == P(None, "fsdp")
 
@@ -77,7 +104,15 @@ def test_what_does_not_divide_is_told():
     assert kept_whole(params, mesh) == [("words/embedding", 126, "model")]
 
 
-@pytest.mark.parametrize(("sizes", "axes"), [((-1, 1, 1), (8, 1, 1, 1)), ((1, -1, 2), (1, 4, 1, 2)), ((2, 2, -1), (2, 2, 1, 2)), ((1, 2, 1, -1), (1, 2, 4, 1))])
+@pytest.mark.parametrize(
+    ("sizes", "axes"),
+    [
+        ((-1, 1, 1), (8, 1, 1, 1)),
+        ((1, -1, 2), (1, 4, 1, 2)),
+        ((2, 2, -1), (2, 2, 1, 2)),
+        ((1, 2, 1, -1), (1, 2, 4, 1)),
+    ],
+)
 def test_one_axis_takes_what_is_left(sizes, axes):
     assert tuple(make_mesh(Mesh(*sizes)).shape.values()) == axes
 
@@ -111,11 +146,22 @@ def test_words_for_a_mesh_may_come_in_any_order():
 
 def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
     mesh = make_mesh(Mesh(1, 4, 2))
-    params = {"words": {"embedding": jnp.zeros((512, 256))}, "head": {"kernel": jnp.zeros((32, 64))}}
-    state = State(step=jnp.zeros((), jnp.int32), params=params, optimizer=optax.adafactor(0.1).init(params))
+    params = {
+        "words": {"embedding": jnp.zeros((512, 256))},
+        "head": {"kernel": jnp.zeros((32, 64))},
+    }
+    state = State(
+        step=jnp.zeros((), jnp.int32), params=params, optimizer=optax.adafactor(0.1).init(params)
+    )
     placed = shardings(state, mesh)
-    shapes = jax.tree.map(lambda leaf, where: (leaf.shape, where.spec), state.optimizer, placed.optimizer)
-    specs = dict(jax.tree.leaves(shapes, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], P)))
+    shapes = jax.tree.map(
+        lambda leaf, where: (leaf.shape, where.spec), state.optimizer, placed.optimizer
+    )
+    specs = dict(
+        jax.tree.leaves(
+            shapes, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], P)
+        )
+    )
     assert specs[(32, 64)] == P("fsdp", "model")
     assert specs[(512,)] == specs[(256,)] == P()
 

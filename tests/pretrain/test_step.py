@@ -19,8 +19,19 @@ from pretrain.state import init_state
 from pretrain.step import make_evaluation, make_step
 from tests.pretrain.compiling import AS_USERS_DO
 
-MESHES = ((1, 1, 1), (8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2), (1, 1, 1, 8), (1, 2, 2, 2))  # data, fsdp, model, sequence
-T5S = ((1, 1, 8), (1, 2, 2, 2))  # of these T5's in the suite: BERT is on all the others, so that each is tried with 4 micro-batches
+MESHES = (
+    (1, 1, 1),
+    (8, 1, 1),
+    (1, 8, 1),
+    (1, 1, 8),
+    (2, 2, 2),
+    (1, 1, 1, 8),
+    (1, 2, 2, 2),
+)  # data, fsdp, model, sequence
+T5S = (
+    (1, 1, 8),
+    (1, 2, 2, 2),
+)  # of these T5's in the suite: BERT is on all the others, so that each is tried with 4 micro-batches
 
 
 def lenient(optimizer):
@@ -29,11 +40,16 @@ def lenient(optimizer):
     return optax.GradientTransformation(optimizer.init, update)
 
 
-def three_steps(run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False, **how):
+def three_steps(
+    run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False, **how
+):
     """(state on the host, metrics of the last step) after three updates."""
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
     model = build(run.model, **parts(mesh, []))
-    optimizer, rate = make_optimizer(run.optimizer, run.train.steps), schedule(run.optimizer, run.train.steps)
+    optimizer, rate = (
+        make_optimizer(run.optimizer, run.train.steps),
+        schedule(run.optimizer, run.train.steps),
+    )
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
     placed = shardings(jax.eval_shape(init), mesh)
     step = make_step(
@@ -49,16 +65,26 @@ def three_steps(run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="flo
         **how,
     )
     rows = batch_sharding(mesh)
-    step = jax.jit(step, in_shardings=(placed, rows), out_shardings=(placed, replicated(mesh)), donate_argnums=0, compiler_options=AS_USERS_DO)
+    step = jax.jit(
+        step,
+        in_shardings=(placed, rows),
+        out_shardings=(placed, replicated(mesh)),
+        donate_argnums=0,
+        compiler_options=AS_USERS_DO,
+    )
     with jax.set_mesh(mesh):
         state = jax.jit(init, out_shardings=placed)()
         for seed in range(3):
-            state, metrics = step(state, jax.device_put(random_batch(run, 0 if same else seed), rows))
+            state, metrics = step(
+                state, jax.device_put(random_batch(run, 0 if same else seed), rows)
+            )
         return jax.device_get(state), jax.device_get(metrics)
 
 
 def assert_same_parameters(one, other, tolerance):
-    for (keys, a), b in zip(jax.tree_util.tree_leaves_with_path(one.params), jax.tree.leaves(other.params), strict=True):
+    for (keys, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(one.params), jax.tree.leaves(other.params), strict=True
+    ):
         if path_of(keys).endswith("key/bias"):
             continue  # softmax does not see it: its true gradient is 0, and Adam scales the noise that is there
         np.testing.assert_allclose(a, b, atol=tolerance, err_msg=path_of(keys))
@@ -69,18 +95,53 @@ def on_one_device():
     return {}
 
 
-CASES = [("bert_pairs", sizes, 4) for sizes in MESHES if sizes != (1, 1, 8)] + [("t5", sizes, 4) for sizes in T5S]
-CASES += [("bert_pairs", (1, 1, 1), 1), ("t5", (2, 2, 2), 1), ("bert_unrolled", (2, 2, 2), 4), ("t5_gated", (2, 2, 2), 4)]
-CASES += [("bart", (1, 2, 2, 2), 4), ("transformer", (1, 2, 2, 2), 4), ("distilbert", (2, 2, 2), 4), ("electra", (2, 2, 2), 4)]
-CASES += [("gpt", (2, 2, 2), 4), ("gpt3", (1, 2, 2, 2), 4), ("roberta", (2, 2, 2), 4), ("albert", (1, 2, 2, 2), 4), ("bert_packed", (1, 2, 2, 2), 4)]
+CASES = [("bert_pairs", sizes, 4) for sizes in MESHES if sizes != (1, 1, 8)] + [
+    ("t5", sizes, 4) for sizes in T5S
+]
+CASES += [
+    ("bert_pairs", (1, 1, 1), 1),
+    ("t5", (2, 2, 2), 1),
+    ("bert_unrolled", (2, 2, 2), 4),
+    ("t5_gated", (2, 2, 2), 4),
+]
+CASES += [
+    ("bart", (1, 2, 2, 2), 4),
+    ("transformer", (1, 2, 2, 2), 4),
+    ("distilbert", (2, 2, 2), 4),
+    ("electra", (2, 2, 2), 4),
+]
+CASES += [
+    ("gpt", (2, 2, 2), 4),
+    ("gpt3", (1, 2, 2, 2), 4),
+    ("roberta", (2, 2, 2), 4),
+    ("albert", (1, 2, 2, 2), 4),
+    ("bert_packed", (1, 2, 2, 2), 4),
+]
 # CLOZE_BOARD=whole tries these, too.
-MORE = [(name, sizes, 1) for name in ("bert_pairs", "t5") for sizes in MESHES if (name, sizes, 1) not in CASES]
-MORE += [("bert_unrolled", (1, 1, 1), 4), ("t5_gated", (1, 1, 1), 4), ("gpt3", (2, 2, 2), 1), ("roberta", (1, 2, 2, 2), 4), ("albert", (2, 2, 2), 4)]
-MORE += [("classifier", (2, 2, 2), 4), ("bert_pairs", (1, 1, 8), 4), *(("t5", sizes, 4) for sizes in MESHES if sizes not in T5S)]
+MORE = [
+    (name, sizes, 1)
+    for name in ("bert_pairs", "t5")
+    for sizes in MESHES
+    if (name, sizes, 1) not in CASES
+]
+MORE += [
+    ("bert_unrolled", (1, 1, 1), 4),
+    ("t5_gated", (1, 1, 1), 4),
+    ("gpt3", (2, 2, 2), 1),
+    ("roberta", (1, 2, 2, 2), 4),
+    ("albert", (2, 2, 2), 4),
+]
+MORE += [
+    ("classifier", (2, 2, 2), 4),
+    ("bert_pairs", (1, 1, 8), 4),
+    *(("t5", sizes, 4) for sizes in MESHES if sizes not in T5S),
+]
 
 
 @pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
-def test_parameters_agree_on_every_mesh(request, runs, random_batch, on_one_device, name, sizes, microbatches):
+def test_parameters_agree_on_every_mesh(
+    request, runs, random_batch, on_one_device, name, sizes, microbatches
+):
     if (name, sizes, microbatches) in MORE:
         request.getfixturevalue("whole")
     if name not in on_one_device:
@@ -101,7 +162,9 @@ MORE_PARTED = [("t5", (2, 2, 2)), ("transformer", (2, 2, 2))]  # as MORE
 
 
 @pytest.mark.parametrize(("name", "sizes"), PARTED + MORE_PARTED, ids=str)
-def test_scoring_words_in_parts_changes_nothing(request, runs, random_batch, on_one_device, name, sizes):
+def test_scoring_words_in_parts_changes_nothing(
+    request, runs, random_batch, on_one_device, name, sizes
+):
     """128 words, and 300 scores a row: three parts of BERT's 6 masked words, six of T5's targets, the last one filled up."""
     if (name, sizes) in MORE_PARTED:
         request.getfixturevalue("whole")
@@ -122,7 +185,9 @@ def test_dropout_is_the_same_on_every_mesh(runs, random_batch, on_one_device):
     if "bert_pairs" not in on_one_device:
         on_one_device["bert_pairs"] = three_steps(run, random_batch)
     without, _ = on_one_device["bert_pairs"]
-    run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.3, attention_dropout=0.3))
+    run = dataclasses.replace(
+        run, model=dataclasses.replace(run.model, dropout=0.3, attention_dropout=0.3)
+    )
     expected, _ = three_steps(run, random_batch)
     assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2))[0], 5e-5)
     with pytest.raises(AssertionError):
@@ -134,7 +199,9 @@ def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
     run = runs["bert"]
     mesh = make_mesh(Mesh(1, 4, 2))
     optimizer = make_optimizer(run.optimizer, 10)
-    abstract = jax.eval_shape(partial(init_state, build(run.model), run.data.objective, optimizer, 0))
+    abstract = jax.eval_shape(
+        partial(init_state, build(run.model), run.data.objective, optimizer, 0)
+    )
     placed = shardings(abstract, mesh)
     whole = sum(leaf.size for leaf in jax.tree.leaves(abstract))
     held = sum(
@@ -166,15 +233,33 @@ def test_micro_batches_weigh_targets_not_rows(runs):
     }
 
     def whole(params):
-        logits, following = model.apply({"params": params}, batch["tokens"], batch["valid"], batch["segments"], batch["positions"])
-        words = -jnp.take_along_axis(jax.nn.log_softmax(logits), batch["targets"][..., None], -1)[..., 0]
-        pairs = -jnp.take_along_axis(jax.nn.log_softmax(following), batch["next_sentence"][..., None], -1)[..., 0]
+        logits, following = model.apply(
+            {"params": params},
+            batch["tokens"],
+            batch["valid"],
+            batch["segments"],
+            batch["positions"],
+        )
+        words = -jnp.take_along_axis(jax.nn.log_softmax(logits), batch["targets"][..., None], -1)[
+            ..., 0
+        ]
+        pairs = -jnp.take_along_axis(
+            jax.nn.log_softmax(following), batch["next_sentence"][..., None], -1
+        )[..., 0]
         weights, chosen = batch["weights"], batch["next_weights"]
         return (words * weights).sum() / weights.sum() + (pairs * chosen).sum() / chosen.sum()
 
     expected, grads = jax.jit(jax.value_and_grad(whole))(state.params)
     for microbatches in (1, 4):
-        step = make_step(model, loss, lenient(optax.sgd(1.0)), lambda n: 1.0, seed=0, microbatches=microbatches, compute="float32")
+        step = make_step(
+            model,
+            loss,
+            lenient(optax.sgd(1.0)),
+            lambda n: 1.0,
+            seed=0,
+            microbatches=microbatches,
+            compute="float32",
+        )
         after, metrics = jax.jit(step)(state, batch)
         np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)
         assert metrics["tokens"] == B * L

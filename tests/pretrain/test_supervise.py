@@ -30,12 +30,24 @@ def supervised(endings, tries, workdir="nowhere", saves=()):
             (workdir / "checkpoints" / "99.tmp").mkdir(exist_ok=True)
         return endings[min(len(started), len(endings)) - 1]
 
-    ending = supervise.supervise(start, tries, ["train", "bert", "--workdir", str(workdir)], sleep=pauses.append)
+    ending = supervise.supervise(
+        start, tries, ["train", "bert", "--workdir", str(workdir)], sleep=pauses.append
+    )
     return ending, len(started), pauses
 
 
 @pytest.mark.parametrize(
-    "ending", [DONE, Ending(1), Ending(2), Ending(143), Ending(130), Ending(-signal.SIGTERM), Ending(-signal.SIGINT), KILLED._replace(asked=True)]
+    "ending",
+    [
+        DONE,
+        Ending(1),
+        Ending(2),
+        Ending(143),
+        Ending(130),
+        Ending(-signal.SIGTERM),
+        Ending(-signal.SIGINT),
+        KILLED._replace(asked=True),
+    ],
 )
 def test_what_ended_by_itself_or_was_asked_to_is_not_started_again(ending):
     assert supervised([ending], 3) == (ending, 1, [])
@@ -45,7 +57,9 @@ def test_what_was_killed_or_hung_is_started_again_after_pauses_that_grow(capsys)
     assert supervised([KILLED, HANGS, KILLED, DONE], 3) == (DONE, 4, [1.0, 2.0, 4.0])
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 3
-    assert said[0].endswith(" process 1 died of SIGKILL; restart 1 of at most 3 in a row, in 1 s, from its newest checkpoint, if there is one")
+    assert said[0].endswith(
+        " process 1 died of SIGKILL; restart 1 of at most 3 in a row, in 1 s, from its newest checkpoint, if there is one"
+    )
     assert " process 2 hung; restart 2 of at most 3" in said[1]
     assert supervised([KILLED], 0) == (KILLED, 1, [])
     assert KILLED.code == 137 and HANGS.code == 75
@@ -56,7 +70,11 @@ def test_starts_that_save_nothing_do_not_go_on_for_ever(tmp_path, capsys):
     assert (ending, starts) == (KILLED, 5)
     assert pauses == [1.0, 1.0, 1.0, 2.0]  # the third start was the last to bring anything
     said = capsys.readouterr().err
-    assert "from step 8\n" in said and "from step 40\n" in said and "giving up after 2 restarts without a new checkpoint" in said
+    assert (
+        "from step 8\n" in said
+        and "from step 40\n" in said
+        and "giving up after 2 restarts without a new checkpoint" in said
+    )
 
 
 def test_pauses_have_an_end():

@@ -33,7 +33,11 @@ RULER = re.compile(r"(\S)\1{3}|www")
 
 
 def topics():
-    return [line for topic in sorted(pydoc_data.topics.topics) for line in pydoc_data.topics.topics[topic].split("\n")]
+    return [
+        line
+        for topic in sorted(pydoc_data.topics.topics)
+        for line in pydoc_data.topics.topics[topic].split("\n")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -52,9 +56,22 @@ def vocabularies(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vocabularies")
     words = sorted({word for line in text for word in re.findall(r"[a-z]+", line.lower())})[::3]
     letters = sorted(
-        {letter for line in [*text, *NASTY] for letter in line.lower() if letter.isprintable() and letter != " "}
+        {
+            letter
+            for line in [*text, *NASTY]
+            for letter in line.lower()
+            if letter.isprintable() and letter != " "
+        }
     )
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *letters,
+        *(f"##{letter}" for letter in letters),
+    ]
     pieces += [word for word in words if word not in letters]
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
     trained = tokenizers.ByteLevelBPETokenizer()
@@ -82,14 +99,29 @@ def vocabularies(tmp_path_factory):
 
 def word_bpe(text, folder):
     """GPT's form, whose unknown piece comes first."""
-    trained = tokenizers.CharBPETokenizer(lowercase=True, bert_normalizer=True, split_on_whitespace_only=False)
+    trained = tokenizers.CharBPETokenizer(
+        lowercase=True, bert_normalizer=True, split_on_whitespace_only=False
+    )
     trained.train_from_iterator(text, vocab_size=500, show_progress=False, special_tokens=["<unk>"])
     folder.mkdir()
     trained.save_model(str(folder))
     return read_vocabulary(folder)
 
 
-KINDS = ("unigram", "bpe", "lowercase", "t5", "t5_bpe", "wordpiece", "byte_bpe", "json", "roberta", "gpt", "gpt2", "word_bpe")
+KINDS = (
+    "unigram",
+    "bpe",
+    "lowercase",
+    "t5",
+    "t5_bpe",
+    "wordpiece",
+    "byte_bpe",
+    "json",
+    "roberta",
+    "gpt",
+    "gpt2",
+    "word_bpe",
+)
 GPTS = ("openai-gpt", "gpt2")
 
 
@@ -108,7 +140,11 @@ def test_ids_of_a_thousand_lines(exported, lines):
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     assert len(lines) > 930
     encoded = theirs.encode_batch(lines, add_special_tokens=False)
-    different = [line for line, ours, it in zip(lines, vocabulary.encode_batch(lines), encoded) if ours != it.ids]
+    different = [
+        line
+        for line, ours, it in zip(lines, vocabulary.encode_batch(lines), encoded)
+        if ours != it.ids
+    ]
     assert not different
 
 
@@ -117,7 +153,9 @@ def test_text_of_ids(exported, lines):
     theirs = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     rows = [ids for ids in vocabulary.encode_batch(lines) if vocabulary.unk not in ids]
     assert len(rows) > 900
-    assert [theirs.decode(ids, skip_special_tokens=False) for ids in rows] == [vocabulary.decode(ids) for ids in rows]
+    assert [theirs.decode(ids, skip_special_tokens=False) for ids in rows] == [
+        vocabulary.decode(ids) for ids in rows
+    ]
 
 
 def test_specials_surround_a_text(exported):
@@ -132,7 +170,9 @@ def test_specials_surround_a_text(exported):
         assert pair.ids == a + [vocabulary.eos] + b + [vocabulary.eos]
     elif family == "roberta":
         assert theirs.encode("the reader").ids == [vocabulary.cls] + a + [vocabulary.sep]
-        assert pair.ids == [vocabulary.cls] + a + [vocabulary.sep, vocabulary.sep] + b + [vocabulary.sep]
+        assert pair.ids == [vocabulary.cls] + a + [vocabulary.sep, vocabulary.sep] + b + [
+            vocabulary.sep
+        ]
         assert not any(pair.type_ids)
     else:
         assert theirs.encode("the reader").ids == [vocabulary.cls] + a + [vocabulary.sep]
@@ -147,9 +187,16 @@ def test_a_gap_takes_no_blank_with_it(exported):
     if family in GPTS:
         pytest.skip("it has no gaps")
     gap = vocabulary.sentinels[0] if family == "t5" else vocabulary.mask
-    ids = theirs.encode(f"the {vocabulary.pieces[gap]} now {vocabulary.pieces[gap]}.", add_special_tokens=False).ids
+    ids = theirs.encode(
+        f"the {vocabulary.pieces[gap]} now {vocabulary.pieces[gap]}.", add_special_tokens=False
+    ).ids
     assert ids.count(gap) == 2
-    whole = vocabulary.encode("the") + [gap] + vocabulary.encode("of now")[len(vocabulary.encode("of")) :] + [gap]
+    whole = (
+        vocabulary.encode("the")
+        + [gap]
+        + vocabulary.encode("of now")[len(vocabulary.encode("of")) :]
+        + [gap]
+    )
     assert ids == whole + vocabulary.encode("now.")[len(vocabulary.encode("now")) :]
 
 
@@ -159,7 +206,9 @@ def test_sentinels_count_from_the_end(exported):
     assert theirs.get_vocab_size() == vocabulary.size
     if family == "t5":
         size = vocabulary.size
-        assert [theirs.token_to_id(f"<extra_id_{i}>") for i in range(100)] == [size - 1 - i for i in range(100)]
+        assert [theirs.token_to_id(f"<extra_id_{i}>") for i in range(100)] == [
+            size - 1 - i for i in range(100)
+        ]
         assert list(vocabulary.sentinels) == [size - 1 - i for i in range(100)]
 
 
@@ -167,14 +216,22 @@ def test_companion_files(exported):
     name, family, vocabulary, folder = exported
     config = json.loads((folder / "tokenizer_config.json").read_text())
     assert config["model_max_length"] == 128
-    assert ("token_type_ids" in config["model_input_names"]) == (family in ("bert", "albert", "electra"))
+    assert ("token_type_ids" in config["model_input_names"]) == (
+        family in ("bert", "albert", "electra")
+    )
     specials = json.loads((folder / "special_tokens_map.json").read_text())
     for role, key in tokenizer.ROLES.items():
         i = getattr(vocabulary, role)
         assert specials.get(key) == (None if i is None else vocabulary.pieces[i])
     released = [] if name == "json" else sorted(vocabulary.files())
     assert sorted(path.name for path in folder.iterdir()) == sorted(
-        [*released, "config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"]
+        [
+            *released,
+            "config.json",
+            "special_tokens_map.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        ]
     )
 
 
@@ -191,7 +248,14 @@ def test_an_export_is_read_back_as_the_same_vocabulary(exported, lines):
 def test_letters_at_random(vocabularies):
     """Letters, blanks, marks and symbols from all of Unicode's first plane, in any order, through every rule set."""
     rng = random.Random(1)
-    ranges = [(0x20, 0x7E), (0xA0, 0x24F), (0x300, 0x36F), (0x370, 0x1FFF), (0x2000, 0x33FF), (0xF900, 0xFFFF)]
+    ranges = [
+        (0x20, 0x7E),
+        (0xA0, 0x24F),
+        (0x300, 0x36F),
+        (0x370, 0x1FFF),
+        (0x2000, 0x33FF),
+        (0xF900, 0xFFFF),
+    ]
     texts = []
     for _ in range(1500):
         letters = [chr(rng.randint(*rng.choice(ranges))) for _ in range(rng.randint(1, 10))]
@@ -201,7 +265,11 @@ def test_letters_at_random(vocabularies):
     for name in ("bpe", "lowercase", "t5_bpe"):
         family, vocabulary = vocabularies[name]
         encoded = tokenizer.build(vocabulary, family).encode_batch(texts, add_special_tokens=False)
-        different = [text for text, ours, it in zip(texts, vocabulary.encode_batch(texts), encoded) if ours != it.ids]
+        different = [
+            text
+            for text, ours, it in zip(texts, vocabulary.encode_batch(texts), encoded)
+            if ours != it.ids
+        ]
         assert len(different) <= 3, different[:5]
 
 
@@ -213,14 +281,18 @@ def golden(described, tmp_path):
     if "type" not in described:
         (tmp_path / "vocab.txt").write_text("\n".join(described["pieces"]) + "\n", encoding="utf-8")
         return read_vocabulary(tmp_path / "vocab.txt")
-    other = train_vocabulary(["a b c d e f g h i j k l m n o p"] * 4, 22, lowercase=described["rules"].endswith("_cf"))
+    other = train_vocabulary(
+        ["a b c d e f g h i j k l m n o p"] * 4, 22, lowercase=described["rules"].endswith("_cf")
+    )
     model = ModelProto.FromString(other.model)
     assert model.normalizer_spec.name == described["rules"]
     del model.pieces[:]
     for piece, score, kind in described["pieces"]:
         model.pieces.add(piece=piece, score=score, type=kind)
     model.trainer_spec.model_type = described["type"]
-    return SentencePieceVocabulary(model.SerializeToString(), appended=100 if described["family"] == "t5" else 0)
+    return SentencePieceVocabulary(
+        model.SerializeToString(), appended=100 if described["family"] == "t5" else 0
+    )
 
 
 @pytest.mark.parametrize("name", ("unigram", "bpe", "t5", "wordpiece"))
@@ -235,11 +307,17 @@ def test_goldens_of_transformers(name, tmp_path):
     assert pair.ids == expected["pair"][0]
     assert expected["pair"][1] in (None, pair.type_ids)
     assert {
-        key: getattr(vocabulary, role) for role, key in tokenizer.ROLES.items() if key in expected["specials"]
+        key: getattr(vocabulary, role)
+        for role, key in tokenizer.ROLES.items()
+        if key in expected["specials"]
     } == expected["specials"]
     assert vocabulary.size == expected["size"]
-    before, after = ([vocabulary.cls], [vocabulary.sep]) if family == "bert" else ([], [vocabulary.eos])
-    bare = vocabulary.encode_batch(goldens["texts"])  # and so are the ids that the model is trained on
+    before, after = (
+        ([vocabulary.cls], [vocabulary.sep]) if family == "bert" else ([], [vocabulary.eos])
+    )
+    bare = vocabulary.encode_batch(
+        goldens["texts"]
+    )  # and so are the ids that the model is trained on
     assert [before + ids + after for ids in bare] == expected["ids"]
 
 
@@ -252,7 +330,9 @@ def test_released_t5_ids(corpora):
     assert len(rows) == 255
     # A sentinel written out in a text is one in the export (and in transformers), and text for SentencePiece.
     rows = [row for row in rows if "<extra_id_" not in row["text"] and "</s>" not in row["text"]]
-    assert [ours.encode(row["text"], add_special_tokens=False).ids for row in rows] == [row["ids"] for row in rows]
+    assert [ours.encode(row["text"], add_special_tokens=False).ids for row in rows] == [
+        row["ids"] for row in rows
+    ]
     assert ours.token_to_id("<extra_id_0>") == 32099
 
 
@@ -317,7 +397,9 @@ def test_other_settings_of_sentencepiece(lines):
         processor = sentencepiece.SentencePieceProcessor(model_proto=out.getvalue())
         ours = spm.tokenizer(out.getvalue())
         encoded = ours.encode_batch(texts, add_special_tokens=False)
-        different = [text for text, ids, it in zip(texts, processor.encode(texts), encoded) if ids != it.ids]
+        different = [
+            text for text, ids, it in zip(texts, processor.encode(texts), encoded) if ids != it.ids
+        ]
         assert not different, settings
         if settings.get("byte_fallback"):
             assert [ours.decode(ids) for ids in processor.encode(texts)] == [
@@ -352,7 +434,8 @@ def test_goldens_are_what_their_script_makes(tmp_path):
     script.HERE = tmp_path
     script.main()
     made, kept = (
-        json.loads((folder / "tokenizers.json").read_text(encoding="utf-8")) for folder in (tmp_path, GOLDENS)
+        json.loads((folder / "tokenizers.json").read_text(encoding="utf-8"))
+        for folder in (tmp_path, GOLDENS)
     )
     assert made.pop("transformers") and kept.pop("transformers")  # its version
     assert made == kept

@@ -25,7 +25,11 @@ class Client:
 @pytest.fixture
 def said(monkeypatch):
     """What is told, by key; time stands still."""
-    said = {"cloze/preflight/facts/1": "{}", "cloze/waits/1": json.dumps([0.3, 0.1]), "cloze/waits/10": json.dumps([0.0, 0.5])}
+    said = {
+        "cloze/preflight/facts/1": "{}",
+        "cloze/waits/1": json.dumps([0.3, 0.1]),
+        "cloze/waits/10": json.dumps([0.0, 0.5]),
+    }
     monkeypatch.setattr(cluster, "client", lambda: Client(said))
     monkeypatch.setattr("jax.process_count", lambda: 11)
     monkeypatch.setattr(waits.time, "monotonic", lambda: said.get("now", 100.0))
@@ -41,11 +45,19 @@ def test_the_first_process_names_the_slowest_now_and_then(said):
     mine = Waits()
     assert mine.step(0.0, 0.4) == {} and "cloze/waits/0" not in said
     said["now"] = 100.0 + waits.EVERY
-    assert mine.step(0.2, 0.6) == {"input_seconds_max": 0.3, "device_seconds_min": 0.1, "slowest_host": 1}
+    assert mine.step(0.2, 0.6) == {
+        "input_seconds_max": 0.3,
+        "device_seconds_min": 0.1,
+        "slowest_host": 1,
+    }
     assert json.loads(said["cloze/waits/0"]) == pytest.approx([0.1, 0.5])  # the mean of two steps
     assert mine.step(9.0, 9.0) == {}  # just told
     said |= {"now": said["now"] + waits.EVERY, "cloze/waits/1": json.dumps([0.0, 99.0])}
-    assert mine.step(1.0, 0.2) == {"input_seconds_max": 5.0, "device_seconds_min": 0.5, "slowest_host": 10}
+    assert mine.step(1.0, 0.2) == {
+        "input_seconds_max": 5.0,
+        "device_seconds_min": 0.5,
+        "slowest_host": 10,
+    }
 
 
 def test_the_others_only_tell(said, monkeypatch):

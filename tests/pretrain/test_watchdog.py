@@ -52,14 +52,24 @@ def test_what_lasts_is_told_with_the_stacks_of_all_threads(left, tmp_path, capfd
         until(lambda: left)
     assert left == [HUNG] == [75]
     told = (tmp_path / "stacks.txt").read_text()
-    assert "thread MainThread:" in told and "thread watchdog:" in told and "in test_what_lasts_is_told" in told
+    assert (
+        "thread MainThread:" in told
+        and "thread watchdog:" in told
+        and "in test_what_lasts_is_told" in told
+    )
     said = capfd.readouterr().err
-    assert told in said and "error: hung: 'step' has lasted 0 s, its limit is watchdog.step=0.05. The stacks" in said
+    assert (
+        told in said
+        and "error: hung: 'step' has lasted 0 s, its limit is watchdog.step=0.05. The stacks"
+        in said
+    )
 
 
 def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(left, tmp_path):
     with Watchdog(Limits(evaluate=0.3), tmp_path / "stacks.txt") as watching:
-        with Ledger(None, time.time(), 0, watching.to) as ledger:  # which tells each part that it is told
+        with Ledger(
+            None, time.time(), 0, watching.to
+        ) as ledger:  # which tells each part that it is told
             for _ in range(60):
                 ledger.to("evaluate")
                 time.sleep(0.01)
@@ -101,7 +111,9 @@ def test_a_disk_that_hangs_and_neighbours_that_do_not_answer_do_not_keep_it(left
         write_text = staticmethod(lambda text: threading.Event().wait(5))
 
     began = time.monotonic()
-    with Watchdog(Limits(step=0.01), Hanging(), farewell=lambda: threading.Event().wait(5)) as watching:
+    with Watchdog(
+        Limits(step=0.01), Hanging(), farewell=lambda: threading.Event().wait(5)
+    ) as watching:
         watching.to("step")
         until(lambda: left)
     assert time.monotonic() - began < 3 and "error: hung: 'step'" in capfd.readouterr().err

@@ -10,7 +10,9 @@ from pretrain.checkpoint import start_workdir
 from pretrain.import_ import initialiser, starting_run
 from tests.pretrain.finetune.encoders import trained_vocabularies
 
-UNTRAINED = BertConfig(vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0)
+UNTRAINED = BertConfig(
+    vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
+)
 WORDS = "the a fox dog river stone runs sees near old".split()
 
 
@@ -20,7 +22,9 @@ def untrained(tmp_path_factory):
     workdir, rng = tmp_path_factory.mktemp("untrained") / "bert", np.random.default_rng(0)
     params = jax.jit(initialiser(starting_run(UNTRAINED)))()
     texts = [" ".join(rng.choice(WORDS, 2 + int(rng.integers(3)))) for _ in range(300)]
-    start_workdir(workdir, starting_run(UNTRAINED), params, train_vocabulary(texts, 56, algorithm="bpe"))
+    start_workdir(
+        workdir, starting_run(UNTRAINED), params, train_vocabulary(texts, 56, algorithm="bpe")
+    )
     return workdir
 
 

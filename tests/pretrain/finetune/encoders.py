@@ -7,7 +7,11 @@ from data.tokenizers import train_vocabulary
 from models import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
 from pretrain.import_ import initialiser
 
-TEXT = ["The fox and the dog. A word and another word, and so on.", "Gaps are left out of a text, and the reader fills them.", "No."]
+TEXT = [
+    "The fox and the dog. A word and another word, and so on.",
+    "Gaps are left out of a text, and the reader fills them.",
+    "No.",
+]
 
 
 def encoders(length=24):
@@ -17,7 +21,9 @@ def encoders(length=24):
         "bert": BertConfig(vocab=72, **sizes),
         "roberta": RobertaConfig(vocab=290, **sizes),
         "albert": AlbertConfig(vocab=72, **sizes, embedding=8),
-        "electra": ElectraConfig(vocab=72, **sizes, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8),
+        "electra": ElectraConfig(
+            vocab=72, **sizes, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8
+        ),
         "distilbert": DistilBertConfig(vocab=72, **sizes, teacher_depth=None),
     }
 
@@ -25,11 +31,15 @@ def encoders(length=24):
 def trained_vocabularies():
     """{name: vocabulary}, of TEXT."""
     bert = train_vocabulary(TEXT * 20, 72, algorithm="bpe")
-    return dict.fromkeys(encoders(), bert) | {"roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe")}
+    return dict.fromkeys(encoders(), bert) | {
+        "roberta": train_vocabulary(TEXT * 20, 290, layout="roberta", algorithm="byte_bpe")
+    }
 
 
 def values(run):
     """Parameters of a run's model, with values everywhere."""
     rng = np.random.default_rng(0)
-    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)  # noqa: E731
+    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(
+        np.float32
+    )  # noqa: E731
     return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))

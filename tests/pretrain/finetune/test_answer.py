@@ -12,11 +12,11 @@ from data.labelled import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
 from models import ClassifierConfig
+from pretrain.config import Run
 from pretrain.convert import name_of, tokenizer
 from pretrain.convert.card import of
 from pretrain.convert.huggingface import write_model
 from pretrain.finetune.answer import Labels
-from pretrain.config import Run
 from pretrain.trained import Trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
@@ -31,7 +31,10 @@ def tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
     encoder, objective = ENCODERS[name], Classification if labels else Regression
     run = Run(
         model=ClassifierConfig(encoder=encoder, labels=labels),
-        data=Data(objective=objective(length=length, separators=2 if name == "roberta" else 1), batch_size=4),
+        data=Data(
+            objective=objective(length=length, separators=2 if name == "roberta" else 1),
+            batch_size=4,
+        ),
     )
     return Trained("w", run, 7, values(run), vocabularies.get(name, vocabularies["bert"]))
 
@@ -40,8 +43,12 @@ def tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
 @pytest.mark.parametrize("texts", [PAIRS, ALONE], ids=["pairs", "alone"])
 def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp_path):
     trained = tuned(name, vocabularies)
-    examples = [Example(text, trained.run.model.labels[i % 3], "here") for i, text in enumerate(texts)]
-    store = labelled.write_labelled(tmp_path / "store", trained.vocabulary, {"train": examples}, trained.run.model.labels)
+    examples = [
+        Example(text, trained.run.model.labels[i % 3], "here") for i, text in enumerate(texts)
+    ]
+    store = labelled.write_labelled(
+        tmp_path / "store", trained.vocabulary, {"train": examples}, trained.run.model.labels
+    )
     stream = Stream(store, dataclasses.replace(trained.run.data, batch_size=len(texts)))
     batch = stream.evaluation_batch(0)
     theirs = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
@@ -63,7 +70,9 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
     for labels in (("no", "maybe", "yes"), ()):
         trained, folder = tuned(name, vocabularies, labels), tmp_path / f"{len(labels)}"
         write_model(folder, trained.run.model, trained.params, trained.vocabulary)
-        model, info = transformers.AutoModelForSequenceClassification.from_pretrained(folder, output_loading_info=True)
+        model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+            folder, output_loading_info=True
+        )
         assert not any(info.values()), info
         cut = dict(truncation=True, max_length=16, padding=True, return_tensors="pt")
         for texts in (PAIRS, ALONE):
@@ -72,10 +81,14 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
                 logits = model.eval()(**ids).logits
             results = Labels(trained, 4)(texts, [None] * len(texts))
             if not labels:
-                np.testing.assert_allclose([result["score"] for result in results], logits[:, 0], atol=1e-4)
+                np.testing.assert_allclose(
+                    [result["score"] for result in results], logits[:, 0], atol=1e-4
+                )
                 assert model.config.problem_type == "regression" and model.config.num_labels == 1
                 continue
-            told = np.log([[result["probabilities"][label] for label in labels] for result in results])
+            told = np.log(
+                [[result["probabilities"][label] for label in labels] for result in results]
+            )
             np.testing.assert_allclose(told, torch.log_softmax(logits, -1), atol=1e-4)
             named = [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
             assert named == [result["label"] for result in results]
@@ -83,11 +96,23 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
 
 
 def test_the_card_says_what_it_tells(vocabularies, tmp_path):
-    (tmp_path / "origin.json").write_text(json.dumps({"folder": "bert_mini", "pretrained_step": 7500}))
+    (tmp_path / "origin.json").write_text(
+        json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
+    )
     trained = dataclasses.replace(tuned("bert", vocabularies), workdir=tmp_path)
     card = of(trained)
     assert "pipeline_tag: text-classification\n" in card and "| labels | no, maybe, yes |" in card
-    assert "Fine-tuned with Cloze, for 7 steps, from step 7,500 of `bert_mini`." in card and "the labels of examples, rows of 16" in card
-    assert "AutoModelForSequenceClassification.from_pretrained" in card and "knows no other task" in card
-    (tmp_path / "origin.json").write_text(json.dumps({"folder": "bert_mini", "pretrained_step": 7500, "fresh": ["encoder/bert/pooler/bias"]}))
+    assert (
+        "Fine-tuned with Cloze, for 7 steps, from step 7,500 of `bert_mini`." in card
+        and "the labels of examples, rows of 16" in card
+    )
+    assert (
+        "AutoModelForSequenceClassification.from_pretrained" in card
+        and "knows no other task" in card
+    )
+    (tmp_path / "origin.json").write_text(
+        json.dumps(
+            {"folder": "bert_mini", "pretrained_step": 7500, "fresh": ["encoder/bert/pooler/bias"]}
+        )
+    )
     assert "on labelled examples alone, for 7 steps, from random parameters" in of(trained)

@@ -26,9 +26,16 @@ from pretrain.finetune.texts import Texts
 from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
 
-BERT = BertConfig(vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0)
+BERT = BertConfig(
+    vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
+)
 WORDS = "the a fox dog river stone runs sees near old".split()
-FAST = ["data.batch_size=32", "optimizer.learning_rate=3e-3", "data.objective.length=10", "data.threads=1"]
+FAST = [
+    "data.batch_size=32",
+    "optimizer.learning_rate=3e-3",
+    "data.objective.length=10",
+    "data.threads=1",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +59,9 @@ def pretrained(tmp_path_factory):
     """A workdir of a BERT that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
     params = jax.jit(initialiser(starting_run(BERT)))()
-    start_workdir(workdir, starting_run(BERT), params, train_vocabulary(sentences(300), 56, algorithm="bpe"))
+    start_workdir(
+        workdir, starting_run(BERT), params, train_vocabulary(sentences(300), 56, algorithm="bpe")
+    )
     return workdir
 
 
@@ -61,10 +70,32 @@ def tuned(pretrained, tmp_path_factory):
     """(workdir, command, held-out file): whether a pair of texts speaks of a fox, as GLUE's MNLI would have it told."""
     folder = tmp_path_factory.mktemp("tuned")
     pairs = list(zip(sentences(320, 1), sentences(320, 2)))
-    rows = [{"s": a, "t": b, "is": "entailment" if "fox" in f"{a} {b}".split() else "neutral"} for a, b in pairs]
+    rows = [
+        {"s": a, "t": b, "is": "entailment" if "fox" in f"{a} {b}".split() else "neutral"}
+        for a, b in pairs
+    ]
     files = lines(folder / "train.jsonl", rows[:256]), lines(folder / "dev.jsonl", rows[256:])
-    command = ["finetune", "--from", str(pretrained), "--task", "mnli", "--train", files[0], "--heldout", files[1]]
-    command += ["--columns", "s,t,is", "--workdir", str(folder / "w"), "--epochs", "5", *FAST, "checkpoint.keep=50"]
+    command = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--task",
+        "mnli",
+        "--train",
+        files[0],
+        "--heldout",
+        files[1],
+    ]
+    command += [
+        "--columns",
+        "s,t,is",
+        "--workdir",
+        str(folder / "w"),
+        "--epochs",
+        "5",
+        *FAST,
+        "checkpoint.keep=50",
+    ]
     with jax.numpy_dtype_promotion("standard"):
         assert main(command) == 0
     return folder / "w", command, files[1]
@@ -81,18 +112,28 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     }
     run = read_run(workdir)
     assert run.data.objective.columns == ("s", "t", "is")
-    assert run.model.labels == ("entailment", "neutral") and run.train.steps == 40 and run.optimizer.warmup == 4
+    assert (
+        run.model.labels == ("entailment", "neutral")
+        and run.train.steps == 40
+        and run.optimizer.warmup == 4
+    )
     assert run.evaluate.every == run.checkpoint.every == 8 and run.checkpoint.best == "accuracy"
     assert first.vocabulary == before.vocabulary
 
 
 def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
     workdir, command, dev = tuned
-    scored = [row["heldout_accuracy"] for row in metrics.read(workdir / "metrics.jsonl") if "heldout_accuracy" in row]
+    scored = [
+        row["heldout_accuracy"]
+        for row in metrics.read(workdir / "metrics.jsonl")
+        if "heldout_accuracy" in row
+    ]
     assert len(scored) == 5 and max(scored) > 0.9
     assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["rows"] == 64 and told["accuracy"] == scored[-1] == pytest.approx(told["classification_accuracy"])
+    assert told["rows"] == 64 and told["accuracy"] == scored[-1] == pytest.approx(
+        told["classification_accuracy"]
+    )
     assert "perplexity" not in told
     few = workdir.parent / "few.jsonl"
     few.write_text("".join(pathlib.Path(dev).read_text().splitlines(keepends=True)[:20]))
@@ -100,28 +141,54 @@ def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
     other = json.loads(capsys.readouterr().out)
     assert other["rows"] == 20 and other["store"] == str(few)
     output = workdir.parent / "told.jsonl"
-    assert main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
+    assert (
+        main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
+    )
     results = [json.loads(line) for line in output.read_text().splitlines()]
     assert np.mean([result["label"] == result["is"] for result in results]) == told["accuracy"]
-    assert np.mean([result["label"] == result["is"] for result in results[:20]]) == other["accuracy"]
+    assert (
+        np.mean([result["label"] == result["is"] for result in results[:20]]) == other["accuracy"]
+    )
     for result in results:
-        assert result["probability"] == result["probabilities"][result["label"]] == max(result["probabilities"].values())
+        assert (
+            result["probability"]
+            == result["probabilities"][result["label"]]
+            == max(result["probabilities"].values())
+        )
         assert sum(result["probabilities"].values()) == pytest.approx(1, abs=1e-5)
-    assert any(result.get("cut") for result in results) and not all(result.get("cut") for result in results)
+    assert any(result.get("cut") for result in results) and not all(
+        result.get("cut") for result in results
+    )
     capsys.readouterr()
     assert main(command) == 0
     out = capsys.readouterr().out
     best = 8 + 8 * max(range(5), key=lambda i: (scored[i], i))
-    assert "done already" in out and f"best by accuracy at step {best}, held out: accuracy {max(scored):.4f}" in out
+    assert (
+        "done already" in out
+        and f"best by accuracy at step {best}, held out: accuracy {max(scored):.4f}" in out
+    )
 
 
 def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, capsys):
     workdir, *_ = tuned
     predict = ["predict", "--workdir", str(workdir)]
-    assert main([*predict, "--input", lines(tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]), "--json"]) == 0
+    assert (
+        main(
+            [
+                *predict,
+                "--input",
+                lines(tmp_path / "a.jsonl", [{"text": "a fox", "text2": "dog", "label": 3}]),
+                "--json",
+            ]
+        )
+        == 0
+    )
     result = json.loads(capsys.readouterr().out)
     assert result["given_label"] == 3 and result["label"] in ("entailment", "neutral")
-    assert main([*predict, "--input", lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}])]) == 2
+    assert (
+        main([*predict, "--input", lines(tmp_path / "b.jsonl", [{"s": "a", "t": "b"}, {"s": "a"}])])
+        == 2
+    )
     assert "b.jsonl:2: expected s and t, each a text; this has 's'" in capsys.readouterr().err
     assert main([*predict, "--input", lines(tmp_path / "c.jsonl", [{"s": "a", "t": " "}])]) == 2
     assert "c.jsonl:1 is empty" in capsys.readouterr().err
@@ -131,19 +198,50 @@ def test_what_predict_is_given_must_be_what_the_model_reads(tuned, tmp_path, cap
     (tmp_path / "e.csv").write_text('s,t,label\na fox,"the, dog",3\n')
     assert main([*predict, "--input", str(tmp_path / "e.csv"), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
-    assert result["label"] in ("entailment", "neutral") and (result["t"], result["given_label"]) == ("the, dog", "3")
-    assert main([*predict, "--input", lines(tmp_path / "f.jsonl", [{"text": 3}])]) == 2 and "f.jsonl:1: expected s and t" in capsys.readouterr().err
-    assert main([*predict, "a fox"]) == 2 and "the command line: expected s and t" in capsys.readouterr().err
-    assert main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "are for others" in capsys.readouterr().err
-    assert main([*predict, "--n-best", "3", "--input", str(tmp_path / "a.jsonl")]) == 2 and "--n-best is of answers" in capsys.readouterr().err
-    assert main([*predict, "--n-best", "0", "--input", str(tmp_path / "a.jsonl")]) == 2 and "--n-best 0: at least 1" in capsys.readouterr().err
+    assert result["label"] in ("entailment", "neutral") and (
+        result["t"],
+        result["given_label"],
+    ) == ("the, dog", "3")
+    assert (
+        main([*predict, "--input", lines(tmp_path / "f.jsonl", [{"text": 3}])]) == 2
+        and "f.jsonl:1: expected s and t" in capsys.readouterr().err
+    )
+    assert (
+        main([*predict, "a fox"]) == 2
+        and "the command line: expected s and t" in capsys.readouterr().err
+    )
+    assert (
+        main([*predict, "--top", "3", "--input", str(tmp_path / "a.jsonl")]) == 2
+        and "are for others" in capsys.readouterr().err
+    )
+    assert (
+        main([*predict, "--n-best", "3", "--input", str(tmp_path / "a.jsonl")]) == 2
+        and "--n-best is of answers" in capsys.readouterr().err
+    )
+    assert (
+        main([*predict, "--n-best", "0", "--input", str(tmp_path / "a.jsonl")]) == 2
+        and "--n-best 0: at least 1" in capsys.readouterr().err
+    )
 
 
 def test_other_examples_must_be_of_the_same_labels(tuned, pretrained, tmp_path, capsys):
     workdir, *_ = tuned
-    evaluate = ["evaluate", "--workdir", str(workdir), "--labelled", lines(tmp_path / "a.jsonl", [{"s": "a", "t": "b", "is": "dog"}])]
-    assert main(evaluate) == 2 and "a.jsonl:1: the label 'dog' is not one of 'entailment', 'neutral'" in capsys.readouterr().err
-    assert main([*evaluate, "--store", "x"]) == 2 and "neither --store nor --split" in capsys.readouterr().err
+    evaluate = [
+        "evaluate",
+        "--workdir",
+        str(workdir),
+        "--labelled",
+        lines(tmp_path / "a.jsonl", [{"s": "a", "t": "b", "is": "dog"}]),
+    ]
+    assert (
+        main(evaluate) == 2
+        and "a.jsonl:1: the label 'dog' is not one of 'entailment', 'neutral'"
+        in capsys.readouterr().err
+    )
+    assert (
+        main([*evaluate, "--store", "x"]) == 2
+        and "neither --store nor --split" in capsys.readouterr().err
+    )
     evaluate[2] = str(pretrained)
     assert main(evaluate) == 2 and "is not a run that `finetune` began" in capsys.readouterr().err
 
@@ -153,18 +251,43 @@ def test_its_place_in_the_table_of_glue_and_what_is_submitted(tuned, tmp_path, c
     workdir, _, dev = tuned
     step, scores = outcome(workdir, "accuracy")
     rows = [json.loads(line) for line in pathlib.Path(dev).read_text().splitlines()][:20]
-    rows = [row | {"is": "neutral"} if row["is"] == "entailment" and i < 10 else row for i, row in enumerate(rows)]
+    rows = [
+        row | {"is": "neutral"} if row["is"] == "entailment" and i < 10 else row
+        for i, row in enumerate(rows)
+    ]
     other, test = lines(tmp_path / "other.jsonl", rows), tmp_path / "test.tsv"
-    test.write_text("index\tsentence1\tsentence2\n" + "".join(f"{7 + i}\t{row['s']}\t{row['t']}\n" for i, row in enumerate(rows)))
-    assert main(["predict", "--workdir", str(workdir), "--step", str(step), "--input", other, "--json"]) == 0
+    test.write_text(
+        "index\tsentence1\tsentence2\n"
+        + "".join(f"{7 + i}\t{row['s']}\t{row['t']}\n" for i, row in enumerate(rows))
+    )
+    assert (
+        main(
+            ["predict", "--workdir", str(workdir), "--step", str(step), "--input", other, "--json"]
+        )
+        == 0
+    )
     told = [json.loads(line)["label"] for line in capsys.readouterr().out.splitlines()]
-    words = ["--mismatched", other, "--test", f"MNLI-mm={test}", "--output", str(tmp_path / "out"), "--json"]
+    words = [
+        "--mismatched",
+        other,
+        "--test",
+        f"MNLI-mm={test}",
+        "--output",
+        str(tmp_path / "out"),
+        "--json",
+    ]
     assert main(["glue", str(workdir), *words]) == 0
     table = json.loads(capsys.readouterr().out.splitlines()[0])["tasks"]
     right = np.mean([label == row["is"] for label, row in zip(told, rows)])
-    assert right < scores["accuracy"] and table == {"MNLI-m": {"accuracy": 100 * scores["accuracy"]}, "MNLI-mm": {"accuracy": pytest.approx(100 * right)}}
+    assert right < scores["accuracy"] and table == {
+        "MNLI-m": {"accuracy": 100 * scores["accuracy"]},
+        "MNLI-mm": {"accuracy": pytest.approx(100 * right)},
+    }
     written = "".join(f"{7 + i}\t{label}\n" for i, label in enumerate(told))
-    assert len(set(told)) == 2 and (tmp_path / "out" / "MNLI-mm.tsv").read_text() == f"index\tprediction\n{written}"
+    assert (
+        len(set(told)) == 2
+        and (tmp_path / "out" / "MNLI-mm.tsv").read_text() == f"index\tprediction\n{written}"
+    )
 
 
 def swapped(command, old, new):
@@ -177,63 +300,171 @@ def test_a_workdir_keeps_its_examples(tuned, pretrained, tmp_path, capsys):
     assert main(other) == 2 and "holds other examples" in capsys.readouterr().err
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").touch()
-    assert main([*command, f"data.store={tmp_path / 'mine'}"]) == 2 and "is not a token store" in capsys.readouterr().err
+    assert (
+        main([*command, f"data.store={tmp_path / 'mine'}"]) == 2
+        and "is not a token store" in capsys.readouterr().err
+    )
     assert (tmp_path / "mine" / "file").exists()
     (tmp_path / "several" / "seed-1").mkdir(parents=True)
     (tmp_path / "several" / "seed-1" / "file").touch()
-    for folder, more in (("mine", []), ("several", ["--seeds", "2"])):  # before anything is begun, of any seed
+    for folder, more in (
+        ("mine", []),
+        ("several", ["--seeds", "2"]),
+    ):  # before anything is begun, of any seed
         assert main([*swapped(command, workdir, tmp_path / folder), *more]) == 2
-        assert "is no run's folder (it has no config.json) and holds file" in capsys.readouterr().err
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "file", "mine", "seed-1", "several"]
-    start_workdir(tmp_path / "later", starting_run(BERT), open_trained(pretrained).params, train_vocabulary(sentences(300, 9), 50, algorithm="bpe"))
+        assert (
+            "is no run's folder (it has no config.json) and holds file" in capsys.readouterr().err
+        )
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "file",
+        "file",
+        "mine",
+        "seed-1",
+        "several",
+    ]
+    start_workdir(
+        tmp_path / "later",
+        starting_run(BERT),
+        open_trained(pretrained).params,
+        train_vocabulary(sentences(300, 9), 50, algorithm="bpe"),
+    )
     assert main(swapped(command, pretrained, tmp_path / "later")) == 2
     assert "holds other examples, or is of another vocabulary" in capsys.readouterr().err
     # A store of other labels than the model's is refused before anything is computed.
     one = {"heldout": [Example(("a fox", "the dog"), "neutral", "here")]}
-    write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("neutral", "entailment"))
+    write_labelled(
+        tmp_path / "store", open_trained(workdir).vocabulary, one, ("neutral", "entailment")
+    )
     assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
-    assert "has the labels 'neutral', 'entailment', the model 'entailment', 'neutral'" in capsys.readouterr().err
+    assert (
+        "has the labels 'neutral', 'entailment', the model 'entailment', 'neutral'"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_digest_is_of_all_that_is_learned():
     """Of texts, labels and their names; of tags and their scheme; of choices; of answers and whether there may be none; of what is written."""
     one, none = Example(("a fox",), "x", "here"), ()
-    sentence, question = Sentence(("a", "fox"), ("O", "B-x"), "here", 1, 1), Question("q", "Who?", "a fox", (("fox", 2),), "here")
+    sentence, question = (
+        Sentence(("a", "fox"), ("O", "B-x"), "here", 1, 1),
+        Question("q", "Who?", "a fox", (("fox", 2),), "here"),
+    )
     kinds = [
-        (lambda parts, names: Labelled(None, parts, names, None), one, [one._replace(texts=("a",)), one._replace(label="y")], ("x", "y"), ("y", "x")),
-        (lambda parts, count: Choices(parts, count), one, [one._replace(texts=("a",)), one._replace(label="y")], 2, 3),
-        (lambda parts, names: Tagged(parts, *names, none), sentence, [sentence._replace(words=("a", "dog")), sentence._replace(tags=("O", "O"))], ("xy", "bio"), ("yx", "bio")),
-        (lambda parts, names: Tagged(parts, *names, none), sentence, [], ("xy", "bio"), ("xy", "iob1")),
-        (lambda parts, silent: Answered(SpanTask(silent, ()), parts), question, [question._replace(**{key: "z"}) for key in Question._fields[:4]], True, False),
-        (lambda parts, prefix: Texts(Text2Text(prefix=prefix), parts, none), ("a", "b"), [("b", "b"), ("a", "a")], "x ", "y "),
+        (
+            lambda parts, names: Labelled(None, parts, names, None),
+            one,
+            [one._replace(texts=("a",)), one._replace(label="y")],
+            ("x", "y"),
+            ("y", "x"),
+        ),
+        (
+            lambda parts, count: Choices(parts, count),
+            one,
+            [one._replace(texts=("a",)), one._replace(label="y")],
+            2,
+            3,
+        ),
+        (
+            lambda parts, names: Tagged(parts, *names, none),
+            sentence,
+            [sentence._replace(words=("a", "dog")), sentence._replace(tags=("O", "O"))],
+            ("xy", "bio"),
+            ("yx", "bio"),
+        ),
+        (
+            lambda parts, names: Tagged(parts, *names, none),
+            sentence,
+            [],
+            ("xy", "bio"),
+            ("xy", "iob1"),
+        ),
+        (
+            lambda parts, silent: Answered(SpanTask(silent, ()), parts),
+            question,
+            [question._replace(**{key: "z"}) for key in Question._fields[:4]],
+            True,
+            False,
+        ),
+        (
+            lambda parts, prefix: Texts(Text2Text(prefix=prefix), parts, none),
+            ("a", "b"),
+            [("b", "b"), ("a", "a")],
+            "x ",
+            "y ",
+        ),
     ]
     for make, example, others, how, other in kinds:
         made = make({"train": [example]}, how)
         assert made.digest() == make({"train": [example]}, how).digest()
-        different = [make({"train": [each]}, how) for each in others] + [make({"train": [example]}, other), make({"heldout": [example]}, how)]
+        different = [make({"train": [each]}, how) for each in others] + [
+            make({"train": [example]}, other),
+            make({"heldout": [example]}, how),
+        ]
         assert len({each.digest() for each in (made, *different)}) == 1 + len(different)
-    moved = Labelled(None, {"train": [one._replace(place="there")]}, none, None), Labelled(None, {"train": [one]}, none, None)
+    moved = (
+        Labelled(None, {"train": [one._replace(place="there")]}, none, None),
+        Labelled(None, {"train": [one]}, none, None),
+    )
     assert moved[0].digest() == moved[1].digest()
 
 
 def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
     """How many foxes there are in a text; part of it is held out."""
-    rows = [{"text": text, "label": float(text.split().count("fox"))} for text in (*sentences(100, 3), *map(" ".join, zip(*[iter(sentences(200, 6))] * 4)))]
-    command = ["finetune", "--from", str(pretrained), "--task", "regression", "--train", lines(tmp_path / "t.jsonl", rows)]
-    command += ["--workdir", str(tmp_path / "w"), "--epochs", "2", "--seeds", "2", "--fresh", "all", *FAST, "train.seed=4"]
+    rows = [
+        {"text": text, "label": float(text.split().count("fox"))}
+        for text in (*sentences(100, 3), *map(" ".join, zip(*[iter(sentences(200, 6))] * 4)))
+    ]
+    command = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--task",
+        "regression",
+        "--train",
+        lines(tmp_path / "t.jsonl", rows),
+    ]
+    command += [
+        "--workdir",
+        str(tmp_path / "w"),
+        "--epochs",
+        "2",
+        "--seeds",
+        "2",
+        "--fresh",
+        "all",
+        *FAST,
+        "train.seed=4",
+    ]
     assert main(command) == 0
-    said, long = capsys.readouterr(), [len(open_trained(pretrained).vocabulary.encode(row["text"])) > 8 for row in rows]
-    cut = [int(number) for number in re.findall(r"cut: (\d+) examples that are longer than a row of 10", said.err)]
-    assert cut[:2] == cut[2:] and sum(cut[:2]) == sum(long) and 0 < cut[1] < cut[0] and said.err.count("\nheld out: cut: ") == 2
+    said, long = (
+        capsys.readouterr(),
+        [len(open_trained(pretrained).vocabulary.encode(row["text"])) > 8 for row in rows],
+    )
+    cut = [
+        int(number)
+        for number in re.findall(r"cut: (\d+) examples that are longer than a row of 10", said.err)
+    ]
+    assert (
+        cut[:2] == cut[2:]
+        and sum(cut[:2]) == sum(long)
+        and 0 < cut[1] < cut[0]
+        and said.err.count("\nheld out: cut: ") == 2
+    )
     told = json.loads((tmp_path / "w" / "scores.json").read_text())
     runs = [told["runs"][str(tmp_path / "w" / f"seed-{seed}")] for seed in (4, 5)]
     values = [run["pearson"] for run in runs]
     assert told["metric"] == "pearson" and told["mean"]["pearson"] == pytest.approx(np.mean(values))
-    assert told["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1)) and values[0] != values[1]
+    assert (
+        told["spread"]["pearson"] == pytest.approx(np.std(values, ddof=1))
+        and values[0] != values[1]
+    )
     assert "2 seeds: pearson" in said.out
     first = open_trained(tmp_path / "w" / "seed-4", runs[0]["step"])
     assert first.run.train.seed == 4 and len(first.origin()["fresh"]) > 10
-    assert main(["predict", "--workdir", str(tmp_path / "w" / "seed-5"), "a fox and a fox", "--json"]) == 0
+    assert (
+        main(["predict", "--workdir", str(tmp_path / "w" / "seed-5"), "a fox and a fox", "--json"])
+        == 0
+    )
     assert isinstance(json.loads(capsys.readouterr().out)["score"], float)
     assert main(command) == 0 and capsys.readouterr().out.count("is done already") == 2
 
@@ -244,32 +475,80 @@ GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [
-        (GOOD, [{"text": "a", "label": "z"}], [], "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
+        (
+            GOOD,
+            [{"text": "a", "label": "z"}],
+            [],
+            "dev.jsonl:1: the label 'z' is not one of 'x', 'y'",
+        ),
         (GOOD[:1], GOOD, [], "train.jsonl: all 1 examples have the label 'x'"),
         (GOOD[:1], GOOD, ["--labels", "x,y"], "train.jsonl: all 1 examples have the label 'x'"),
-        ([{"text": "a", "label": 2}] * 3, GOOD, ["--task", "regression"], "train.jsonl: all 3 examples have the label 2.0; nothing can be learned"),
-        (GOOD, GOOD[:1], ["evaluate.metrics=pearson"], "held out: all 1 examples have the label 'x', of which scores tell little"),
+        (
+            [{"text": "a", "label": 2}] * 3,
+            GOOD,
+            ["--task", "regression"],
+            "train.jsonl: all 3 examples have the label 2.0; nothing can be learned",
+        ),
+        (
+            GOOD,
+            GOOD[:1],
+            ["evaluate.metrics=pearson"],
+            "held out: all 1 examples have the label 'x', of which scores tell little",
+        ),
         ([], GOOD, [], "train.jsonl: no examples in it"),
         (GOOD, [], [], "dev.jsonl: no examples in it"),
-        ([{"sentence": "a"}], GOOD, [], "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns"),
+        (
+            [{"sentence": "a"}],
+            GOOD,
+            [],
+            "train.jsonl:1: has the columns 'sentence'; expected text,text2,label or text,label. --columns",
+        ),
         (GOOD, [*GOOD, {"text": "b"}], [], "dev.jsonl:9: no column 'label'"),
-        (GOOD, GOOD, ["--columns", "text"], "--columns text: the name of a text, or of two, and that of the label"),
+        (
+            GOOD,
+            GOOD,
+            ["--columns", "text"],
+            "--columns text: the name of a text, or of two, and that of the label",
+        ),
         (GOOD, GOOD, ["--labels", "x,w"], "train.jsonl:2: the label 'y' is not one of 'x', 'w'"),
         (GOOD, GOOD, ["--held-out", "0.2"], "give one of them"),
         (GOOD, None, ["--held-out", "1.5"], "--held-out 1.5: a share"),
         (GOOD, GOOD, ["--task", "sst3"], "--task sst3: one of classification, regression, "),
         (GOOD, GOOD, ["--task", "regression"], "train.jsonl:1: column 'label': 'x' is no score"),
-        (GOOD, GOOD, ["--workdir", "gs://bucket/w"], "--workdir gs://bucket/w: a folder on this machine"),
+        (
+            GOOD,
+            GOOD,
+            ["--workdir", "gs://bucket/w"],
+            "--workdir gs://bucket/w: a folder on this machine",
+        ),
         (GOOD, GOOD, ["--epochs", "0"], "--epochs 0: above 0"),
         (GOOD, GOOD, ["--seeds", "0"], "--seeds 0: at least 1"),
-        (GOOD, GOOD, ["data.objective.class_weights=1,2,3"], "one for each of model.labels, which are x, y"),
+        (
+            GOOD,
+            GOOD,
+            ["data.objective.class_weights=1,2,3"],
+            "one for each of model.labels, which are x, y",
+        ),
         (GOOD, GOOD, ["evaluate.every=0"], "evaluate.every=0 leaves the held-out part out"),
         (GOOD, GOOD, ["evaluate.metrics=pearson"], "pearson is of regression"),
-        (GOOD, GOOD, ["checkpoint.best=f1"], "checkpoint.best=f1 is not measured: add it to evaluate.metrics"),
+        (
+            GOOD,
+            GOOD,
+            ["checkpoint.best=f1"],
+            "checkpoint.best=f1 is not measured: add it to evaluate.metrics",
+        ),
     ],
 )
-def test_what_is_wrong_is_told_before_there_is_a_workdir(pretrained, tmp_path, capsys, train, heldout, words, message):
-    command = ["finetune", "--from", str(pretrained), "--train", lines(tmp_path / "train.jsonl", train)]
+def test_what_is_wrong_is_told_before_there_is_a_workdir(
+    pretrained, tmp_path, capsys, train, heldout, words, message
+):
+    command = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--train",
+        lines(tmp_path / "train.jsonl", train),
+    ]
     command += [] if "--task" in words else ["--task", "classification"]
     command += [] if heldout is None else ["--heldout", lines(tmp_path / "dev.jsonl", heldout)]
     assert main([*command, "--workdir", str(tmp_path / "w"), *words]) == 2
@@ -277,17 +556,41 @@ def test_what_is_wrong_is_told_before_there_is_a_workdir(pretrained, tmp_path, c
 
 
 def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
-    for name, value in (("COORDINATOR_ADDRESS", "127.0.0.1:1"), ("NUM_PROCESSES", "2"), ("PROCESS_ID", "1")):
+    for name, value in (
+        ("COORDINATOR_ADDRESS", "127.0.0.1:1"),
+        ("NUM_PROCESSES", "2"),
+        ("PROCESS_ID", "1"),
+    ):
         monkeypatch.setenv(f"JAX_{name}", value)
     w = str(tmp_path / "w")
     assert main(["finetune", "--from", "x", "--task", "cola", "--train", "y", "--workdir", w]) == 2
-    assert f"`finetune` begins a run in one process (CLOZE_CLUSTER=none); `train {w}/config.json --workdir {w}` goes on" in capsys.readouterr().err
+    assert (
+        f"`finetune` begins a run in one process (CLOZE_CLUSTER=none); `train {w}/config.json --workdir {w}` goes on"
+        in capsys.readouterr().err
+    )
 
 
 def test_what_is_no_encoder_is_refused(tmp_path, capsys):
     gpt = GptConfig(vocab=64, length=16, width=16, depth=1, heads=2, mlp=16)
     vocabulary = train_vocabulary(sentences(300), 40, layout="gpt", algorithm="bpe")
-    start_workdir(tmp_path / "gpt", starting_run(gpt), jax.jit(initialiser(starting_run(gpt)))(), vocabulary)
+    start_workdir(
+        tmp_path / "gpt", starting_run(gpt), jax.jit(initialiser(starting_run(gpt)))(), vocabulary
+    )
     train = lines(tmp_path / "train.jsonl", GOOD)
-    assert main(["finetune", "--from", str(tmp_path / "gpt"), "--task", "classification", "--train", train, "--workdir", str(tmp_path / "w")]) == 2
+    assert (
+        main(
+            [
+                "finetune",
+                "--from",
+                str(tmp_path / "gpt"),
+                "--task",
+                "classification",
+                "--train",
+                train,
+                "--workdir",
+                str(tmp_path / "w"),
+            ]
+        )
+        == 2
+    )
     assert "a run of a GptConfig; what is fine-tuned is BERT, RoBERTa" in capsys.readouterr().err

@@ -24,36 +24,62 @@ def test_what_stays(free, scan):
     """On updates alone."""
     layers = {"mlp": {"up": {"kernel": np.ones((2, 3, 4) if scan else (3, 4))}}}
     tree = {
-        "encoder": {"bert": {"embeddings": {"words": np.ones(3)}, "pooler": {"kernel": np.ones(3)}}},
+        "encoder": {
+            "bert": {"embeddings": {"words": np.ones(3)}, "pooler": {"kernel": np.ones(3)}}
+        },
         "classifier": {"out": {"bias": np.ones(2)}},
     }
-    tree["encoder"]["bert"]["encoder"] = {"layers": layers} if scan else {"layer_0": layers, "layer_1": layers}
-    left = jax.tree.map(lambda leaf: np.asarray(leaf), of_free(2, free if free >= 0 else 2, tree, tree))
-    assert left["classifier"]["out"]["bias"].all() and left["encoder"]["bert"]["pooler"]["kernel"].all()
+    tree["encoder"]["bert"]["encoder"] = (
+        {"layers": layers} if scan else {"layer_0": layers, "layer_1": layers}
+    )
+    left = jax.tree.map(
+        lambda leaf: np.asarray(leaf), of_free(2, free if free >= 0 else 2, tree, tree)
+    )
+    assert (
+        left["classifier"]["out"]["bias"].all()
+        and left["encoder"]["bert"]["pooler"]["kernel"].all()
+    )
     assert not left["encoder"]["bert"]["embeddings"]["words"].any()
     stack = left["encoder"]["bert"]["encoder"]
-    each = [stack[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1)] if not scan else stack["layers"]["mlp"]["up"]["kernel"]
-    assert [bool(layer.any()) for layer in each] == [i >= 2 - free if free >= 0 else True for i in (0, 1)]
+    each = (
+        [stack[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1)]
+        if not scan
+        else stack["layers"]["mlp"]["up"]["kernel"]
+    )
+    assert [bool(layer.any()) for layer in each] == [
+        i >= 2 - free if free >= 0 else True for i in (0, 1)
+    ]
     assert [bool(layer.all()) for layer in each] == [bool(layer.any()) for layer in each]
 
 
 def test_what_stays_counts_for_nothing(runs):
     """Neither for the norm that gradients are clipped to: the head's updates are those beside an encoder without gradients."""
     run = override(runs["classifier"], ["train.free=0", "optimizer.clip=1"])
-    tree = {"encoder": {"bert": {"embeddings": {"words": np.ones(3, np.float32)}}}, "classifier": {"out": {"bias": np.ones(2, np.float32)}}}
+    tree = {
+        "encoder": {"bert": {"embeddings": {"words": np.ones(3, np.float32)}}},
+        "classifier": {"out": {"bias": np.ones(2, np.float32)}},
+    }
 
     @jax.jit
     def update(of_encoder):
-        gradients = jax.tree_util.tree_map_with_path(lambda keys, leaf: leaf * (of_encoder if "encoder" in path_of(keys) else 2.0), tree)
+        gradients = jax.tree_util.tree_map_with_path(
+            lambda keys, leaf: leaf * (of_encoder if "encoder" in path_of(keys) else 2.0), tree
+        )
         optimizer = optimizer_of(run)
         state = optimizer.init(tree)
         for scale in (0.1, 5.0):  # of one gradient alone Adam does not know how large it is
-            updates, state = optimizer.update(jax.tree.map(lambda leaf: leaf * scale, gradients), state, tree)
+            updates, state = optimizer.update(
+                jax.tree.map(lambda leaf: leaf * scale, gradients), state, tree
+            )
         return updates
 
     loud, still = update(1000.0), update(0.0)
-    np.testing.assert_array_equal(loud["classifier"]["out"]["bias"], still["classifier"]["out"]["bias"])
-    assert still["classifier"]["out"]["bias"].all() and not jax.tree.leaves(loud["encoder"])[0].any()
+    np.testing.assert_array_equal(
+        loud["classifier"]["out"]["bias"], still["classifier"]["out"]["bias"]
+    )
+    assert (
+        still["classifier"]["out"]["bias"].all() and not jax.tree.leaves(loud["encoder"])[0].any()
+    )
 
 
 def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
@@ -64,14 +90,21 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
         state = program.init()
         before = jax.device_get(state.params)
         for seed in range(2):
-            state, metrics = program.update(state, jax.device_put(random_batch(run, seed), program.batch["tokens"].sharding))
+            state, metrics = program.update(
+                state, jax.device_put(random_batch(run, seed), program.batch["tokens"].sharding)
+            )
     assert metrics["classification_accuracy"] <= 1 and metrics["skipped"] == 0
     after = jax.tree.leaves(jax.device_get(state.params))
-    changed = {path_of(keys): a != b for (keys, a), b in zip(jax.tree_util.tree_leaves_with_path(before), after)}
+    changed = {
+        path_of(keys): a != b
+        for (keys, a), b in zip(jax.tree_util.tree_leaves_with_path(before), after)
+    }
     for path, differs in changed.items():
         if "/layers/" in path:
             assert not differs[0].any(), path
-            assert path.endswith("key/bias") or differs[1].any(), path  # a key's bias has no gradient but what rounding leaves
+            assert path.endswith("key/bias") or differs[1].any(), (
+                path
+            )  # a key's bias has no gradient but what rounding leaves
         else:
             assert differs.any() == (path.startswith("classifier/") or "/pooler/" in path), path
 
@@ -81,7 +114,11 @@ def test_what_cannot_stay_is_refused(runs):
         override(runs["bert"], ["train.free=0"])
     with pytest.raises(ConfigError, match="train.free=3: the encoder has 2 layers"):
         override(runs["classifier"], ["train.free=3"])
-    albert = dataclasses.replace(runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b")))
+    albert = dataclasses.replace(
+        runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b"))
+    )
     with pytest.raises(ConfigError, match="ALBERT's layers are one and the same"):
         override(albert, ["train.free=2"])
-    assert override(albert, ["train.free=0"]).train.free == 0 and isinstance(runs["classifier"].model.encoder, BertConfig)
+    assert override(albert, ["train.free=0"]).train.free == 0 and isinstance(
+        runs["classifier"].model.encoder, BertConfig
+    )

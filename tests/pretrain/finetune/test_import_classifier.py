@@ -48,13 +48,20 @@ def imported(folder):
 def test_import_is_the_inverse_of_export(exported):
     name, model, params, vocabulary, folder = exported
     run, again, missing, unused = imported(folder)
-    assert (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
+    assert (
+        (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
+    )
     if name == "electra":  # whose generator is no part of it
-        assert all(getattr(run.model.encoder, field) == getattr(model.encoder, field) for field in ("embedding", "length", "width", "depth", "heads", "mlp"))
+        assert all(
+            getattr(run.model.encoder, field) == getattr(model.encoder, field)
+            for field in ("embedding", "length", "width", "depth", "heads", "mlp")
+        )
     else:
         assert run.model == model
     jax.tree.map(np.testing.assert_array_equal, params, again)
-    assert run.data.objective == Classification(length=24, separators=2 if name == "roberta" else 1) and run.evaluate.metrics == ("accuracy",)
+    assert run.data.objective == Classification(
+        length=24, separators=2 if name == "roberta" else 1
+    ) and run.evaluate.metrics == ("accuracy",)
 
 
 def test_what_transformers_saved_is_read(exported, tmp_path):
@@ -68,68 +75,145 @@ def test_what_transformers_saved_is_read(exported, tmp_path):
         if not (tmp_path / "saved" / file.name).exists():
             shutil.copy(file, tmp_path / "saved")
     run, again, missing, unused = imported(tmp_path / "saved")
-    assert (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
+    assert (
+        (missing, unused) == ((), ()) and run.model.labels == LABELS and run.model.dropout == 0.25
+    )
     jax.tree.map(np.testing.assert_array_equal, params, again)
 
 
 def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp_path, capsys):
-    model = ClassifierConfig(encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.0), labels=LABELS)
+    model = ClassifierConfig(
+        encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.0), labels=LABELS
+    )
     write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
     w = str(tmp_path / "w")
-    assert main(["import", str(tmp_path / "theirs"), "--workdir", w, "data.objective.columns=a,b,is", "train.compute=float32"]) == 0
+    assert (
+        main(
+            [
+                "import",
+                str(tmp_path / "theirs"),
+                "--workdir",
+                w,
+                "data.objective.columns=a,b,is",
+                "train.compute=float32",
+            ]
+        )
+        == 0
+    )
     said = capsys.readouterr().out
-    assert "tells no, maybe, yes, of the columns a,b,is" in said and f"evaluate --workdir {w} --labelled FILE" in said and "prepare" not in said
+    assert (
+        "tells no, maybe, yes, of the columns a,b,is" in said
+        and f"evaluate --workdir {w} --labelled FILE" in said
+        and "prepare" not in said
+    )
     rows = [{"a": a, "b": b, "is": "yes"} for a in TEXT for b in TEXT]
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["predict", "--workdir", w, "--input", str(tmp_path / "dev.jsonl"), "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert main(["evaluate", "--workdir", w, "--labelled", str(tmp_path / "dev.jsonl"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["accuracy"] == np.mean([one["label"] == "yes" for one in told])
+    assert (
+        main(["evaluate", "--workdir", w, "--labelled", str(tmp_path / "dev.jsonl"), "--json"]) == 0
+    )
+    assert json.loads(capsys.readouterr().out)["accuracy"] == np.mean(
+        [one["label"] == "yes" for one in told]
+    )
     trained = open_trained(w)
     assert encoder_of(trained) == trained.run.model.encoder
     same, new = initial(trained.run, trained, "head")
     assert new == []
     jax.tree.map(np.testing.assert_array_equal, same, trained.params)
-    other = dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, labels=("no", "yes")))
+    other = dataclasses.replace(
+        trained.run, model=dataclasses.replace(trained.run.model, labels=("no", "yes"))
+    )
     fresh, new = initial(other, trained, "head")
-    assert new == ["classifier/out/bias", "classifier/out/kernel"] and fresh["classifier"]["out"]["kernel"].shape == (16, 2)
-    jax.tree.map(np.testing.assert_array_equal, fresh["encoder"], jax.device_get(trained.params["encoder"]))
-    same, new = initial(dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, dropout=0.5)), trained, "head")
+    assert new == ["classifier/out/bias", "classifier/out/kernel"] and fresh["classifier"]["out"][
+        "kernel"
+    ].shape == (16, 2)
+    jax.tree.map(
+        np.testing.assert_array_equal, fresh["encoder"], jax.device_get(trained.params["encoder"])
+    )
+    same, new = initial(
+        dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, dropout=0.5)),
+        trained,
+        "head",
+    )
     assert new == [] and same["classifier"]["out"]["kernel"].shape == (16, 3)
-    chooser = dataclasses.replace(trained, run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=encoder_of(trained))))  # whose head is of another kind
-    assert initial(trained.run, chooser, "head")[1] == ["classifier/out/bias", "classifier/out/kernel"]
+    chooser = dataclasses.replace(
+        trained,
+        run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=encoder_of(trained))),
+    )  # whose head is of another kind
+    assert initial(trained.run, chooser, "head")[1] == [
+        "classifier/out/bias",
+        "classifier/out/kernel",
+    ]
     torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "theirs").eval()
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path / "theirs"
+    ).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs")
-    ids = tokenizer([row["a"] for row in rows], [row["b"] for row in rows], truncation=True, max_length=24, padding=True, return_tensors="pt")
+    ids = tokenizer(
+        [row["a"] for row in rows],
+        [row["b"] for row in rows],
+        truncation=True,
+        max_length=24,
+        padding=True,
+        return_tensors="pt",
+    )
     with torch.no_grad():
         expected = torch.softmax(theirs(**ids).logits, -1)
-    np.testing.assert_allclose([[one["probabilities"][label] for label in LABELS] for one in told], expected, atol=1e-4)
+    np.testing.assert_allclose(
+        [[one["probabilities"][label] for label in LABELS] for one in told], expected, atol=1e-4
+    )
 
 
 def changed(folder, tensors, **settings):
     """The folder with other tensors (a function of {name: array}) and other settings in its config.json, None to leave one out."""
     from safetensors.numpy import load_file, save_file
 
-    save_file(tensors(load_file(folder / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        tensors(load_file(folder / "model.safetensors")),
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     described = json.loads((folder / "config.json").read_text()) | settings
-    (folder / "config.json").write_text(json.dumps({key: value for key, value in described.items() if value is not None}))
+    (folder / "config.json").write_text(
+        json.dumps({key: value for key, value in described.items() if value is not None})
+    )
     return folder
 
 
 def test_a_folder_of_older_versions_is_read(vocabularies, tmp_path):
     """Names of 2018, a buffer that is none today, and settings that say nothing of labels and of the head's dropout."""
-    model = ClassifierConfig(encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.3), labels=("LABEL_0", "LABEL_1"), dropout=0.25)
+    model = ClassifierConfig(
+        encoder=dataclasses.replace(ENCODERS["bert"], dropout=0.3),
+        labels=("LABEL_0", "LABEL_1"),
+        dropout=0.25,
+    )
     write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
 
     def older(tensors):
-        named = {name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): each for name, each in tensors.items()}
+        named = {
+            name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            ): each
+            for name, each in tensors.items()
+        }
         return named | {"bert.embeddings.position_ids": np.arange(24)[None]}
 
-    folder = changed(tmp_path / "theirs", older, id2label=None, label2id=None, problem_type=None, classifier_dropout=None)
+    folder = changed(
+        tmp_path / "theirs",
+        older,
+        id2label=None,
+        label2id=None,
+        problem_type=None,
+        classifier_dropout=None,
+    )
     run, params, missing, unused = imported(folder)
-    assert run.model == dataclasses.replace(model, dropout=0.3) and missing == () and unused == ("bert.embeddings.position_ids",)
+    assert (
+        run.model == dataclasses.replace(model, dropout=0.3)
+        and missing == ()
+        and unused == ("bert.embeddings.position_ids",)
+    )
     jax.tree.map(np.testing.assert_array_equal, params, drawn(model))
 
 
@@ -137,14 +221,26 @@ def test_one_label_is_a_score(vocabularies, tmp_path):
     model = ClassifierConfig(encoder=ENCODERS["bert"], labels=())
     write_model(tmp_path / "theirs", model, drawn(model), vocabularies["bert"])
     run, *_ = imported(changed(tmp_path / "theirs", dict, problem_type=None))
-    assert run.model == model and run.data.objective.name == "regression" and run.evaluate.metrics == ("pearson",)
+    assert (
+        run.model == model
+        and run.data.objective.name == "regression"
+        and run.evaluate.metrics == ("pearson",)
+    )
 
 
 @pytest.mark.parametrize(
     ("tensors", "message"),
     [
-        (lambda each: {name: array for name, array in each.items() if not name.startswith("classifier.")}, "missing .*classifier.weight"),
-        (lambda each: each | {"bert.extra.weight": np.ones(2, np.float32)}, "no place in the model for bert.extra.weight"),
+        (
+            lambda each: {
+                name: array for name, array in each.items() if not name.startswith("classifier.")
+            },
+            "missing .*classifier.weight",
+        ),
+        (
+            lambda each: each | {"bert.extra.weight": np.ones(2, np.float32)},
+            "no place in the model for bert.extra.weight",
+        ),
     ],
 )
 def test_what_is_no_whole_classifier_is_refused(vocabularies, tmp_path, tensors, message):
@@ -162,10 +258,22 @@ def test_what_is_told_of_it_must_make_sense(vocabularies, tmp_path):
     path = tmp_path / "theirs" / "config.json"
     settings = json.loads(path.read_text())
     for changed, message in (
-        ({"problem_type": "multi_label_classification"}, "problem_type is 'multi_label_classification'; a row has one class"),
-        ({"problem_type": None, "id2label": {"0": "a", "2": "b"}}, "id2label has the numbers 0, 2; expected 0 to 1"),
-        ({"problem_type": None, "id2label": {"0": "a", "1": "a"}}, "they are two at least, all different"),
-        ({"problem_type": None, "id2label": {"0": "a", "1": "b"}}, r"classifier.weight has shape \[1, 16\]; config.json makes it \[2, 16\]"),
+        (
+            {"problem_type": "multi_label_classification"},
+            "problem_type is 'multi_label_classification'; a row has one class",
+        ),
+        (
+            {"problem_type": None, "id2label": {"0": "a", "2": "b"}},
+            "id2label has the numbers 0, 2; expected 0 to 1",
+        ),
+        (
+            {"problem_type": None, "id2label": {"0": "a", "1": "a"}},
+            "they are two at least, all different",
+        ),
+        (
+            {"problem_type": None, "id2label": {"0": "a", "1": "b"}},
+            r"classifier.weight has shape \[1, 16\]; config.json makes it \[2, 16\]",
+        ),
     ):
         path.write_text(json.dumps(settings | changed))
         with pytest.raises(ValueError, match=message):

@@ -31,9 +31,19 @@ from pretrain.sharding import meaning, path_of
 from pretrain.trained import Trained, open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
-BERT = BertConfig(vocab=96, length=32, width=16, depth=1, heads=2, mlp=32, dropout=0.0, attention_dropout=0.0)
-NAMES, WORDS = "anna ben carla dora emil".split(), "the old green river runs near a quiet house and".split()
-FAST = ["data.batch_size=32", "optimizer.learning_rate=1e-2", "data.threads=1", "train.compute=float32"]
+BERT = BertConfig(
+    vocab=96, length=32, width=16, depth=1, heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
+)
+NAMES, WORDS = (
+    "anna ben carla dora emil".split(),
+    "the old green river runs near a quiet house and".split(),
+)
+FAST = [
+    "data.batch_size=32",
+    "optimizer.learning_rate=1e-2",
+    "data.threads=1",
+    "train.compute=float32",
+]
 FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.question=6"]
 
 
@@ -52,7 +62,12 @@ def asked(count, seed, longest=20):
             at, name = int(rng.integers(len(words))), str(rng.choice(NAMES))
             words[at:at] = [name, "sleeps"]
             answers = [{"text": name, "answer_start": len(" ".join([*words[:at], ""]))}]
-        yield {"id": f"q{number}", "question": "Who sleeps?", "context": " ".join(words), "answers": answers}
+        yield {
+            "id": f"q{number}",
+            "question": "Who sleeps?",
+            "context": " ".join(words),
+            "answers": answers,
+        }
 
 
 def lines(path, rows):
@@ -64,8 +79,14 @@ def lines(path, rows):
 def pretrained(tmp_path_factory):
     """A workdir of a BERT that was never trained."""
     workdir = tmp_path_factory.mktemp("pretrained") / "bert"
-    vocabulary = train_vocabulary([f"{row['context']} {row['question']} sleeps {' '.join(NAMES)}" for row in asked(200, 0)], 90, algorithm="bpe")
-    start_workdir(workdir, starting_run(BERT), jax.jit(initialiser(starting_run(BERT)))(), vocabulary)
+    vocabulary = train_vocabulary(
+        [f"{row['context']} {row['question']} sleeps {' '.join(NAMES)}" for row in asked(200, 0)],
+        90,
+        algorithm="bpe",
+    )
+    start_workdir(
+        workdir, starting_run(BERT), jax.jit(initialiser(starting_run(BERT)))(), vocabulary
+    )
     return workdir
 
 
@@ -76,7 +97,17 @@ def tuned(pretrained, tmp_path_factory):
     paragraphs = [{"context": row["context"], "qas": [row]} for row in asked(256, 1)]
     (folder / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     files = str(folder / "train.json"), lines(folder / "dev.jsonl", asked(60, 2))
-    command = ["finetune", "--from", str(pretrained), "--task", "squad2", "--train", files[0], "--heldout", files[1]]
+    command = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--task",
+        "squad2",
+        "--train",
+        files[0],
+        "--heldout",
+        files[1],
+    ]
     command += ["--workdir", str(folder / "w"), "--epochs", "3", *FAST]
     with jax.numpy_dtype_promotion("standard"):
         assert main(command) == 0
@@ -86,26 +117,50 @@ def tuned(pretrained, tmp_path_factory):
 def test_it_learns_and_tells_where_the_answer_stands(tuned, capsys):
     workdir, command, dev = tuned
     run = read_run(workdir)
-    assert isinstance(run.model, SpanReaderConfig) and run.model.unanswerable and run.checkpoint.best == "span_f1"
+    assert (
+        isinstance(run.model, SpanReaderConfig)
+        and run.model.unanswerable
+        and run.checkpoint.best == "span_f1"
+    )
     scored = [row for row in metrics.read(workdir / "metrics.jsonl") if "heldout_span_f1" in row]
-    assert len(scored) == 3 and scored[-1]["heldout_span_f1"] > 0.9 and scored[-1]["heldout_exact_match"] > 0.9
+    assert (
+        len(scored) == 3
+        and scored[-1]["heldout_span_f1"] > 0.9
+        and scored[-1]["heldout_exact_match"] > 0.9
+    )
     rows = Stream(Store.open(workdir / "store"), run.data).rows
-    assert rows > 256 and scored[0]["step"] == -(-rows // 32) and run.train.steps == 3 * scored[0]["step"]  # an epoch is all windows
+    assert (
+        rows > 256
+        and scored[0]["step"] == -(-rows // 32)
+        and run.train.steps == 3 * scored[0]["step"]
+    )  # an epoch is all windows
     # Another file is judged at the threshold that the checkpoint has from its held-out part.
     with Checkpoints(workdir, read_only=True) as checkpoints:
         kept = checkpoints.scores(max(checkpoints.steps()))
     few = lines(workdir.parent / "few.jsonl", list(asked(60, 2))[::3])  # none has an answer
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
     other = json.loads(capsys.readouterr().out)
-    assert other["store"] == few and other["null_threshold"] == kept["null_threshold"] and "perplexity" not in other
+    assert (
+        other["store"] == few
+        and other["null_threshold"] == kept["null_threshold"]
+        and "perplexity" not in other
+    )
     output = workdir.parent / "told.jsonl"
-    assert main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
+    assert (
+        main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
+    )
     results = [json.loads(line) for line in output.read_text().splitlines()]
-    right = [result["answer"] == next((one["text"] for one in result["answers"]), "") for result in results]
+    right = [
+        result["answer"] == next((one["text"] for one in result["answers"]), "")
+        for result in results
+    ]
     assert np.mean(right) == pytest.approx(kept["exact_match"]) and len(results) == 60
     for result in results:
         silent = result["null_score"] - result["score"] > kept["null_threshold"]
-        assert silent == (result["start"] is None) == (result["answer"] == "") and 0 < result["probability"] <= 1
+        assert (
+            silent == (result["start"] is None) == (result["answer"] == "")
+            and 0 < result["probability"] <= 1
+        )
         assert silent or result["context"][result["start"] : result["end"]] == result["answer"]
     capsys.readouterr()
     assert main(command) == 0 and "done already" in capsys.readouterr().out
@@ -115,10 +170,23 @@ def test_a_long_context_is_read_to_its_end(tuned, tmp_path, capsys):
     workdir, *_ = tuned
     words = " ".join(WORDS * 12)
     context = f"\t{words} emil sleeps {words}\n"
-    path = lines(tmp_path / "a.jsonl", [{"question": "Who sleeps?", "context": context}, {"question": "Who sleeps?", "context": words}])
-    assert main(["predict", "--workdir", str(workdir), "--input", path, "--json", "--batch-size", "3"]) == 0
+    path = lines(
+        tmp_path / "a.jsonl",
+        [
+            {"question": "Who sleeps?", "context": context},
+            {"question": "Who sleeps?", "context": words},
+        ],
+    )
+    assert (
+        main(["predict", "--workdir", str(workdir), "--input", path, "--json", "--batch-size", "3"])
+        == 0
+    )
     found, none = map(json.loads, capsys.readouterr().out.splitlines())
-    assert found["answer"] == "emil" and found["start"] == context.index("emil") and none["answer"] == ""
+    assert (
+        found["answer"] == "emil"
+        and found["start"] == context.index("emil")
+        and none["answer"] == ""
+    )
     assert main(["predict", "--workdir", str(workdir), f"Who sleeps?\t{context.strip()}"]) == 0
     assert "%  emil\n" in capsys.readouterr().out
 
@@ -133,33 +201,74 @@ def test_the_n_best_answers(tuned, tmp_path, capsys):
     keys = ("answer", "start", "end", "score", "probability")
     for one, several in zip(*told, strict=True):
         best = several.pop("n_best")
-        assert several == one and len(best) == 4 and len({each["answer"] for each in best}) == 4 and all(tuple(each) == keys for each in best)
-        assert best[0] == {key: one[key] for key in keys} | ({} if one["answer"] else {"score": one["null_score"]})
+        assert (
+            several == one
+            and len(best) == 4
+            and len({each["answer"] for each in best}) == 4
+            and all(tuple(each) == keys for each in best)
+        )
+        assert best[0] == {key: one[key] for key in keys} | (
+            {} if one["answer"] else {"score": one["null_score"]}
+        )
         spans = [each for each in best if each["answer"]]
         assert spans == sorted(spans, key=lambda each: -each["score"]) and len(spans) >= 3
         assert all(one["context"][each["start"] : each["end"]] == each["answer"] for each in spans)
     assert {one["answer"] == "" for one in told[0]} == {True, False}
-    assert main(["predict", "--workdir", str(workdir), "--n-best", "2", "Who sleeps?\tanna sleeps near the house"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                "--workdir",
+                str(workdir),
+                "--n-best",
+                "2",
+                "Who sleeps?\tanna sleeps near the house",
+            ]
+        )
+        == 0
+    )
     assert capsys.readouterr().out.count("%  ") == 2
 
 
 def test_the_answers_as_squads_script_reads_them(tuned, tmp_path, capsys):
     """By id, of SQuAD's own form, as the lines tell them; a question that is cut is told."""
     predict = ["predict", "--workdir", str(tuned[0]), "--input"]
-    rows = [row | {"question": "Who sleeps?" + " sleeps" * 5 * (n == 4)} for n, row in enumerate(asked(6, 2))]
-    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": row["context"], "qas": [row]} for row in rows]}]}))
-    assert main([*predict, str(tmp_path / "a.json"), "--output", str(tmp_path / "answers.json")]) == 0
+    rows = [
+        row | {"question": "Who sleeps?" + " sleeps" * 5 * (n == 4)}
+        for n, row in enumerate(asked(6, 2))
+    ]
+    (tmp_path / "a.json").write_text(
+        json.dumps(
+            {"data": [{"paragraphs": [{"context": row["context"], "qas": [row]} for row in rows]}]}
+        )
+    )
+    assert (
+        main([*predict, str(tmp_path / "a.json"), "--output", str(tmp_path / "answers.json")]) == 0
+    )
     assert "1 of 6 questions are longer than 6 tokens and were cut\n" in capsys.readouterr().err
     assert main([*predict, lines(tmp_path / "a.jsonl", rows), "--json"]) == 0
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert json.loads((tmp_path / "answers.json").read_text()) == {one["id"]: one["answer"] for one in told} and any(one["answer"] for one in told)
+    assert json.loads((tmp_path / "answers.json").read_text()) == {
+        one["id"]: one["answer"] for one in told
+    } and any(one["answer"] for one in told)
     assert [one.get("cut") for one in told] == [True if n == 4 else None for n in range(6)]
     for few, more, message in (
         ([rows[0], {"question": "Who?", "context": "a"}], [], "b.jsonl:2: no `id`, by which"),
         ([rows[0], rows[1], rows[0]], [], "b.jsonl:3: the id 'q0' stands there twice"),
         ([rows[0]], ["--n-best", "2"], "with --n-best name a file that ends in .jsonl"),
     ):
-        assert main([*predict, lines(tmp_path / "b.jsonl", few), "--output", str(tmp_path / "b.json"), *more]) == 2
+        assert (
+            main(
+                [
+                    *predict,
+                    lines(tmp_path / "b.jsonl", few),
+                    "--output",
+                    str(tmp_path / "b.json"),
+                    *more,
+                ]
+            )
+            == 2
+        )
         assert message in capsys.readouterr().err and not (tmp_path / "b.json").exists()
 
 
@@ -167,28 +276,85 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
     workdir, command, dev = tuned
     predict = ["predict", "--workdir", str(workdir), "--input"]
     for row, message in (
-        ({"question": "Who?"}, "a.jsonl:1: expected question and context, each a text; this has 'question'"),
+        (
+            {"question": "Who?"},
+            "a.jsonl:1: expected question and context, each a text; this has 'question'",
+        ),
         ({"question": "Who?", "context": " "}, "a.jsonl:1: column 'context' is empty"),
         ({"question": " ", "context": "a"}, "a.jsonl:1: column 'question' is empty"),
-        ({"question": "Who?", "context": "\u200b"}, "a.jsonl:1: the vocabulary has no piece for its context"),
+        (
+            {"question": "Who?", "context": "\u200b"},
+            "a.jsonl:1: the vocabulary has no piece for its context",
+        ),
     ):
-        assert main([*predict, lines(tmp_path / "a.jsonl", [row])]) == 2 and message in capsys.readouterr().err
-    begin = ["finetune", "--from", str(pretrained), "--task", "squad", "--workdir", str(tmp_path / "w"), "--train"]
-    assert main([*begin, dev]) == 2 and "dev.jsonl:1: it has no answer; --task squad2 is for" in capsys.readouterr().err
+        assert (
+            main([*predict, lines(tmp_path / "a.jsonl", [row])]) == 2
+            and message in capsys.readouterr().err
+        )
+    begin = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--task",
+        "squad",
+        "--workdir",
+        str(tmp_path / "w"),
+        "--train",
+    ]
+    assert (
+        main([*begin, dev]) == 2
+        and "dev.jsonl:1: it has no answer; --task squad2 is for" in capsys.readouterr().err
+    )
     silent = lines(tmp_path / "c.jsonl", list(asked(60, 2))[::3])
-    assert main([*(word.replace("squad", "squad2") if word == "squad" else word for word in begin), silent]) == 2 and "c.jsonl: none of its 20 questions has an answer" in capsys.readouterr().err
-    assert main([*begin, dev, "--labels", "a,b"]) == 2 and "--columns and --labels are of texts with labels" in capsys.readouterr().err
+    assert (
+        main(
+            [
+                *(word.replace("squad", "squad2") if word == "squad" else word for word in begin),
+                silent,
+            ]
+        )
+        == 2
+        and "c.jsonl: none of its 20 questions has an answer" in capsys.readouterr().err
+    )
+    assert (
+        main([*begin, dev, "--labels", "a,b"]) == 2
+        and "--columns and --labels are of texts with labels" in capsys.readouterr().err
+    )
     bad = [row | {"answers": [{"text": "dog", "answer_start": 0}]} for row in asked(2, 1)]
     path = lines(tmp_path / "b.jsonl", [*(row for row in asked(40, 1) if row["answers"]), *bad])
-    assert main([*begin, path]) == 2 and "b.jsonl:27: the answer 'dog' is not at character 0" in capsys.readouterr().err
+    assert (
+        main([*begin, path]) == 2
+        and "b.jsonl:27: the answer 'dog' is not at character 0" in capsys.readouterr().err
+    )
     # Settings that leave no room are refused before anything is written; the bad question was counted by then.
-    assert main([*begin, path, "--held-out", "0.4", "--on-bad-answer", "skip", "data.objective.stride=30"]) == 2
+    assert (
+        main(
+            [
+                *begin,
+                path,
+                "--held-out",
+                "0.4",
+                "--on-bad-answer",
+                "skip",
+                "data.objective.stride=30",
+            ]
+        )
+        == 2
+    )
     err = capsys.readouterr().err
-    assert "b.jsonl: 2 questions left out, whose answer is not in their context" in err and "length=32 leaves 21 tokens" in err
+    assert (
+        "b.jsonl: 2 questions left out, whose answer is not in their context" in err
+        and "length=32 leaves 21 tokens" in err
+    )
     assert not (tmp_path / "w").exists()
-    assert main(["evaluate", "--workdir", str(workdir), "--labelled", path]) == 2 and "b.jsonl:27: the answer" in capsys.readouterr().err
+    assert (
+        main(["evaluate", "--workdir", str(workdir), "--labelled", path]) == 2
+        and "b.jsonl:27: the answer" in capsys.readouterr().err
+    )
     one = {"heldout": [labelled.Example(("a fox",), "fox", "here")]}
-    labelled.write_labelled(tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox"))
+    labelled.write_labelled(
+        tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox")
+    )
     assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2
     assert "its documents are no contexts with questions" in capsys.readouterr().err
 
@@ -201,8 +367,13 @@ PAIRS = [(a, b) for a in ("What is left out?", "And who?") for b in (*TEXT, " ".
 
 def reader(name, vocabularies):
     """A model with values everywhere."""
-    objective = AnswerSpan(length=36, stride=5, question=14, separators=2 if name == "roberta" else 1)
-    run = Run(model=SpanReaderConfig(encoder=ENCODERS[name], unanswerable=True, dropout=0.25), data=Data(objective=objective, batch_size=8))
+    objective = AnswerSpan(
+        length=36, stride=5, question=14, separators=2 if name == "roberta" else 1
+    )
+    run = Run(
+        model=SpanReaderConfig(encoder=ENCODERS[name], unanswerable=True, dropout=0.25),
+        data=Data(objective=objective, batch_size=8),
+    )
     params = values(run)
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
@@ -211,7 +382,9 @@ def reader(name, vocabularies):
 
 def with_questions(trained, tokens):
     objective = dataclasses.replace(trained.run.data.objective, question=tokens)
-    return dataclasses.replace(trained, run=dataclasses.replace(trained.run, data=Data(objective=objective)))
+    return dataclasses.replace(
+        trained, run=dataclasses.replace(trained.run, data=Data(objective=objective))
+    )
 
 
 def test_it_is_silent_above_the_threshold_alone(vocabularies):
@@ -225,9 +398,17 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
     always = answered(threshold=1e9)
     doubts = np.array([one["null_score"] - one["score"] for one in always])
     middle = float(np.sort(doubts)[3])  # one that is a question's own doubt
-    for threshold, expected in ((1e9, doubts > np.inf), (middle, doubts > middle), (-1e9, doubts > -np.inf)):
+    for threshold, expected in (
+        (1e9, doubts > np.inf),
+        (middle, doubts > middle),
+        (-1e9, doubts > -np.inf),
+    ):
         found = answered(threshold=threshold)
-        assert [one["start"] is None for one in found] == [one["answer"] == "" for one in found] == expected.tolist()
+        assert (
+            [one["start"] is None for one in found]
+            == [one["answer"] == "" for one in found]
+            == expected.tolist()
+        )
         for one, spoken, silent in zip(found, always, expected):
             assert (one["score"], one["null_score"]) == (spoken["score"], spoken["null_score"])
             assert (one["probability"] == spoken["probability"]) == (not silent)
@@ -236,13 +417,17 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
 
 def test_what_the_head_drops_is_as_its_authors_have_it():
     for name, dropout in (("bert", 0.0), ("distilbert", 0.1)):
-        found = Answered(SpanTask(True, ()), {}).model(SimpleNamespace(run=SimpleNamespace(model=ENCODERS[name])))
+        found = Answered(SpanTask(True, ()), {}).model(
+            SimpleNamespace(run=SimpleNamespace(model=ENCODERS[name]))
+        )
         assert found == SpanReaderConfig(encoder=ENCODERS[name], dropout=dropout, unanswerable=True)
 
 
 def stream_of(trained, folder):
     part = {"train": [Question(str(i), *pair, (), "here") for i, pair in enumerate(PAIRS)]}
-    store = write_questions(folder, trained.vocabulary, part, {"train": encode(trained.vocabulary, part["train"])})
+    store = write_questions(
+        folder, trained.vocabulary, part, {"train": encode(trained.vocabulary, part["train"])}
+    )
     return Stream(store, dataclasses.replace(trained.run.data, batch_size=32))
 
 
@@ -250,11 +435,21 @@ def stream_of(trained, folder):
 def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
     trained = reader(name, vocabularies)
     stream = stream_of(trained, tmp_path / "store")
-    batch, theirs = stream.evaluation_batch(0), tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+    batch, theirs = (
+        stream.evaluation_batch(0),
+        tokenizer.build(trained.vocabulary, name_of(trained.run.model)),
+    )
     theirs.enable_truncation(36, stride=5, strategy="only_second")
-    expected = [one for pair in PAIRS for first in [theirs.encode(*pair)] for one in (first, *first.overflowing)]
+    expected = [
+        one
+        for pair in PAIRS
+        for first in [theirs.encode(*pair)]
+        for one in (first, *first.overflowing)
+    ]
     assert stream.rows == len(expected) > len(PAIRS) + 6
-    assert shortened.told(stream_of(with_questions(trained, 3), tmp_path / "short")) == [f"cut: {len(PAIRS)} questions that are longer than 3 tokens"]
+    assert shortened.told(stream_of(with_questions(trained, 3), tmp_path / "short")) == [
+        f"cut: {len(PAIRS)} questions that are longer than 3 tokens"
+    ]
     for i, encoding in enumerate(expected):
         assert batch["tokens"][i, batch["valid"][i]].tolist() == encoding.ids
         if name == "bert":
@@ -268,12 +463,19 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path):
     transformers.utils.logging.disable_progress_bar()
     trained = reader(name, vocabularies)
     write_model(tmp_path / "out", trained.run.model, trained.params, trained.vocabulary)
-    model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(tmp_path / "out", output_loading_info=True)
+    model, info = transformers.AutoModelForQuestionAnswering.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
     assert not any(info.values()), info
     assert getattr(model.config, "qa_dropout", None) == (0.25 if name == "distilbert" else None)
     batch = stream_of(trained, tmp_path / "store").evaluation_batch(0)
-    ours = jax.jit(build(trained.run.model).apply)({"params": trained.params}, batch["tokens"], batch["valid"], batch["segments"])
-    inputs = {"input_ids": torch.tensor(batch["tokens"]), "attention_mask": torch.tensor(batch["valid"])}
+    ours = jax.jit(build(trained.run.model).apply)(
+        {"params": trained.params}, batch["tokens"], batch["valid"], batch["segments"]
+    )
+    inputs = {
+        "input_ids": torch.tensor(batch["tokens"]),
+        "attention_mask": torch.tensor(batch["valid"]),
+    }
     if name not in ("roberta", "distilbert"):
         inputs["token_type_ids"] = torch.tensor(batch["segments"])
     with torch.no_grad():
@@ -283,24 +485,54 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path):
 
 
 def test_the_model_says_what_it_is(vocabularies, tmp_path):
-    (tmp_path / "origin.json").write_text(json.dumps({"folder": "bert_mini", "pretrained_step": 7500}))
+    (tmp_path / "origin.json").write_text(
+        json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
+    )
     trained = dataclasses.replace(reader("bert", vocabularies), workdir=tmp_path)
     card = of(trained)
-    assert "pipeline_tag: question-answering\n" in card and "| answers | a span of the context, or none |" in card
-    assert "where answers to questions begin and end, rows of 36 that share 5" in card and "AutoModelForQuestionAnswering" in card
+    assert (
+        "pipeline_tag: question-answering\n" in card
+        and "| answers | a span of the context, or none |" in card
+    )
+    assert (
+        "where answers to questions begin and end, rows of 36 that share 5" in card
+        and "AutoModelForQuestionAnswering" in card
+    )
 
 
 def test_an_answer_that_the_vocabulary_does_not_see_can_be_left_out(vocabularies, tmp_path, capsys):
     good = [row for row in asked(9, 1) if row["answers"]]
-    odd = {"question": "Who?", "context": "a fox\u200b", "answers": [{"text": "\u200b", "answer_start": 5}]}
-    whole, mixed, none = (lines(tmp_path / name, rows) for name, rows in (("a.jsonl", good), ("b.jsonl", [odd, *good, odd]), ("c.jsonl", [odd])))
-    task, vocabulary, args = SpanTask(False, ()), vocabularies["bert"], SimpleNamespace(columns=None, labels=None, on_bad_answer="skip")
+    odd = {
+        "question": "Who?",
+        "context": "a fox\u200b",
+        "answers": [{"text": "\u200b", "answer_start": 5}],
+    }
+    whole, mixed, none = (
+        lines(tmp_path / name, rows)
+        for name, rows in (("a.jsonl", good), ("b.jsonl", [odd, *good, odd]), ("c.jsonl", [odd]))
+    )
+    task, vocabulary, args = (
+        SpanTask(False, ()),
+        vocabularies["bert"],
+        SimpleNamespace(columns=None, labels=None, on_bad_answer="skip"),
+    )
     found = task.read(args, mixed, whole, 0.1)
-    assert len(found.encoded(vocabulary)["train"].spans_Q6) == len(found.parts["train"]) == len(good)
+    assert (
+        len(found.encoded(vocabulary)["train"].spans_Q6) == len(found.parts["train"]) == len(good)
+    )
     assert found.digest() == task.read(args, whole, whole, 0.1).digest()
-    assert "b.jsonl: 2 questions left out (train), for whose answer the vocabulary has no piece" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for that of any other question there \(heldout\)"):
+    assert (
+        "b.jsonl: 2 questions left out (train), for whose answer the vocabulary has no piece"
+        in capsys.readouterr().err
+    )
+    with pytest.raises(
+        ValueError,
+        match=r"c.jsonl:1: the vocabulary has no piece for the answer .*, nor for that of any other question there \(heldout\)",
+    ):
         task.read(args, whole, none, 0.1).encoded(vocabulary)
     args.on_bad_answer = "refuse"
-    with pytest.raises(ValueError, match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-answer skip leaves such"):
+    with pytest.raises(
+        ValueError,
+        match="b.jsonl:1: the vocabulary has no piece for the answer .*; --on-bad-answer skip leaves such",
+    ):
         task.read(args, mixed, whole, 0.1).encoded(vocabulary)

@@ -12,7 +12,12 @@ from pretrain.__main__ import main
 from pretrain.checkpoint import read_run
 
 WORDS = "the a fox dog river stone runs sees near old".split()
-FAST = ["data.batch_size=32", "optimizer.learning_rate=5e-3", "data.objective.length=10", "data.threads=1"]
+FAST = [
+    "data.batch_size=32",
+    "optimizer.learning_rate=5e-3",
+    "data.objective.length=10",
+    "data.threads=1",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +39,9 @@ def sentences(count, seed):
 
 
 def columns(path, rows):
-    path.write_text("\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*row)) for row in rows))
+    path.write_text(
+        "\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*row)) for row in rows)
+    )
     return str(path)
 
 
@@ -43,8 +50,21 @@ def tuned(untrained, tmp_path_factory):
     """(workdir, the held-out sentences, their file)"""
     folder = tmp_path_factory.mktemp("tuned")
     held_out = [*sentences(60, 1), (["fox"] * 20, ["B-animal"] * 20)]
-    files = columns(folder / "train.conll", sentences(256, 0)), columns(folder / "dev.conll", held_out)
-    command = ["finetune", "--from", str(untrained), "--task", "tagging", "--train", files[0], "--heldout", files[1]]
+    files = (
+        columns(folder / "train.conll", sentences(256, 0)),
+        columns(folder / "dev.conll", held_out),
+    )
+    command = [
+        "finetune",
+        "--from",
+        str(untrained),
+        "--task",
+        "tagging",
+        "--train",
+        files[0],
+        "--heldout",
+        files[1],
+    ]
     assert main([*command, "--workdir", str(folder / "w"), "--epochs", "3", *FAST]) == 0
     return folder / "w", held_out, files[1]
 
@@ -52,45 +72,85 @@ def tuned(untrained, tmp_path_factory):
 def test_it_learns_and_tells(tuned, capsys):
     workdir, held_out, dev = tuned
     run = read_run(workdir)
-    assert run.model.labels == ("O", "B-animal", "I-animal") and run.model.scheme == "bio" and run.checkpoint.best == "entity_f1"
-    scored = [row["heldout_entity_f1"] for row in metrics.read(workdir / "metrics.jsonl") if "heldout_entity_f1" in row]
+    assert (
+        run.model.labels == ("O", "B-animal", "I-animal")
+        and run.model.scheme == "bio"
+        and run.checkpoint.best == "entity_f1"
+    )
+    scored = [
+        row["heldout_entity_f1"]
+        for row in metrics.read(workdir / "metrics.jsonl")
+        if "heldout_entity_f1" in row
+    ]
     assert len(scored) == 3 and max(scored) > 0.7
-    other = workdir.parent / "other.conll"  # the same, and a word of which the vocabulary makes no token
+    other = (
+        workdir.parent / "other.conll"
+    )  # the same, and a word of which the vocabulary makes no token
     other.write_text(pathlib.Path(dev).read_text() + "\u200b\tO\n")
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", str(other), "--json"]) == 0
     told = capsys.readouterr()
     assert f"{other}: 1 words of which the vocabulary makes no token are left out" in told.err
-    assert "cut: 1 examples that are longer than a row of 10\nof these, 12 words stand behind the end of a row" in told.err
+    assert (
+        "cut: 1 examples that are longer than a row of 10\nof these, 12 words stand behind the end of a row"
+        in told.err
+    )
     evaluated = json.loads(told.out)
-    assert evaluated["rows"] == 61 and evaluated["unread_words"] == 12 and evaluated["entity_f1"] == scored[-1]
+    assert (
+        evaluated["rows"] == 61
+        and evaluated["unread_words"] == 12
+        and evaluated["entity_f1"] == scored[-1]
+    )
     output = workdir.parent / "told.jsonl"
-    assert main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
-    assert "1 of 61 sentences are longer than a row of 10 tokens and were cut" in capsys.readouterr().err
+    assert (
+        main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(output)]) == 0
+    )
+    assert (
+        "1 of 61 sentences are longer than a row of 10 tokens and were cut"
+        in capsys.readouterr().err
+    )
     results = [json.loads(line) for line in output.read_text().splitlines()]
     assert [(result["words"], result["given_tags"]) for result in results] == held_out
     # What predict tells, counted by hand, is what evaluate measured; of the long sentence what stands behind its row is missed.
     there = [set(entities(result["given_tags"])) for result in results]
-    told = [{(one["type"], one["start"], one["end"]) for one in result["entities"]} for result in results]
+    told = [
+        {(one["type"], one["start"], one["end"]) for one in result["entities"]}
+        for result in results
+    ]
     both = sum(len(a & b) for a, b in zip(there, told))
     assert evaluated["entity_precision"] == pytest.approx(both / sum(map(len, told)))
     assert evaluated["entity_recall"] == pytest.approx(both / sum(map(len, there)))
-    assert results[-1]["cut"] and set(results[-1]["tags"][8:]) == {"O"} and not any(result.get("cut") for result in results[:-1])
+    assert (
+        results[-1]["cut"]
+        and set(results[-1]["tags"][8:]) == {"O"}
+        and not any(result.get("cut") for result in results[:-1])
+    )
     for result in results:
         assert len(result["tags"]) == len(result["words"])
-        assert all(one["text"] == " ".join(result["words"][one["start"] : one["end"]]) for one in result["entities"])
+        assert all(
+            one["text"] == " ".join(result["words"][one["start"] : one["end"]])
+            for one in result["entities"]
+        )
 
 
 def test_text_is_parted_at_white_space(tuned, tmp_path, capsys):
     workdir, *_ = tuned
     (tmp_path / "a.txt").write_text("the old fox runs\nriver stone\n")
-    assert main(["predict", "--workdir", str(workdir), "--input", str(tmp_path / "a.txt"), "--json"]) == 0
+    assert (
+        main(["predict", "--workdir", str(workdir), "--input", str(tmp_path / "a.txt"), "--json"])
+        == 0
+    )
     first, second = map(json.loads, capsys.readouterr().out.splitlines())
-    assert len(first["tags"]) == 4 and len(second["tags"]) == 2 and first["text"] == "the old fox runs"
+    assert (
+        len(first["tags"]) == 4 and len(second["tags"]) == 2 and first["text"] == "the old fox runs"
+    )
     assert main(["predict", "--workdir", str(workdir), "the  old fox runs", "stone"]) == 0
     assert "the old fox runs\n    animal      " in capsys.readouterr().out
     (tmp_path / "b.jsonl").write_text('{"tokens": ["a"]}\n{"sentence": "a"}\n')
     assert main(["predict", "--workdir", str(workdir), "--input", str(tmp_path / "b.jsonl")]) == 2
-    assert "b.jsonl:2: expected words or tokens, a list of words, or text; this has 'sentence'" in capsys.readouterr().err
+    assert (
+        "b.jsonl:2: expected words or tokens, a list of words, or text; this has 'sentence'"
+        in capsys.readouterr().err
+    )
 
 
 GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
@@ -99,18 +159,66 @@ GOOD = [(["a", "fox"], ["O", "B-x"]), (["dog"], ["B-x"])]
 @pytest.mark.parametrize(
     ("train", "heldout", "words", "message"),
     [
-        (GOOD, [(["a", "dog"], ["O", "B-y"])], [], "dev.conll:2: the tag 'B-y' is not one of 'O', 'B-x', 'I-x'"),
+        (
+            GOOD,
+            [(["a", "dog"], ["O", "B-y"])],
+            [],
+            "dev.conll:2: the tag 'B-y' is not one of 'O', 'B-x', 'I-x'",
+        ),
         (GOOD[1:], GOOD, [], "train.conll: all words have the tag 'B-x'"),
-        (GOOD, GOOD, ["--scheme", "plain", "evaluate.metrics=entity_f1"], "entity_f1 is of entities, and plain tags spell none"),
-        (GOOD, GOOD, ["--task", "classification", "--scheme", "bio"], "--scheme is of tags: --task tagging"),
-        (GOOD, GOOD, ["--labels", "O,B-y"], "train.conll:2: the tag 'B-x' is not one of 'O', 'B-y'"),
+        (
+            GOOD,
+            GOOD,
+            ["--scheme", "plain", "evaluate.metrics=entity_f1"],
+            "entity_f1 is of entities, and plain tags spell none",
+        ),
+        (
+            GOOD,
+            GOOD,
+            ["--task", "classification", "--scheme", "bio"],
+            "--scheme is of tags: --task tagging",
+        ),
+        (
+            GOOD,
+            GOOD,
+            ["--labels", "O,B-y"],
+            "train.conll:2: the tag 'B-x' is not one of 'O', 'B-y'",
+        ),
         (GOOD, GOOD, ["data.objective.length=2"], "tagging: length=2"),
-        (GOOD, GOOD[1:], ["data.objective.length=2"], "held out: all words have the tag 'B-x', of which scores tell little"),
-        (GOOD, GOOD, ["data.objective.class_weights=1,2"], "one for each of model.labels, which are O, B-x, I-x"),
+        (
+            GOOD,
+            GOOD[1:],
+            ["data.objective.length=2"],
+            "held out: all words have the tag 'B-x', of which scores tell little",
+        ),
+        (
+            GOOD,
+            GOOD,
+            ["data.objective.class_weights=1,2"],
+            "one for each of model.labels, which are O, B-x, I-x",
+        ),
     ],
 )
 def test_what_is_wrong_is_told(untrained, tmp_path, capsys, train, heldout, words, message):
-    command = ["finetune", "--from", str(untrained), "--train", columns(tmp_path / "train.conll", train)]
+    command = [
+        "finetune",
+        "--from",
+        str(untrained),
+        "--train",
+        columns(tmp_path / "train.conll", train),
+    ]
     command += [] if "--task" in words else ["--task", "tagging"]
-    assert main([*command, "--heldout", columns(tmp_path / "dev.conll", heldout), "--workdir", str(tmp_path / "w"), *words]) == 2
+    assert (
+        main(
+            [
+                *command,
+                "--heldout",
+                columns(tmp_path / "dev.conll", heldout),
+                "--workdir",
+                str(tmp_path / "w"),
+                *words,
+            ]
+        )
+        == 2
+    )
     assert message in capsys.readouterr().err

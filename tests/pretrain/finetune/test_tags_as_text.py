@@ -24,9 +24,19 @@ from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
 from pretrain.typed import ConfigError
 
-T5 = T5Config(vocab=256, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0)
-NAMES, WORDS = "anna ben carla dora emil".split(), "the old green river runs near a quiet house and".split()
-FAST = ["data.batch_size=16", "data.threads=1", "optimizer.learning_rate=0.03", "data.objective.length=24"]
+T5 = T5Config(
+    vocab=256, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
+)
+NAMES, WORDS = (
+    "anna ben carla dora emil".split(),
+    "the old green river runs near a quiet house and".split(),
+)
+FAST = [
+    "data.batch_size=16",
+    "data.threads=1",
+    "optimizer.learning_rate=0.03",
+    "data.objective.length=24",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -48,43 +58,116 @@ def sentences(count, seed):
 
 
 def columns(path, rows):
-    path.write_text("\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*row)) for row in rows))
+    path.write_text(
+        "\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*row)) for row in rows)
+    )
     return str(path)
 
 
 @pytest.fixture(scope="module")
 def vocabulary():
     texts = [" ".join(words) for words, _ in sentences(200, 0)]
-    return train_vocabulary([f"tagging sentence: {text} person: none" for text in texts], 230, layout="t5", algorithm="bpe")
+    return train_vocabulary(
+        [f"tagging sentence: {text} person: none" for text in texts],
+        230,
+        layout="t5",
+        algorithm="bpe",
+    )
 
 
 def asked(file, scheme=None, columns=None):
-    return TASKS["tagging"].read(SimpleNamespace(columns=columns, labels=None, scheme=scheme), file, file, 0.5)
+    return TASKS["tagging"].read(
+        SimpleNamespace(columns=columns, labels=None, scheme=scheme), file, file, 0.5
+    )
 
 
 def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
-    start_workdir(tmp_path / "t5", starting_run(T5), jax.jit(initialiser(starting_run(T5)))(), vocabulary)
+    start_workdir(
+        tmp_path / "t5", starting_run(T5), jax.jit(initialiser(starting_run(T5)))(), vocabulary
+    )
     rows = sentences(32, 2)
-    files = columns(tmp_path / "train.conll", sentences(96, 1)), columns(tmp_path / "dev.conll", rows)
-    command = ["finetune", "--from", str(tmp_path / "t5"), "--task", "tagging", "--train", files[0], "--heldout", files[1]]
+    files = (
+        columns(tmp_path / "train.conll", sentences(96, 1)),
+        columns(tmp_path / "dev.conll", rows),
+    )
+    command = [
+        "finetune",
+        "--from",
+        str(tmp_path / "t5"),
+        "--task",
+        "tagging",
+        "--train",
+        files[0],
+        "--heldout",
+        files[1],
+    ]
     with jax.numpy_dtype_promotion("standard"):
-        assert main([*command, "--workdir", str(tmp_path / "w"), "train.steps=30", "evaluate.every=30", "checkpoint.every=30", *FAST]) == 0
+        assert (
+            main(
+                [
+                    *command,
+                    "--workdir",
+                    str(tmp_path / "w"),
+                    "train.steps=30",
+                    "evaluate.every=30",
+                    "checkpoint.every=30",
+                    *FAST,
+                ]
+            )
+            == 0
+        )
     run = read_run(tmp_path / "w")
-    assert run.evaluate.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy") and run.checkpoint.best == "entity_f1"
+    assert (
+        run.evaluate.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
+        and run.checkpoint.best == "entity_f1"
+    )
     scored = metrics.read(tmp_path / "w" / "metrics.jsonl")[-1]
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"words": words}) + "\n" for words, _ in rows))
-    assert main(["predict", "--workdir", str(tmp_path / "w"), "--input", str(texts), "--output", str(tmp_path / "told.jsonl")]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                "--workdir",
+                str(tmp_path / "w"),
+                "--input",
+                str(texts),
+                "--output",
+                str(tmp_path / "told.jsonl"),
+            ]
+        )
+        == 0
+    )
     told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
-    hits = sum(len({(one["type"], one["start"], one["end"]) for one in said["entities"]} & set(entities(tags))) for said, (_, tags) in zip(told, rows))
+    hits = sum(
+        len(
+            {(one["type"], one["start"], one["end"]) for one in said["entities"]}
+            & set(entities(tags))
+        )
+        for said, (_, tags) in zip(told, rows)
+    )
     assert scored["heldout_entity_recall"] == pytest.approx(hits / 24) and hits > 5
-    pairs = [(one, other) for said, (_, tags) in zip(told, rows) for one, other in zip(said["tags"], tags, strict=True)]
-    assert scored["heldout_tag_accuracy"] == pytest.approx(np.mean([one == other for one, other in pairs]))
-    assert all(one["text"] == " ".join(words[one["start"] : one["end"]]) for said, (words, _) in zip(told, rows) for one in said["entities"])
+    pairs = [
+        (one, other)
+        for said, (_, tags) in zip(told, rows)
+        for one, other in zip(said["tags"], tags, strict=True)
+    ]
+    assert scored["heldout_tag_accuracy"] == pytest.approx(
+        np.mean([one == other for one, other in pairs])
+    )
+    assert all(
+        one["text"] == " ".join(words[one["start"] : one["end"]])
+        for said, (words, _) in zip(told, rows)
+        for one in said["entities"]
+    )
     capsys.readouterr()
-    assert main(["evaluate", "--workdir", str(tmp_path / "w"), "--labelled", files[1], "--json"]) == 0
+    assert (
+        main(["evaluate", "--workdir", str(tmp_path / "w"), "--labelled", files[1], "--json"]) == 0
+    )
     found = json.loads(capsys.readouterr().out)
-    assert {name: found[name] for name in run.evaluate.metrics} == {name: scored[f"heldout_{name}"] for name in run.evaluate.metrics}
+    assert {name: found[name] for name in run.evaluate.metrics} == {
+        name: scored[f"heldout_{name}"] for name in run.evaluate.metrics
+    }
     card = of(open_trained(tmp_path / "w"))
     assert "`tagging sentence: It is a text.`" in card and "`person: ...`, or `none`" in card
 
@@ -93,14 +176,24 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
     rows = [(["the", "anna", "ben"], ["O", "I-person", "I-person"]), (["the", "river"], ["O", "O"])]
     file = columns(tmp_path / "a.conll", rows)
     found = as_text("tagging", asked(file), SimpleNamespace(vocabulary=vocabulary))
-    assert [pair[:2] for pair in found.parts["train"]] == [("tagging sentence: the anna ben", "person: anna ben"), ("tagging sentence: the river", "none")]
+    assert [pair[:2] for pair in found.parts["train"]] == [
+        ("tagging sentence: the anna ben", "person: anna ben"),
+        ("tagging sentence: the river", "none"),
+    ]
     assert found.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
     assert found.spec.scheme == "iob1" and found.spec.kinds == ("person",)
     assert found.spec.target_length == 1 + len(vocabulary.encode("person: anna ben"))
     assert answered(found.spec, file) == found.parts["heldout"]
     odd = tmp_path / "b.jsonl"
-    odd.write_text(json.dumps({"pieces": ["anna"], "kinds": ["I-person"]}) + "\n" + json.dumps({"pieces": ["a"], "kinds": ["O"]}) + "\n")
-    named = as_text("tagging", asked(str(odd), columns="pieces,kinds"), SimpleNamespace(vocabulary=vocabulary)).spec
+    odd.write_text(
+        json.dumps({"pieces": ["anna"], "kinds": ["I-person"]})
+        + "\n"
+        + json.dumps({"pieces": ["a"], "kinds": ["O"]})
+        + "\n"
+    )
+    named = as_text(
+        "tagging", asked(str(odd), columns="pieces,kinds"), SimpleNamespace(vocabulary=vocabulary)
+    ).spec
     assert answered(named, str(odd))[0].target == "person: anna"
     other = columns(tmp_path / "c.conll", [(["the", "anna"], ["O", "I-place"])])
     with pytest.raises(ValueError, match=r"c.conll:2: the tag 'I-place': expected one of 'person'"):
@@ -109,15 +202,30 @@ def test_what_is_read_and_written(vocabulary, tmp_path):
 
 def test_scores_by_hand(vocabulary):
     """Of three entities one is told wholly, one is told too short, one is told twice; another is told twice that is not there."""
-    spec = Text2Text(columns=("words", "tags"), names=("sentence",), scheme="bio", kinds=("person",))
+    spec = Text2Text(
+        columns=("words", "tags"), names=("sentence",), scheme="bio", kinds=("person",)
+    )
     answers = [
-        {"words": ["anna", "the", "ben", "carla"], "tags": ["B-person", "O", "B-person", "I-person"]},
+        {
+            "words": ["anna", "the", "ben", "carla"],
+            "tags": ["B-person", "O", "B-person", "I-person"],
+        },
         {"words": ["dora", "runs"], "tags": ["B-person", "O"]},
         {"words": ["the"], "tags": ["O"]},
     ]
     texts = ["person: anna person: ben", "person: dora person: dora", "person: ben person: ben"]
     names = ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
     found = judged(spec, vocabulary, names, texts, answers)
-    assert found == pytest.approx({"entity_f1": 4 / 9, "entity_precision": 2 / 6, "entity_recall": 2 / 3, "tag_accuracy": 6 / 7})
-    with pytest.raises(ConfigError, match="unread_words is of tagging; written tags has entity_f1, entity_precision, entity_recall, tag_accuracy"):
+    assert found == pytest.approx(
+        {
+            "entity_f1": 4 / 9,
+            "entity_precision": 2 / 6,
+            "entity_recall": 2 / 3,
+            "tag_accuracy": 6 / 7,
+        }
+    )
+    with pytest.raises(
+        ConfigError,
+        match="unread_words is of tagging; written tags has entity_f1, entity_precision, entity_recall, tag_accuracy",
+    ):
         check_measured(("unread_words",), spec, T5)

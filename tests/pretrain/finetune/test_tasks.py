@@ -11,23 +11,36 @@ from pretrain.finetune.tasks import TASKS, LabelTask, columns_of, ordered
 
 def test_the_nine_of_glue_know_their_columns(tmp_path):
     nine = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}
-    assert nine == {name for name, task in TASKS.items() if isinstance(task, LabelTask) and task.tfds}
+    assert nine == {
+        name for name, task in TASKS.items() if isinstance(task, LabelTask) and task.tfds
+    }
     assert {name for name in nine if len(TASKS[name].columns[0].texts) == 1} == {"cola", "sst2"}
     path = tmp_path / "train.tsv"
     path.write_text("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t2\t3\ta\tb\n")
     assert columns_of(TASKS["mrpc"], str(path)) == Columns(("#1 String", "#2 String"), "Quality")
-    assert ordered(TASKS["mrpc"], ("equivalent", "not_equivalent")) == ("not_equivalent", "equivalent")
+    assert ordered(TASKS["mrpc"], ("equivalent", "not_equivalent")) == (
+        "not_equivalent",
+        "equivalent",
+    )
     assert ordered(TASKS["mrpc"], ("0", "1")) == ("0", "1")
 
 
 def test_colas_own_files_have_no_line_of_names(tmp_path):
     path, args = tmp_path / "train.tsv", SimpleNamespace(task="cola", columns=None, labels=None)
-    path.write_text('gj04\t1\t\t"Our friends won\'t buy it.\nbc01\t0\t*\tThey said "so.\ngj04\t1\t\tThe fox, he sleeps.\n')
+    path.write_text(
+        'gj04\t1\t\t"Our friends won\'t buy it.\nbc01\t0\t*\tThey said "so.\ngj04\t1\t\tThe fox, he sleeps.\n'
+    )
     found = TASKS["cola"].read(args, str(path), str(path), 0.1)
     told = [(*one.texts, one.label, one.place) for one in found.parts["train"]]
-    assert told == [('"Our friends won\'t buy it.', "1", f"{path}:1"), ('They said "so.', "0", f"{path}:2"), ("The fox, he sleeps.", "1", f"{path}:3")]
+    assert told == [
+        ("\"Our friends won't buy it.", "1", f"{path}:1"),
+        ('They said "so.', "0", f"{path}:2"),
+        ("The fox, he sleeps.", "1", f"{path}:3"),
+    ]
     path.write_text("source\tlabel\tmark\tsentence\ngj04\t1\t\tA fox.\n")
-    assert [record for _, record in records(str(path))] == [{"source": "gj04", "label": "1", "mark": "", "sentence": "A fox."}]
+    assert [record for _, record in records(str(path))] == [
+        {"source": "gj04", "label": "1", "mark": "", "sentence": "A fox."}
+    ]
 
 
 GOOD = [{"text": "a fox", "label": "x"}, {"text": "a dog", "label": "y"}] * 4
@@ -41,16 +54,64 @@ def nli(*labels):
 @pytest.mark.parametrize(
     ("task", "train", "heldout", "options", "message"),
     [
-        ("mnli", nli("entailment", "neutral", "-"), GOOD, {}, "train.jsonl:3: the label '-' is none of mnli, whose labels are 'entailment', 'neutral', "),
-        ("rte", nli("entailmnt"), GOOD, {}, "train.jsonl:1: the label 'entailmnt' is none of rte, .* 'not_entailment', or in all lines 0, 1: leave"),
-        ("rte", nli(0, "entailment"), GOOD, {}, "train.jsonl:2: the label 'entailment' is none of rte"),
+        (
+            "mnli",
+            nli("entailment", "neutral", "-"),
+            GOOD,
+            {},
+            "train.jsonl:3: the label '-' is none of mnli, whose labels are 'entailment', 'neutral', ",
+        ),
+        (
+            "rte",
+            nli("entailmnt"),
+            GOOD,
+            {},
+            "train.jsonl:1: the label 'entailmnt' is none of rte, .* 'not_entailment', or in all lines 0, 1: leave",
+        ),
+        (
+            "rte",
+            nli(0, "entailment"),
+            GOOD,
+            {},
+            "train.jsonl:2: the label 'entailment' is none of rte",
+        ),
         ("rte", nli(-1, -1), GOOD, {}, "train.jsonl:1: the label '-1' is none of rte"),
-        ("rte", nli(0, None), GOOD, {}, "train.jsonl:2: column 'label': None is no name of a class, .*; test parts of a benchmark have no labels"),
-        ("rte", nli("x", "y"), nli("z"), {"labels": "x,y"}, "dev.jsonl:1: the label 'z' is not one of 'x', 'y'"),
-        ("stsb", [{"sentence1": "a", "sentence2": "b", "label": -1.0}], GOOD, {}, "train.jsonl:1: column 'label': -1.0 is no score from 0 to 5"),
-        ("classification", [*GOOD, PAIRED], GOOD, {}, "train.jsonl:9: a column 'text2', where the first .* only text,label: .* --columns text,label"),
+        (
+            "rte",
+            nli(0, None),
+            GOOD,
+            {},
+            "train.jsonl:2: column 'label': None is no name of a class, .*; test parts of a benchmark have no labels",
+        ),
+        (
+            "rte",
+            nli("x", "y"),
+            nli("z"),
+            {"labels": "x,y"},
+            "dev.jsonl:1: the label 'z' is not one of 'x', 'y'",
+        ),
+        (
+            "stsb",
+            [{"sentence1": "a", "sentence2": "b", "label": -1.0}],
+            GOOD,
+            {},
+            "train.jsonl:1: column 'label': -1.0 is no score from 0 to 5",
+        ),
+        (
+            "classification",
+            [*GOOD, PAIRED],
+            GOOD,
+            {},
+            "train.jsonl:9: a column 'text2', where the first .* only text,label: .* --columns text,label",
+        ),
         ("classification", GOOD, [*GOOD, PAIRED], {}, "dev.jsonl:9: a column 'text2'"),
-        ("classification", [*GOOD, PAIRED], [PAIRED | {"label": "z"}], {"columns": "text,label"}, "dev.jsonl:1: the label 'z' is not one of"),
+        (
+            "classification",
+            [*GOOD, PAIRED],
+            [PAIRED | {"label": "z"}],
+            {"columns": "text,label"},
+            "dev.jsonl:1: the label 'z' is not one of",
+        ),
     ],
 )
 def test_what_a_task_has_not_is_refused(tmp_path, task, train, heldout, options, message):

@@ -25,9 +25,16 @@ from pretrain.import_ import initialiser, starting_run
 from pretrain.trained import open_trained
 from pretrain.typed import ConfigError
 
-T5 = T5Config(vocab=192, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0)
+T5 = T5Config(
+    vocab=192, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
+)
 WORDS = "the a fox dog river stone runs sees near old equivalent not_equivalent".split()
-FAST = ["data.batch_size=32", "data.threads=1", "optimizer.learning_rate=0.03", "data.objective.length=32"]
+FAST = [
+    "data.batch_size=32",
+    "data.threads=1",
+    "optimizer.learning_rate=0.03",
+    "data.objective.length=32",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +55,12 @@ def lines(path, rows):
 
 @pytest.fixture(scope="module")
 def vocabulary():
-    return train_vocabulary([*sentences(300), *WORDS * 20, "mrpc sentence1: sentence2: 0 1 2 4 5 8 . !"], 150, layout="t5", algorithm="bpe")
+    return train_vocabulary(
+        [*sentences(300), *WORDS * 20, "mrpc sentence1: sentence2: 0 1 2 4 5 8 . !"],
+        150,
+        layout="t5",
+        algorithm="bpe",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +76,22 @@ def tuned(pretrained, tmp_path_factory):
     """(workdir, held-out rows, their file): whether two texts both speak of a fox, as MRPC's files say whether they mean the same."""
     folder = tmp_path_factory.mktemp("tuned")
     pairs = list(zip(sentences(330, 1), sentences(330, 2)))
-    rows = [{"sentence1": a, "sentence2": b, "label": int("fox" in a.split() or "fox" in b.split())} for a, b in pairs]
+    rows = [
+        {"sentence1": a, "sentence2": b, "label": int("fox" in a.split() or "fox" in b.split())}
+        for a, b in pairs
+    ]
     files = lines(folder / "train.jsonl", rows[:256]), lines(folder / "dev.jsonl", rows[256:])
-    command = ["finetune", "--from", str(pretrained), "--task", "mrpc", "--train", files[0], "--heldout", files[1]]
+    command = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--task",
+        "mrpc",
+        "--train",
+        files[0],
+        "--heldout",
+        files[1],
+    ]
     with jax.numpy_dtype_promotion("standard"):
         assert main([*command, "--workdir", str(folder / "w"), "--epochs", "3", *FAST]) == 0
     return folder / "w", rows[256:], files[1]
@@ -76,24 +101,75 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
     workdir, rows, dev = tuned
     run = read_run(workdir)
     assert run.data.objective == Text2Text(
-        **dict(length=32, target_length=run.data.objective.target_length, columns=("sentence1", "sentence2", "label")),
-        **dict(prefix="mrpc ", names=("sentence1", "sentence2"), labels=("0", "1"), words=("not_equivalent", "equivalent")),
+        **dict(
+            length=32,
+            target_length=run.data.objective.target_length,
+            columns=("sentence1", "sentence2", "label"),
+        ),
+        **dict(
+            prefix="mrpc ",
+            names=("sentence1", "sentence2"),
+            labels=("0", "1"),
+            words=("not_equivalent", "equivalent"),
+        ),
     )
-    assert open_trained(workdir).origin()["fresh"] == [] and run.checkpoint.best == "f1" and type(run.optimizer).__name__ == "Adafactor"
+    assert (
+        open_trained(workdir).origin()["fresh"] == []
+        and run.checkpoint.best == "f1"
+        and type(run.optimizer).__name__ == "Adafactor"
+    )
     scored = [row for row in metrics.read(workdir / "metrics.jsonl") if "heldout_accuracy" in row]
     assert len(scored) == 3 and scored[-1]["heldout_text2text"] < scored[0]["heldout_text2text"]
-    assert main(["predict", "--workdir", str(workdir), "--input", dev, "--output", str(tmp_path / "told.jsonl"), "--batch-size", "16"]) == 0
+    assert (
+        main(
+            [
+                "predict",
+                "--workdir",
+                str(workdir),
+                "--input",
+                dev,
+                "--output",
+                str(tmp_path / "told.jsonl"),
+                "--batch-size",
+                "16",
+            ]
+        )
+        == 0
+    )
     told = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
-    assert {one["written"] for one in told} <= {*WORDS[-2:], *(one["written"] for one in told if one["label"] is None)}
-    assert all(one["label"] == {"equivalent": "1", "not_equivalent": "0"}.get(one["written"]) for one in told)
+    assert {one["written"] for one in told} <= {
+        *WORDS[-2:],
+        *(one["written"] for one in told if one["label"] is None),
+    }
+    assert all(
+        one["label"] == {"equivalent": "1", "not_equivalent": "0"}.get(one["written"])
+        for one in told
+    )
     right = np.mean([one["label"] == str(row["label"]) for one, row in zip(told, rows)])
-    assert scored[-1]["heldout_accuracy"] == right > 0.3 and scored[-1]["heldout_no_label"] == sum(one["label"] is None for one in told)
+    assert scored[-1]["heldout_accuracy"] == right > 0.3 and scored[-1]["heldout_no_label"] == sum(
+        one["label"] is None for one in told
+    )
     capsys.readouterr()
     few = lines(tmp_path / "few.jsonl", rows[:20])
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", few, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["rows"] == 20 and found["accuracy"] == np.mean([one["label"] == str(row["label"]) for one, row in zip(told[:20], rows)])
-    assert main(["predict", "--workdir", str(workdir), "a fox\tthe " + "old dog " * 40, "--beams", "2", "--json"]) == 0
+    assert found["rows"] == 20 and found["accuracy"] == np.mean(
+        [one["label"] == str(row["label"]) for one, row in zip(told[:20], rows)]
+    )
+    assert (
+        main(
+            [
+                "predict",
+                "--workdir",
+                str(workdir),
+                "a fox\tthe " + "old dog " * 40,
+                "--beams",
+                "2",
+                "--json",
+            ]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["cut"] is True
     other = lines(tmp_path / "other.jsonl", [{"sentence1": "a", "sentence2": "b", "label": 3}])
     assert main(["evaluate", "--workdir", str(workdir), "--labelled", other]) == 2
@@ -108,33 +184,75 @@ def test_transformers_writes_the_same(tuned, tmp_path, capsys):
     assert main(["export", "--workdir", str(workdir), "--output", str(tmp_path / "t5")]) == 0
     assert "mrpc sentence1: It is a text. sentence2: This is another." in capsys.readouterr().out
     card = (tmp_path / "t5" / "README.md").read_text()
-    assert "| writes | not_equivalent, equivalent |" in card and "from step 0 of `t5`" in card and "knows no other task" in card
+    assert (
+        "| writes | not_equivalent, equivalent |" in card
+        and "from step 0 of `t5`" in card
+        and "knows no other task" in card
+    )
     assert main(["predict", "--workdir", str(workdir), "--input", dev, "--json"]) == 0
     told = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "t5").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "t5")
-    texts = [f"mrpc sentence1: {row['sentence1']} sentence2: {row['sentence2']}" for row in rows[:12]]
+    texts = [
+        f"mrpc sentence1: {row['sentence1']} sentence2: {row['sentence2']}" for row in rows[:12]
+    ]
     ids = tokenizer(texts, padding=True, truncation=True, max_length=32, return_tensors="pt")
     most = read_run(workdir).data.objective.target_length
     with torch.no_grad():
         written = model.generate(**ids, max_new_tokens=most, do_sample=False)
-    assert [text.strip() for text in tokenizer.batch_decode(written, skip_special_tokens=True)] == told[:12]
+    assert [
+        text.strip() for text in tokenizer.batch_decode(written, skip_special_tokens=True)
+    ] == told[:12]
 
 
 def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     rows = [{"en": text, "xx": " ".join(reversed(text.split()))} for text in sentences(80, 3)]
-    command = ["finetune", "--from", str(pretrained), "--task", "text2text", "--columns", "en,xx", "--prefix", "old river: "]
-    command += ["--train", lines(tmp_path / "train.jsonl", rows), "--held-out", "0.3", "--workdir", str(tmp_path / "w"), *FAST]
-    same = read_run(tuned[0]).data.objective.target_length  # and steps: what is compiled is the same
-    assert main([*command, f"data.objective.target_length={same}", "train.steps=24", "evaluate.every=24"]) == 0
+    command = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--task",
+        "text2text",
+        "--columns",
+        "en,xx",
+        "--prefix",
+        "old river: ",
+    ]
+    command += [
+        "--train",
+        lines(tmp_path / "train.jsonl", rows),
+        "--held-out",
+        "0.3",
+        "--workdir",
+        str(tmp_path / "w"),
+        *FAST,
+    ]
+    same = read_run(
+        tuned[0]
+    ).data.objective.target_length  # and steps: what is compiled is the same
+    assert (
+        main(
+            [
+                *command,
+                f"data.objective.target_length={same}",
+                "train.steps=24",
+                "evaluate.every=24",
+            ]
+        )
+        == 0
+    )
     out = capsys.readouterr().out
     assert "best by bleu at step" in out and "rougeL" in out
     assert main(["predict", "--workdir", str(tmp_path / "w"), "a fox runs"]) == 0
     assert capsys.readouterr().out.startswith("a fox runs\n  ")
     store = tmp_path / "w" / "store"
     # What the held-out part is scored by is what `predict` writes.
-    answers = [json.loads(line) for line in (store / "heldout" / "answers.jsonl").read_text().splitlines()]
-    asked = lines(tmp_path / "asked.jsonl", [{"en": " ".join(reversed(answer.split()))} for answer in answers])
+    answers = [
+        json.loads(line) for line in (store / "heldout" / "answers.jsonl").read_text().splitlines()
+    ]
+    asked = lines(
+        tmp_path / "asked.jsonl", [{"en": " ".join(reversed(answer.split()))} for answer in answers]
+    )
     assert main(["predict", "--workdir", str(tmp_path / "w"), "--input", asked, "--json"]) == 0
     written = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
     scored = metrics.read(tmp_path / "w" / "metrics.jsonl")[-1]
@@ -154,7 +272,9 @@ def judge(vocabulary):
 
     def make(spec, names, written, answers, path):
         path.mkdir(exist_ok=True)
-        (path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
+        (path / "answers.jsonl").write_text(
+            "".join(json.dumps(answer) + "\n" for answer in answers)
+        )
         self = SimpleNamespace(objective=spec, vocabulary=vocabulary)
         return HeldOut.scores(self, names, written, SimpleNamespace(folder=path))
 
@@ -166,60 +286,136 @@ def test_a_text_that_is_no_label_is_wrong_and_counted(judge, vocabulary, tmp_pat
     written = ["equivalent", "not_equivalent", "fox", "", "equivalent"]
     answers = ["equivalent", "equivalent", "equivalent", "not_equivalent", "not_equivalent"]
     # The third counts as class 0 and the fourth as class 1: one of three ones is found, of three that are told.
-    assert judge(spec, ("accuracy",), written, answers, tmp_path / "a") == {"accuracy": 0.2, "no_label": 2}
+    assert judge(spec, ("accuracy",), written, answers, tmp_path / "a") == {
+        "accuracy": 0.2,
+        "no_label": 2,
+    }
     pytest.importorskip("sklearn", reason="the extra `metrics` is not installed")
     assert judge(spec, ("f1",), written, answers, tmp_path / "a")["f1"] == pytest.approx(1 / 3)
-    assert judge(spec, ("matthews",), answers, answers, tmp_path / "a") == {"matthews": 1.0, "no_label": 0}
+    assert judge(spec, ("matthews",), answers, answers, tmp_path / "a") == {
+        "matthews": 1.0,
+        "no_label": 0,
+    }
 
 
 def test_scores_that_are_written(judge, tmp_path):
     spec, right = Text2Text(columns=("t", "s"), step=0.2), ["0.0", "1.2", "4.8", "5.0"]
     found = judge(spec, ("pearson",), ["0.2", "nan", "4.0", "a fox"], right, tmp_path / "a")
-    expected = np.corrcoef([0.2, 5.0, 4.0, 0.0], [0.0, 1.2, 4.8, 5.0])[0, 1]  # what is no number is at the far end
+    expected = np.corrcoef([0.2, 5.0, 4.0, 0.0], [0.0, 1.2, 4.8, 5.0])[
+        0, 1
+    ]  # what is no number is at the far end
     assert found == {"pearson": pytest.approx(expected), "no_label": 2}
-    found = judge(spec, ("pearson",), ["0.2", "1.2", "4.0"], [0.27, 1.13, 4.0], tmp_path / "b")  # as they stood in the file
-    assert found == {"pearson": pytest.approx(np.corrcoef([0.2, 1.2, 4.0], [0.27, 1.13, 4.0])[0, 1], abs=1e-12), "no_label": 0}
+    found = judge(
+        spec, ("pearson",), ["0.2", "1.2", "4.0"], [0.27, 1.13, 4.0], tmp_path / "b"
+    )  # as they stood in the file
+    assert found == {
+        "pearson": pytest.approx(np.corrcoef([0.2, 1.2, 4.0], [0.27, 1.13, 4.0])[0, 1], abs=1e-12),
+        "no_label": 0,
+    }
 
 
 def test_texts_are_compared_with_the_answers(judge, tmp_path):
     texts = ["the old fox runs near a river", "a dog sees the stone", "a"]
     found = judge(Text2Text(), ("bleu", "rouge1", "rougeL"), texts, texts, tmp_path / "a")
     assert found == pytest.approx({"bleu": 100, "rouge1": 100, "rougeL": 100})
-    worse = judge(Text2Text(), ("bleu", "rouge1", "rougeL"), texts, ["runs the old fox near a river", "a dog sees the stone", "b"], tmp_path / "a")
+    worse = judge(
+        Text2Text(),
+        ("bleu", "rouge1", "rougeL"),
+        texts,
+        ["runs the old fox near a river", "a dog sees the stone", "b"],
+        tmp_path / "a",
+    )
     assert worse["bleu"] < 80 and worse["rouge1"] == pytest.approx(200 / 3) and worse["rougeL"] < 66
 
 
 def test_the_words_of_a_task(vocabulary, tmp_path):
     assert words_of("mnli", ("0", "1", "2")) == ("entailment", "neutral", "contradiction")
-    assert words_of("mnli", ("contradiction", "entailment", "neutral")) == ("contradiction", "entailment", "neutral")
-    assert words_of("rte", ("0", "1", "2")) == ("0", "1", "2") == words_of("classification", ("0", "1", "2"))
+    assert words_of("mnli", ("contradiction", "entailment", "neutral")) == (
+        "contradiction",
+        "entailment",
+        "neutral",
+    )
+    assert (
+        words_of("rte", ("0", "1", "2"))
+        == ("0", "1", "2")
+        == words_of("classification", ("0", "1", "2"))
+    )
     alike = Text2Text(columns=("t", "l"), labels=("a", "b"), words=("fox", " fox"))
     with pytest.raises(ValueError, match="spells the classes 'a' and 'b' alike, as 'fox'"):
         reading(alike, vocabulary)
-    file = lines(tmp_path / "s.jsonl", [{"premise": "a", "hypothesis": "b", "label": "x"}, {"premise": "c", "hypothesis": "d", "label": "y"}])
+    file = lines(
+        tmp_path / "s.jsonl",
+        [
+            {"premise": "a", "hypothesis": "b", "label": "x"},
+            {"premise": "c", "hypothesis": "d", "label": "y"},
+        ],
+    )
     columns = Columns(("premise", "hypothesis"), "label")
     trained = SimpleNamespace(vocabulary=vocabulary, run=SimpleNamespace(model=T5), workdir="w")
-    found = as_text("mnli", Labelled(TASKS["mnli"], {"train": read(file, columns, class_of)}, ("x", "y"), columns), trained)
-    assert found.parts == {"train": [("mnli hypothesis: b premise: a", "x"), ("mnli hypothesis: d premise: c", "y")]}
+    found = as_text(
+        "mnli",
+        Labelled(TASKS["mnli"], {"train": read(file, columns, class_of)}, ("x", "y"), columns),
+        trained,
+    )
+    assert found.parts == {
+        "train": [("mnli hypothesis: b premise: a", "x"), ("mnli hypothesis: d premise: c", "y")]
+    }
     file = lines(tmp_path / "r.jsonl", [{"text": "a", "label": 1}, {"text": "c", "label": 9.9}])
     columns = Columns(("text",), "label")
-    scores = as_text("regression", Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns), trained)
-    assert scores.parts == {"train": [("regression text: a", "1.0", 1.0), ("regression text: c", "10.0", 9.9)]} and scores.spec.step == 0.5
-    assert scores.digest() == Texts(scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()).digest()
+    scores = as_text(
+        "regression",
+        Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns),
+        trained,
+    )
+    assert (
+        scores.parts
+        == {"train": [("regression text: a", "1.0", 1.0), ("regression text: c", "10.0", 9.9)]}
+        and scores.spec.step == 0.5
+    )
+    assert (
+        scores.digest()
+        == Texts(scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()).digest()
+    )
     scores.write(tmp_path / "store", vocabulary)
-    assert (tmp_path / "store" / "train" / "answers.jsonl").read_text().splitlines() == ["1.0", "9.9"]
-    assert scores.spec.target_length == max(len(vocabulary.encode(text)) for text in ("1.0", "10.0")) + 1
+    assert (tmp_path / "store" / "train" / "answers.jsonl").read_text().splitlines() == [
+        "1.0",
+        "9.9",
+    ]
+    assert (
+        scores.spec.target_length
+        == max(len(vocabulary.encode(text)) for text in ("1.0", "10.0")) + 1
+    )
     bart = found.objective(BartConfig(vocab=64, length=24))
-    assert bart.start_of_text and bart.length == 24 and bart.target_length == found.spec.target_length + 1
-    unspelt = Text2Text(columns=("t", "l"), labels=("a", "b"), words=("fox#dog", "fox"))  # no piece for #
+    assert (
+        bart.start_of_text
+        and bart.length == 24
+        and bart.target_length == found.spec.target_length + 1
+    )
+    unspelt = Text2Text(
+        columns=("t", "l"), labels=("a", "b"), words=("fox#dog", "fox")
+    )  # no piece for #
     ids = [*vocabulary.encode("fox#dog"), vocabulary.eos, *vocabulary.encode("river")]
     assert vocabulary.unk in ids and reading(unspelt, vocabulary)(spelt(vocabulary, ids)) == "a"
     strange = [vocabulary.sentinels[0], vocabulary.size + 3]
-    assert spelt(vocabulary, [*vocabulary.encode("fox"), *strange, *vocabulary.encode("dog"), vocabulary.eos, 5]) == "fox dog"
+    assert (
+        spelt(
+            vocabulary,
+            [*vocabulary.encode("fox"), *strange, *vocabulary.encode("dog"), vocabulary.eos, 5],
+        )
+        == "fox dog"
+    )
     file = lines(tmp_path / "t.jsonl", [{"text": "a", "label": 33}, {"text": "c", "label": 77}])
-    with pytest.raises(ValueError, match="w: its vocabulary cannot spell the score 34; regression needs digits"):
-        as_text("regression", Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns), trained)
-    with pytest.raises(ValueError, match="w is a run of a BertConfig; what learns to write answers is T5 and BART"):
+    with pytest.raises(
+        ValueError, match="w: its vocabulary cannot spell the score 34; regression needs digits"
+    ):
+        as_text(
+            "regression",
+            Labelled(TASKS["regression"], {"train": read(file, columns, score_of)}, (), columns),
+            trained,
+        )
+    with pytest.raises(
+        ValueError, match="w is a run of a BertConfig; what learns to write answers is T5 and BART"
+    ):
         found.model(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
 
 
@@ -229,20 +425,43 @@ def test_what_fits_no_text_is_refused(pretrained, tmp_path, capsys):
         check_metrics(("bleu",), *judged_as(classes, T5))
     with pytest.raises(ConfigError, match="f1 is of two classes, here are 3"):
         check_metrics(("f1",), *judged_as(classes, T5))
-    with pytest.raises(ConfigError, match="accuracy is of classification.*; text2text has bleu, rouge1"):
+    with pytest.raises(
+        ConfigError, match="accuracy is of classification.*; text2text has bleu, rouge1"
+    ):
         check_metrics(("accuracy",), *judged_as(Text2Text(), T5))
     task = TASKS["text2text"]
-    train = lines(tmp_path / "train.jsonl", [{"source": "a", "target": "b"}, {"source": "a", "target": " "}])
+    train = lines(
+        tmp_path / "train.jsonl", [{"source": "a", "target": "b"}, {"source": "a", "target": " "}]
+    )
     for changed, message in (
         (dict(columns="a"), "--columns a: the name of the source and that of the target"),
         (dict(labels="x,y"), "--labels are names of classes"),
         (dict(), "train.jsonl:2: column 'target': the answer is empty"),
     ):
         with pytest.raises(ValueError, match=message):
-            task.read(Namespace(**dict(columns=None, labels=None, prefix=None) | changed), train, None, 0.5)
+            task.read(
+                Namespace(**dict(columns=None, labels=None, prefix=None) | changed),
+                train,
+                None,
+                0.5,
+            )
     alike = lines(tmp_path / "alike.jsonl", [{"source": text, "target": "b"} for text in "ac"])
-    with pytest.raises(ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"):
+    with pytest.raises(
+        ValueError, match="alike.jsonl: all 2 examples have the label 'b'; nothing can be learned"
+    ):
         task.read(Namespace(columns=None, labels=None, prefix=None), alike, None, 0.5)
-    command = ["finetune", "--from", str(pretrained), "--workdir", str(tmp_path / "w"), "--train", train, "--task"]
-    assert main([*command, "mrpc", "--prefix", "x"]) == 2 and "--prefix is for text2text" in capsys.readouterr().err
+    command = [
+        "finetune",
+        "--from",
+        str(pretrained),
+        "--workdir",
+        str(tmp_path / "w"),
+        "--train",
+        train,
+        "--task",
+    ]
+    assert (
+        main([*command, "mrpc", "--prefix", "x"]) == 2
+        and "--prefix is for text2text" in capsys.readouterr().err
+    )
     assert not (tmp_path / "w").exists()

@@ -16,11 +16,15 @@ def played(run, machine, evaluation, quick):
     m, devices = run.mesh, len(machine.devices)
     data = devices // (m.fsdp * m.model) if m.data == -1 else m.data
     fsdp = devices // (data * m.model) if m.fsdp == -1 else m.fsdp
-    if data * fsdp * m.model != devices or run.data.batch_size % (data * fsdp * run.train.microbatches):
+    if data * fsdp * m.model != devices or run.data.batch_size % (
+        data * fsdp * run.train.microbatches
+    ):
         raise ConfigError("does not divide")
     activations = 64 * (0.25 if run.model.remat else 1) / run.train.microbatches
     peak = (activations + 32 / fsdp / m.model) * GIB
-    seconds = (1 + 0.3 * run.model.remat) * (1 + 0.1 * run.train.microbatches) * (1 + 0.5 * (m.model - 1))
+    seconds = (
+        (1 + 0.3 * run.model.remat) * (1 + 0.1 * run.train.microbatches) * (1 + 0.5 * (m.model - 1))
+    )
     return {
         "fits": peak < 20 * GIB,
         "bytes_per_chip": {"peak": peak},
@@ -43,25 +47,45 @@ def test_remedies_are_tried_from_the_cheapest_until_one_fits():
         ["mesh.data=1", "mesh.fsdp=-1", "model.remat=true"],
     ]
     assert [one["plan"]["fits"] for one in tried] == [False, True]
-    assert "does not fit (66.00 GiB a chip)" in said[0] and "fits (18.00 GiB a chip), at least 1430.0 ms a step" in said[1]
+    assert (
+        "does not fit (66.00 GiB a chip)" in said[0]
+        and "fits (18.00 GiB a chip), at least 1430.0 ms a step" in said[1]
+    )
 
 
 def test_micro_batches_come_before_splitting_layers(monkeypatch):
     tight = Machine("v5p:2x2x4", [None] * 16)
     monkeypatch.setattr(advice, "plan", lambda *a, **k: played(*a, **k) | {"fits": False})
-    words = [" ".join(one["words"]) for one in advice.what_would_fit(load("bert_base"), tight, lambda line: None)]
+    words = [
+        " ".join(one["words"])
+        for one in advice.what_would_fit(load("bert_base"), tight, lambda line: None)
+    ]
     first_model = next(i for i, line in enumerate(words) if "mesh.model" in line)
-    assert "train.microbatches=2" in words[2] and all("microbatches" in line for line in words[2:first_model])
+    assert "train.microbatches=2" in words[2] and all(
+        "microbatches" in line for line in words[2:first_model]
+    )
     assert not any("microbatches=32" in line for line in words)  # 256 rows do not divide by 16 x 32
 
 
 def test_the_search_gives_the_fastest_that_fit():
     found = advice.search(load("bert_base"), SIXTEEN, lambda line: None, best=3)
     bounds = [one["plan"]["step_seconds_bound"] for one in found]
-    assert len(found) == 3 and bounds == sorted(bounds) and all(one["plan"]["fits"] for one in found)
+    assert (
+        len(found) == 3 and bounds == sorted(bounds) and all(one["plan"]["fits"] for one in found)
+    )
     everything = list(advice.variants(load("bert_base"), 16))
     assert len({tuple(words) for words in everything}) == len(everything)
-    fitting = [facts for words in everything if (facts := played(advice.override(load("bert_base"), words), SIXTEEN, False, False))["fits"]]
+    fitting = [
+        facts
+        for words in everything
+        if (facts := played(advice.override(load("bert_base"), words), SIXTEEN, False, False))[
+            "fits"
+        ]
+    ]
     assert bounds[0] == min(facts["step_seconds_bound"] for facts in fitting)
     meshes = {tuple(words[:3]) for words in everything}
-    assert ("mesh.data=16", "mesh.fsdp=1", "mesh.model=1") in meshes and ("mesh.data=1", "mesh.fsdp=4", "mesh.model=4") in meshes
+    assert ("mesh.data=16", "mesh.fsdp=1", "mesh.model=1") in meshes and (
+        "mesh.data=1",
+        "mesh.fsdp=4",
+        "mesh.model=4",
+    ) in meshes

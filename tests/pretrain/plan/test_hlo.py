@@ -85,7 +85,11 @@ def test_shapes():
     (one,) = [one for one in Module(TEXT).computations["body"] if one.name == "state"]
     assert [array.space for array in one.arrays] == [0, 1, 0, 0]
     assert [array.bytes for array in one.arrays] == [4, 512, 3072, 3072]
-    assert Array("bf16", (3, 5), 0).bytes == 30 and Array("pred", (8,), 0).bytes == 8 and Array("u4", (8,), 0).bytes == 4
+    assert (
+        Array("bf16", (3, 5), 0).bytes == 30
+        and Array("pred", (8,), 0).bytes == 8
+        and Array("u4", (8,), 0).bytes == 4
+    )
 
 
 def test_a_text_that_is_no_program_is_refused():
@@ -98,9 +102,17 @@ def test_a_text_that_is_no_program_is_refused():
 
 def compiled(function, mesh, *arguments, out=P()):
     """The exchanges of a function of (array, spec) pairs."""
-    shapes = [jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=NamedSharding(mesh, spec)) for array, spec in arguments]
+    shapes = [
+        jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=NamedSharding(mesh, spec))
+        for array, spec in arguments
+    ]
     with jax.set_mesh(mesh):
-        text = jax.jit(function, out_shardings=NamedSharding(mesh, out)).lower(*shapes).compile().as_text()
+        text = (
+            jax.jit(function, out_shardings=NamedSharding(mesh, out))
+            .lower(*shapes)
+            .compile()
+            .as_text()
+        )
     return collectives(Module(text), mesh)
 
 
@@ -111,9 +123,23 @@ def mesh():
 
 def test_a_split_contraction_is_one_sum_over_its_axis(mesh):
     x, w = jnp.zeros((16, 64)), jnp.zeros((64, 32))
-    (one,) = compiled(lambda x, w: x @ w, mesh, (x, P("data", "model")), (w, P("model", None)), out=P("data", None))
-    assert (one.kind, one.axes, one.count, one.bytes, len(one.group)) == ("all-reduce", ("model",), 1, 8 * 32 * 4, 4)
-    assert one.sent == 2 * 3 / 4 * 8 * 32 * 4  # reduced, then gathered, each 3/4 of it around the ring
+    (one,) = compiled(
+        lambda x, w: x @ w,
+        mesh,
+        (x, P("data", "model")),
+        (w, P("model", None)),
+        out=P("data", None),
+    )
+    assert (one.kind, one.axes, one.count, one.bytes, len(one.group)) == (
+        "all-reduce",
+        ("model",),
+        1,
+        8 * 32 * 4,
+        4,
+    )
+    assert (
+        one.sent == 2 * 3 / 4 * 8 * 32 * 4
+    )  # reduced, then gathered, each 3/4 of it around the ring
     assert not one.overlapped
 
 
@@ -121,9 +147,17 @@ def test_a_gathered_array_counts_whole_and_in_a_loop_as_often_as_it_runs(mesh):
     ws = jnp.zeros((5, 64, 64))
 
     def scanned(x, ws):
-        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ jax.lax.with_sharding_constraint(w, P())), None), x, ws)[0]
+        return jax.lax.scan(
+            lambda x, w: (jnp.tanh(x @ jax.lax.with_sharding_constraint(w, P())), None), x, ws
+        )[0]
 
-    found = compiled(scanned, mesh, (jnp.zeros((16, 64)), P("data", None)), (ws, P(None, "model", None)), out=P("data", None))
+    found = compiled(
+        scanned,
+        mesh,
+        (jnp.zeros((16, 64)), P("data", None)),
+        (ws, P(None, "model", None)),
+        out=P("data", None),
+    )
     (one,) = [one for one in found if one.kind == "all-gather"]
     assert one.axes == ("model",) and one.count * one.bytes == 5 * 64 * 64 * 4
     assert one.sent == 3 / 4 * one.bytes
@@ -158,13 +192,24 @@ def test_every_way_to_write_a_group(written, group):
 def test_the_pair_of_a_shift_is_one_that_moves():
     from pretrain.plan.collectives import _group
 
-    assert _group("channel_id=1, source_target_pairs={{0,0},{1,4},{4,1}}, x={}", 8, "collective-permute") == [1, 4]
+    assert _group(
+        "channel_id=1, source_target_pairs={{0,0},{1,4},{4,1}}, x={}", 8, "collective-permute"
+    ) == [1, 4]
     assert _group("source_target_pairs={{0,0},{1,1}}", 8, "collective-permute") == []
 
 
 def test_a_shift_is_a_pair(mesh):
     def shifted(x):
-        return jax.shard_map(lambda x: jax.lax.ppermute(x, "model", [(i, (i + 1) % 4) for i in range(4)]), mesh=mesh, in_specs=P(None, "model"), out_specs=P(None, "model"))(x)
+        return jax.shard_map(
+            lambda x: jax.lax.ppermute(x, "model", [(i, (i + 1) % 4) for i in range(4)]),
+            mesh=mesh,
+            in_specs=P(None, "model"),
+            out_specs=P(None, "model"),
+        )(x)
 
     (one,) = compiled(shifted, mesh, (jnp.zeros((16, 64)), P(None, "model")), out=P(None, "model"))
-    assert one.kind == "collective-permute" and one.axes == ("model",) and one.sent == one.bytes == 16 * 16 * np.dtype("float32").itemsize
+    assert (
+        one.kind == "collective-permute"
+        and one.axes == ("model",)
+        and one.sent == one.bytes == 16 * 16 * np.dtype("float32").itemsize
+    )

@@ -35,11 +35,15 @@ def slice_of_chips(name, kind, slices=1):
     sides = [int(side) for side in name.partition(":")[2].split("x")]
     places = [tuple(int(i) for i in place[::-1]) for place in np.ndindex(*sides[::-1])]
     devices = [
-        Device(device_kind=kind, platform="tpu", coords=place, slice_index=i) for i in range(slices) for place in places
+        Device(device_kind=kind, platform="tpu", coords=place, slice_index=i)
+        for i in range(slices)
+        for place in places
     ]
     grid = np.empty((slices, len(places), 1), object)
     grid.reshape(-1)[:] = devices
-    return Machine(name, devices, slices), SimpleNamespace(devices=grid, size=len(devices), axis_names=("data", "fsdp", "model"))
+    return Machine(name, devices, slices), SimpleNamespace(
+        devices=grid, size=len(devices), axis_names=("data", "fsdp", "model")
+    )
 
 
 def test_a_mesh_may_split_the_sides_of_a_slice():
@@ -73,7 +77,10 @@ def test_the_links_of_a_group(name, kind, group, links):
 
 def test_a_roofline_is_the_longest_of_three_and_what_nothing_hides():
     machine, mesh = slice_of_chips("v5p:2x2x4", "TPU v5")
-    hidden, bare = exchange("all-gather", 4e9, range(16), count=3, overlapped=True), exchange("all-reduce", 1e9, range(16))
+    hidden, bare = (
+        exchange("all-gather", 4e9, range(16), count=3, overlapped=True),
+        exchange("all-reduce", 1e9, range(16)),
+    )
     roof = roofline(16 * 459e12 * 0.05, 2765e9 * 0.02, [hidden, bare], mesh, machine)
     assert roof.matmul == pytest.approx(0.05) and roof.memory == pytest.approx(0.02)
     assert roof.hidden == pytest.approx(3 * 4e9 * 15 / 16 / 400e9)
@@ -88,7 +95,10 @@ def test_what_crosses_slices_goes_over_the_slower_network():
     assert exchange_seconds(one, mesh, machine) == pytest.approx(3 * 2 * 2e9 * 3 / 4 / 6.25e9)
 
 
-@pytest.mark.parametrize("name", ["v7x:2x2x2", "v5p", "v5p:4x4", "v5e:4x4x4", "v5p:64x64x64", "v5e:0x4", "v5e:4xx4", "tpu"])
+@pytest.mark.parametrize(
+    "name",
+    ["v7x:2x2x2", "v5p", "v5p:4x4", "v5e:4x4x4", "v5p:64x64x64", "v5e:0x4", "v5e:4xx4", "tpu"],
+)
 def test_what_is_no_slice_is_refused(name):
     with pytest.raises(ConfigError, match="is not the name of a TPU slice: v4:2x2x1"):
         machines.tpu(name)
@@ -109,61 +119,139 @@ def planned(root, *words, **settings):
     """The JSON of a plan, made by a process of its own: libtpu reads its settings once."""
     environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"} | settings
     done = subprocess.run(
-        [sys.executable, "-m", "pretrain", "plan", *words, "--json"], cwd=root, env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "pretrain", "plan", *words, "--json"],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu, the TPU's compiler, is not installed (Linux only)")
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu, the TPU's compiler, is not installed (Linux only)",
+)
 @pytest.mark.parametrize(
     ("config", "words", "attention"),
     [
         (
             "bert_tiny",
-            ["mesh.data=1", "mesh.fsdp=2", "mesh.model=2", "model.attention_dropout=0", "data.objective.length=128", "model.length=128"],
+            [
+                "mesh.data=1",
+                "mesh.fsdp=2",
+                "mesh.model=2",
+                "model.attention_dropout=0",
+                "data.objective.length=128",
+                "model.length=128",
+            ],
             ["Splash"],
         ),
         (
             "t5_mini",
-            ["mesh.data=2", "mesh.fsdp=2", "model.depth=1", "model.decoder_depth=1", "model.dropout=0"],
-            ["XLA: Splash cannot add a bias to the scores", "XLA: Splash takes 128 positions at once, into which 29 on 1 devices do not divide"],
+            [
+                "mesh.data=2",
+                "mesh.fsdp=2",
+                "model.depth=1",
+                "model.decoder_depth=1",
+                "model.dropout=0",
+            ],
+            [
+                "XLA: Splash cannot add a bias to the scores",
+                "XLA: Splash takes 128 positions at once, into which 29 on 1 devices do not divide",
+            ],
         ),
     ],
 )
 def test_a_configuration_is_compiled_for_a_slice(root, tmp_path, config, words, attention):
-    facts = planned(root, config, *words, "train.compute=bfloat16", "--topology", "v5e:2x2", "--quick", "--price", "1.5", "--output", str(tmp_path / "plan.json"))
+    facts = planned(
+        root,
+        config,
+        *words,
+        "train.compute=bfloat16",
+        "--topology",
+        "v5e:2x2",
+        "--quick",
+        "--price",
+        "1.5",
+        "--output",
+        str(tmp_path / "plan.json"),
+    )
     assert json.loads((tmp_path / "plan.json").read_text()) == facts
-    assert facts["fits"] and facts["chips"] == 4 and facts["warnings"] == [] == facts["gathered_against_the_rules"]
+    assert (
+        facts["fits"]
+        and facts["chips"] == 4
+        and facts["warnings"] == [] == facts["gathered_against_the_rules"]
+    )
     sizes = facts["bytes_per_chip"]
-    assert sizes["optimizer"] == pytest.approx(2 * sizes["parameters"], rel=1e-3)  # Adam's two moments
-    assert sizes["parameters"] + sizes["optimizer"] < sizes["peak"] < sizes["limit"] == sizes["peak"] + sizes["headroom"]
+    assert sizes["optimizer"] == pytest.approx(
+        2 * sizes["parameters"], rel=1e-3
+    )  # Adam's two moments
+    assert (
+        sizes["parameters"] + sizes["optimizer"]
+        < sizes["peak"]
+        < sizes["limit"]
+        == sizes["peak"] + sizes["headroom"]
+    )
     assert facts["attention"] == {"update": attention, "score": attention}
-    assert facts["flops_computed"] >= facts["flops_per_step"] and 1 < facts["flops_per_step"] / facts["flops_6nd"] < 2
+    assert (
+        facts["flops_computed"] >= facts["flops_per_step"]
+        and 1 < facts["flops_per_step"] / facts["flops_6nd"] < 2
+    )
     # Every parameter is gathered in bf16 at least twice, and its gradient sent back, over half of the chips.
     assert facts["interconnect_bytes_per_step"] > 1.5 * sizes["parameters"] / 2
-    assert {"fsdp"} <= {axis for one in facts["collectives"] for axis in one["axes"]} <= {"data", "fsdp", "model"}
+    assert (
+        {"fsdp"}
+        <= {axis for one in facts["collectives"] for axis in one["axes"]}
+        <= {"data", "fsdp", "model"}
+    )
     roof = facts["roofline"]
-    assert facts["step_seconds_bound"] == pytest.approx(max(roof["matmul"], roof["memory"], roof["hidden"]) + roof["exposed"])
-    assert facts["mfu_bound"] == pytest.approx(facts["flops_per_step"] / (4 * 197e12 * facts["step_seconds_bound"]))
+    assert facts["step_seconds_bound"] == pytest.approx(
+        max(roof["matmul"], roof["memory"], roof["hidden"]) + roof["exposed"]
+    )
+    assert facts["mfu_bound"] == pytest.approx(
+        facts["flops_per_step"] / (4 * 197e12 * facts["step_seconds_bound"])
+    )
     assert facts["cost_bound"] == pytest.approx(facts["chip_hours_bound"] * 1.5)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="libtpu, the TPU's compiler, is not installed (Linux only)")
+@pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu, the TPU's compiler, is not installed (Linux only)",
+)
 def test_two_slices_exchange_gradients_and_nothing_else(root):
     """Each of a slice's 4 chips sends a quarter of the gradients across, that of the word table twice: as it is read and as it is scored."""
-    facts = planned(root, "bert_tiny", "data.batch_size=128", "--topology", "v5p:2x2x1", "--slices", "2", "--quick")
+    facts = planned(
+        root,
+        "bert_tiny",
+        "data.batch_size=128",
+        "--topology",
+        "v5p:2x2x1",
+        "--slices",
+        "2",
+        "--quick",
+    )
     assert facts["slices"] == 2 and facts["mesh"]["data"] == 8 and facts["step_seconds_bound"] > 0
     crossing = [one for one in facts["collectives"] if one["kind"].endswith("between slices")]
-    assert {(one["kind"], one["devices"], *one["axes"]) for one in crossing} == {("all-reduce between slices", 2, "data")}
+    assert {(one["kind"], one["devices"], *one["axes"]) for one in crossing} == {
+        ("all-reduce between slices", 2, "data")
+    }
     crossed = sum(one["bytes"] * one["count"] for one in crossing)
-    assert crossed == pytest.approx((facts["bytes_per_chip"]["parameters"] + 4096 * 128 * 4) / 4, rel=0.05)
+    assert crossed == pytest.approx(
+        (facts["bytes_per_chip"]["parameters"] + 4096 * 128 * 4) / 4, rel=0.05
+    )
 
 
 def test_without_the_tpus_compiler_fake_devices_show_shardings_and_exchanges(root):
     quickly = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # LLVM's, behind all that is told
     facts = planned(root, "bert_tiny", "mesh.data=2", "mesh.fsdp=4", "--mesh", "8", **quickly)
-    assert facts["fits"] and facts["kind"] == "cpu" and facts["step_seconds_bound"] is None and facts["bytes_per_chip"]["limit"] is None
+    assert (
+        facts["fits"]
+        and facts["kind"] == "cpu"
+        and facts["step_seconds_bound"] is None
+        and facts["bytes_per_chip"]["limit"] is None
+    )
     total = facts["bytes_per_chip"]["parameters"]
     alone = planned(root, "bert_tiny", "mesh.data=1", "--mesh", "1", **quickly)
     assert alone["collectives"] == [] and alone["flops_per_step"] == facts["flops_per_step"]

@@ -31,7 +31,12 @@ def on_workers(argv, deaf):
             print(f"worker {worker}: Connection timed out", file=sys.stderr)
             status = 255
             continue
-        env = os.environ | {"HOME": str(home(worker)), "STANDIN_HOST": f"w-{worker}", "CLOZE_STOP_SECONDS": "5", "PATH": path}
+        env = os.environ | {
+            "HOME": str(home(worker)),
+            "STANDIN_HOST": f"w-{worker}",
+            "CLOZE_STOP_SECONDS": "5",
+            "PATH": path,
+        }
         jobs.append(subprocess.Popen(["bash", "-c", script], cwd=home(worker), env=env))
     return max([status, *(job.wait() for job in jobs)])
 
@@ -41,11 +46,17 @@ def main(argv):
         calls.write(json.dumps(["gcloud", *argv]) + "\n")
     assert argv[:2] == ["compute", "tpus"], argv
     verb = argv[3]
-    counts = json.loads((FOLDER / "counts.json").read_text()) if (FOLDER / "counts.json").exists() else {}
+    counts = (
+        json.loads((FOLDER / "counts.json").read_text())
+        if (FOLDER / "counts.json").exists()
+        else {}
+    )
     counts[verb] = counts.get(verb, 0) + 1
     (FOLDER / "counts.json").write_text(json.dumps(counts))
     plan = json.loads((FOLDER / "plan.json").read_text()) if (FOLDER / "plan.json").exists() else []
-    event = next((event for event in plan if event["on"] == verb and event["nth"] == counts[verb]), {})
+    event = next(
+        (event for event in plan if event["on"] == verb and event["nth"] == counts[verb]), {}
+    )
     pod = json.loads(POD.read_text()) if POD.exists() else None
     if "become" in event and pod:
         pod |= event["become"]
@@ -57,7 +68,9 @@ def main(argv):
         return 1
     if verb == "create":
         assert pod is None, "ALREADY_EXISTS"
-        kind = next(word.partition("=")[2] for word in argv if word.startswith("--accelerator-type="))
+        kind = next(
+            word.partition("=")[2] for word in argv if word.startswith("--accelerator-type=")
+        )
         POD.write_text(json.dumps({"state": "ACTIVE", "type": kind, "spot": "--spot" in argv}))
         for worker in (0, 1):
             home(worker).mkdir()
@@ -75,7 +88,10 @@ def main(argv):
         for worker in (0, 1):
             pid = home(worker) / "cloze/run/keeper"
             if pid.exists():  # with the machine goes what runs on it
-                subprocess.run(["bash", "-c", f"kill -KILL -- -{pid.read_text().strip()}"], stderr=subprocess.DEVNULL)
+                subprocess.run(
+                    ["bash", "-c", f"kill -KILL -- -{pid.read_text().strip()}"],
+                    stderr=subprocess.DEVNULL,
+                )
             shutil.move(home(worker), FOLDER / f"gone{counts[verb]}-{worker}")
     elif verb == "scp":
         for worker in (0, 1):
