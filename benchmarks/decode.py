@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402
 
 from benchmarks.harness import append, at_least, command, spread, title  # noqa: E402
 from models import Gpt2Config, T5Config, build  # noqa: E402
-from models.decoding import extend, generate, unrolled  # noqa: E402
+from models.generation.generate import extend, generate, unrolled  # noqa: E402
 from pretrain.convert import FAMILIES, name_of  # noqa: E402
 
 T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, heads=8, head_width=64, mlp=2048)

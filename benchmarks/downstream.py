@@ -22,11 +22,11 @@ import numpy as np
 
 from benchmarks.downstream_page import NAMES, PAGE, page
 from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
-from data.labelled import records
+from data.examples.labelled import records
 from data.objectives import Classification
-from pretrain import metrics
-from pretrain.checkpoint import read_run
-from pretrain.finetune.metrics import measured
+from pretrain.evaluation.task_metrics import measured
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import read_run
 
 SEEDS, EPOCHS = 3, 3
 RATES = {
@@ -178,7 +178,7 @@ def examples_of(data, names):
     """Of the `data.config.Data` of a fine-tuning: how many rows each part has, how many of `train` lose their end, and as "baseline" what
     the commonest class of `train` is worth on `heldout`, where there are classes of rows."""
     from data.pipeline import Stream
-    from data.store import Store
+    from data.store.reader import Store
 
     store = Store.open(data.store)
     train, heldout = (Stream(store, data, split=split) for split in ("train", "heldout"))
@@ -260,7 +260,7 @@ def encoder_facts(args):
         found = printed(
             verb(["evaluate", "--workdir", str(args.encoder), "--json"], args.work / "encoder.log")
         )
-        run, rows = read_run(args.encoder), metrics.read(args.encoder / "metrics.jsonl")
+        run, rows = read_run(args.encoder), metrics_file.read(args.encoder / "metrics.jsonl")
         tokens = sum(row["tokens"] for row in rows if row["step"] <= found["step"])
         made = {
             "name": str(args.encoder),

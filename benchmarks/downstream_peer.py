@@ -33,7 +33,7 @@ from benchmarks.harness import (
     processor_name,
 )
 from data.objectives import Classification
-from pretrain.finetune.metrics import measured
+from pretrain.evaluation.task_metrics import measured
 from pretrain.finetune.tasks import TASKS as KINDS
 
 TOLERANCE = 1e-4  # of the losses before the first step
@@ -54,11 +54,11 @@ def material(workdir, encoder, folder, dropout=None):
     dropout: of the head; that of the run unless given.
     """
     from data.pipeline import Stream
-    from data.store import Store
-    from pretrain.checkpoint import read_run
-    from pretrain.convert.huggingface import write_model
-    from pretrain.finetune.begin import initial
-    from pretrain.trained import open_trained
+    from data.store.reader import Store
+    from pretrain.cli.finetune import initial
+    from pretrain.convert.read_write import write_model
+    from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.load import open_trained
 
     run, pretrained = read_run(workdir), open_trained(encoder)
     store = Store.open(run.data.store)
@@ -106,16 +106,16 @@ def serve():
     import jax
 
     from data.pipeline import Stream
-    from data.store import Store
-    from pretrain.checkpoint import read_run
+    from data.store.reader import Store
+    from pretrain.cli.finetune import initial
     from pretrain.config import override
-    from pretrain.feed import feed
-    from pretrain.finetune.begin import initial
-    from pretrain.optim import optimizer_of
-    from pretrain.program import make_program
-    from pretrain.sharding import make_mesh
-    from pretrain.state import start
-    from pretrain.trained import open_trained
+    from pretrain.distributed.device_feed import feed
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.training.optimizers import optimizer_of
+    from pretrain.training.program import make_program
+    from pretrain.training.state import start
+    from pretrain.workdir.checkpoints import read_run
+    from pretrain.workdir.load import open_trained
 
     workdir, encoder, *words = sys.argv[2:]
     run = override(read_run(workdir), ["model.encoder.scan=false", *words])

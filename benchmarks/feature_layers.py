@@ -26,14 +26,14 @@ from benchmarks.downstream import write_result
 from benchmarks.downstream_page import spelt
 from benchmarks.harness import ROOT, append, at_least, command, title
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, Part, learn
-from data import tag_schemes, tagged
+from data.examples import tag_schemes, tagging
 from models import build
-from pretrain.checkpoint import read_run
 from pretrain.config import Mesh
-from pretrain.features import COMBINATIONS, extract
-from pretrain.sharding import make_mesh
-from pretrain.state import init_params
-from pretrain.trained import open_trained
+from pretrain.distributed.sharding import make_mesh
+from pretrain.inference.hidden_states import COMBINATIONS, extract
+from pretrain.training.state import init_params
+from pretrain.workdir.checkpoints import read_run
+from pretrain.workdir.load import open_trained
 
 FILES = ("train", "dev", "test")  # of ner_wnut17/
 ROWS = {
@@ -50,7 +50,7 @@ def in_parts(sentences, vocabulary, most):
     """[(place, text)] of sentences, each in as few parts as have no more than `most` pieces; a word is not cut, a longer one stands alone."""
     texts = []
     for sentence, pieces in zip(
-        sentences, tagged.word_ids(vocabulary, [sentence.words for sentence in sentences])
+        sentences, tagging.word_ids(vocabulary, [sentence.words for sentence in sentences])
     ):
         part, held = [], 0
         for i, (word, ids) in enumerate(zip(sentence.words, pieces)):
@@ -142,7 +142,7 @@ STARTS = {"pretrained": open_trained, "random weights": untrained}
 def measured(args):
     """({(start, combination): what `learn` gives}, {file: facts of how it was read}, facts of the encoder)."""
     sentences = {
-        name: tagged.read(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
+        name: tagging.read(str(args.corpora / "ner_wnut17" / f"{name}.conll")) for name in FILES
     }
     names = tag_schemes.names(
         {tag for sentence in sentences["train"] for tag in sentence.tags}, "bio"
@@ -175,7 +175,7 @@ def part_of(states, combination, sentences, names):
     """The `Part` of sentences, of a combination of the states of their words."""
     starts = np.cumsum([0, *(len(sentence.words) for sentence in sentences)])
     return Part(
-        combined(states, combination), np.concatenate(tagged.numbered(sentences, names)), starts
+        combined(states, combination), np.concatenate(tagging.numbered(sentences, names)), starts
     )
 
 

@@ -70,8 +70,8 @@ def measure(point, steps):
     import jax.numpy as jnp
 
     from pretrain.config import Mesh
-    from pretrain.program import make_program
-    from pretrain.sharding import make_mesh
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.training.program import make_program
 
     mesh = make_mesh(Mesh(point["devices"]))
     with jax.set_mesh(mesh):

@@ -4,11 +4,11 @@
     python benchmarks/hosts.py input --store runs/books [--steps 10]
 
 `memory`. Two stores: a prepared one, and a synthetic one (benchmarks/input.py makes it) of `--tokens` tokens, for what grows with the store. A
-small BERT is trained on each for `--steps` steps of 64 rows of 128, as `pretrain.local` starts its processes on one machine, with a data
+small BERT is trained on each for `--steps` steps of 64 rows of 128, as `pretrain.cli.local` starts its processes on one machine, with a data
 axis of 4. When its last step is done, each process tells (two numbers are the least and the most of any):
 
 - rows a step: counted where batches are built (`Stream.batch`, including those built ahead), divided by the batches;
-- tokens a step: positions asked of the store's map, counted where it is read (`data.rows.Reader`);
+- tokens a step: positions asked of the store's map, counted where it is read (`data.rows.tables.Reader`);
 - pages: distinct 4-KiB pages among those positions, as bytes;
 - map: what the kernel holds of the store's files for this process (Rss in /proc/self/smaps). It maps up to 16 pages around each fault;
 - anonymous: RssAnon in /proc/self/status, all that is the process's own: Python, TensorFlow, JAX, the model, and the tables of rows.
@@ -53,12 +53,12 @@ def worker(report, words):
     import jax
 
     from data.pipeline import Stream
-    from data.rows import Reader
-    from pretrain import train
+    from data.rows.tables import Reader
     from pretrain.__main__ import main
+    from pretrain.training import loop
 
     count = {"batches": 0, "rows": 0, "tokens": 0}
-    pages, batch, read, feed, folder = set(), Stream.batch, Reader.__call__, train.feed, []
+    pages, batch, read, feed, folder = set(), Stream.batch, Reader.__call__, loop.feed, []
 
     def counted_batch(stream, step, lo=0, hi=None, number=1):
         folder[:] = [str(stream.split.tokens.filename)]
@@ -81,7 +81,7 @@ def worker(report, words):
         }
         pathlib.Path(f"{report}.{jax.process_index()}").write_text(json.dumps(facts))
 
-    Stream.batch, Reader.__call__, train.feed = counted_batch, counted_read, counted_feed
+    Stream.batch, Reader.__call__, loop.feed = counted_batch, counted_read, counted_feed
     return main(words)
 
 
@@ -102,7 +102,7 @@ def memory(folder):
 
 def processes(count, words, report):
     """The facts of each of `count` processes."""
-    from pretrain import local
+    from pretrain.cli import local
 
     real = local.command
     local.command = lambda *args: (
@@ -165,7 +165,7 @@ def table(stores, steps, folder):
 
 def input_wait(store, steps, folder):
     """A sentence on how long steps of BERT-base waited for their input."""
-    from pretrain import metrics
+    from pretrain.workdir import metrics_file
 
     workdir = folder / "base"
     words = [
@@ -178,7 +178,7 @@ def input_wait(store, steps, folder):
     ]
     words += [f"train.until={steps + 2}", "checkpoint.every=1000000", "--workdir", str(workdir)]
     subprocess.run([ROOT / "launch.sh", *words], cwd=ROOT, check=True)
-    rows = metrics.read(workdir / "metrics.jsonl")[
+    rows = metrics_file.read(workdir / "metrics.jsonl")[
         2:
     ]  # the first compiles, the second waits for it
     seconds, waited = (
@@ -195,7 +195,7 @@ def main():
         return worker(sys.argv[2], sys.argv[3:])
     from benchmarks.harness import append, at_least, command, title, told_plainly
     from benchmarks.input import synthetic
-    from data.store import Store
+    from data.store.reader import Store
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from pretrain.finetune import entities
+from pretrain.evaluation import ner_metrics
 
 LENGTHS = (16, 32, 64, 128)  # rows are padded to these, so that few shapes are compiled
 BATCH, WIDTH, RATE = 32, 64, 4e-3
@@ -142,7 +142,8 @@ def entity_f1(model, params, part, names):
         sentence_starts=np.arange(len(part.tags) + 1), document_starts=part.starts, tags=part.tags
     )
     return [
-        entities.scores(own, SimpleNamespace(labels=names), split)["entity_f1"] for own in numbers
+        ner_metrics.scores(own, SimpleNamespace(labels=names), split)["entity_f1"]
+        for own in numbers
     ]
 
 

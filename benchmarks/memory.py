@@ -3,7 +3,7 @@
     python benchmarks/memory.py [--only gpt2]
 
 Each row compiles the whole step of a configuration for a TPU slice that is not here, by libtpu on this machine's CPU, twice: with all
-scores of the vocabulary at once, or in parts (`pretrain/cross_entropy.py`); by XLA's attention, or by Splash (`pretrain/kernels.py`). Nothing
+scores of the vocabulary at once, or in parts (`pretrain/training/cross_entropy.py`); by XLA's attention, or by Splash (`pretrain/distributed/attention_kernels.py`). Nothing
 runs: bytes are the compiler's, times are the bounds of `plan`. Writes benchmarks/results/memory.md.
 """
 
@@ -37,21 +37,21 @@ WAYS = (
 def measured(config, topology, words, whole, plain):
     """A dict of temporary and peak GiB, GiB through HBM, the bound's ms and the kernels of one way."""
     from models.layers.attention import attend
-    from pretrain import flops
     from pretrain.config import load
-    from pretrain.plan import machine as machines
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.plan import topology as machines
     from pretrain.plan.collectives import collectives
-    from pretrain.plan.compiled import compile_update
+    from pretrain.plan.compile import compile_update
     from pretrain.plan.hlo import Module
     from pretrain.plan.roofline import roofline
-    from pretrain.program import make_program
-    from pretrain.sharding import make_mesh
+    from pretrain.training import flops
+    from pretrain.training.program import make_program
 
     run, machine = load(config, words), machines.tpu(topology)
     mesh = make_mesh(run.mesh, machine.devices)
     how = {"scores": math.inf} if whole else {}
     with (
-        mock.patch("pretrain.program.make_attend", lambda mesh, note: attend)
+        mock.patch("pretrain.training.program.make_attend", lambda mesh, note: attend)
         if plain
         else mock.MagicMock()
     ):
@@ -83,7 +83,7 @@ def main():
     )
     parser.add_argument("--only", help="one configuration, printed and not written")
     args = parser.parse_args()
-    from pretrain.plan import machine as machines
+    from pretrain.plan import topology as machines
 
     machines.prepare()
     lines = []

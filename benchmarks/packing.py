@@ -63,10 +63,10 @@ def serve(case):
     import jax
 
     from data.pipeline import Stream
-    from data.store import Store
+    from data.store.reader import Store
     from pretrain.config import Mesh
-    from pretrain.program import make_program
-    from pretrain.sharding import make_mesh
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.training.program import make_program
 
     run = configured(case)
     stream = Stream(Store.open(run.data.store), run.data, seed=run.train.seed)
@@ -108,7 +108,7 @@ def serve(case):
 
 def prepared(corpus, vocabulary, folder):
     """The folder of a store in which each line of the corpus is a document, and their number."""
-    from data.prepare import Request, prepare
+    from data.prepare.build import Request, prepare
 
     text = corpus.read_text()
     if corpus.suffix == ".jsonl":

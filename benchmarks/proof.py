@@ -22,11 +22,11 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 from data.pipeline import Stream  # noqa: E402
-from data.store import Store  # noqa: E402
-from pretrain import metrics  # noqa: E402
-from pretrain.checkpoint import read_run  # noqa: E402
-from pretrain.report import CURVES, report  # noqa: E402
-from pretrain.verbs.evaluate import evaluate  # noqa: E402
+from data.store.reader import Store  # noqa: E402
+from pretrain.cli.evaluate import evaluate  # noqa: E402
+from pretrain.reporting.run_report import CURVES, report  # noqa: E402
+from pretrain.workdir import metrics_file  # noqa: E402
+from pretrain.workdir.checkpoints import read_run  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -65,7 +65,7 @@ def main():
     args = parser.parse_args()
     run = read_run(args.workdir)
     store = Store.open(run.data.store)
-    rows = metrics.read(args.workdir / "metrics.jsonl")
+    rows = metrics_file.read(args.workdir / "metrics.jsonl")
     step, _, scores = evaluate(args.workdir)
     loss, accuracy, perplexity = unigram(run, store, args.batches)
     name = run.data.objective.name

@@ -1,4 +1,4 @@
-"""What it costs to compare the devices that hold the same piece of a run's state: pretrain/replicas.py.
+"""What it costs to compare the devices that hold the same piece of a run's state: pretrain/distributed/replica_check.py.
 
     XLA_FLAGS=--xla_force_host_platform_device_count=8 python -m benchmarks.replicas [--config bert_mini] [path=value ...]
 
@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.config import load
-from pretrain.program import make_program
-from pretrain.replicas import Replicas
-from pretrain.sharding import make_mesh
+from pretrain.distributed.replica_check import Replicas
+from pretrain.distributed.sharding import make_mesh
+from pretrain.training.program import make_program
 
 
 def seconds(call, times):

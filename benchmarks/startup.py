@@ -28,7 +28,7 @@ from benchmarks.harness import (
     title,
     told_plainly,
 )
-from data.store import Store
+from data.store.reader import Store
 from pretrain.config import load
 
 

@@ -19,7 +19,7 @@ fails, one of those before it.
 
 --device gpu: the same on the first GPU that JAX and torch find, with the larger models of GPU_CASES, whose attention weights are not
 dropped, so that cuDNN's attention can serve here as PyTorch's fused one does there. The share is of the chip's published rate
-(pretrain/chips.py), memory is that of the device. It needs `pip install 'jax[cuda13]'`, no TensorFlow, and in CLOZE_PEERS_PYTHON the path of a Python
+(pretrain/training/accelerators.py), memory is that of the device. It needs `pip install 'jax[cuda13]'`, no TensorFlow, and in CLOZE_PEERS_PYTHON the path of a Python
 that has a torch for that GPU, transformers and accelerate: the environment that is made otherwise has a torch for the CPU alone. It was written
 without a GPU and has never run on one.
 """

@@ -49,11 +49,11 @@ def serve():
     import numpy as np
     from safetensors.numpy import save_file
 
-    from pretrain import flops
     from pretrain.config import Mesh
     from pretrain.convert import FAMILIES, name_of
-    from pretrain.program import make_program
-    from pretrain.sharding import make_mesh
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.training import flops
+    from pretrain.training.program import make_program
 
     folder = pathlib.Path(case["folder"])
     with np.load(folder / "batch.npz") as file:
@@ -129,12 +129,14 @@ def held(device):
 
 def rate(device, compute):
     """The FLOP/s that a step is measured by: of a CPU those of its float32 products; of a GPU the published ones. Raises RuntimeError."""
-    from pretrain import flops
+    from pretrain.training import flops
 
     if device.platform == "cpu":
         return flops.measured("float32", seconds=0.1)
     if not (found := flops.peak(device, compute)):
-        raise RuntimeError(f"pretrain/chips.py has no rate of {device.device_kind}: give it a row")
+        raise RuntimeError(
+            f"pretrain/training/accelerators.py has no rate of {device.device_kind}: give it a row"
+        )
     return found
 
 

@@ -81,10 +81,10 @@ def serve():
     import jax
 
     from benchmarks.step_cloze import configured
-    from pretrain import flops
     from pretrain.config import Mesh
-    from pretrain.program import make_program
-    from pretrain.sharding import make_mesh
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.training import flops
+    from pretrain.training.program import make_program
 
     batch = batch_of(case["family"], case["length"], case["rows"])
     run = configured(case, {key: value.shape for key, value in batch.items()})

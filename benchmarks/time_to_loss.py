@@ -37,7 +37,7 @@ from benchmarks.harness import (
     told_plainly,
 )
 from data.pipeline import Stream
-from data.store import Store
+from data.store.reader import Store
 from pretrain.config import load
 from pretrain.convert import FAMILIES, name_of
 

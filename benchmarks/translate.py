@@ -26,12 +26,12 @@ import numpy as np  # noqa: E402
 import sacrebleu  # noqa: E402
 
 from benchmarks.harness import at_least, command  # noqa: E402
-from models.decoding import Beam, Greedy  # noqa: E402
-from pretrain import metrics  # noqa: E402
+from models.generation.generate import Beam, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
-from pretrain.trained import open_trained  # noqa: E402
-from pretrain.verbs.evaluate import evaluate  # noqa: E402
-from pretrain.write import Translations  # noqa: E402
+from pretrain.cli.evaluate import evaluate  # noqa: E402
+from pretrain.inference.generate import Translations  # noqa: E402
+from pretrain.workdir import metrics_file  # noqa: E402
+from pretrain.workdir.load import open_trained  # noqa: E402
 
 CONFIG, TEST = "transformer_multi30k", "test_2016_flickr"
 RESULTS = ROOT / "benchmarks" / "results" / "translate.md"
@@ -121,7 +121,7 @@ def main():
             )
             print(table[-1], flush=True)
 
-    rows = metrics.read(run / "metrics.jsonl")
+    rows = metrics_file.read(run / "metrics.jsonl")
     tokens, minutes = (
         sum(row["tokens"] for row in rows) / 1e6,
         sum(row["seconds"] for row in rows) / 60,

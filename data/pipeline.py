@@ -13,9 +13,10 @@ import functools
 
 import numpy as np
 
-from data import batches, hashing
-from data.mixture import Mixture
-from data.permutation import permute
+from data import batch_spec as batches
+from data.rows import hashing
+from data.rows.mixture import Mixture
+from data.rows.permutation import permute
 
 ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # what a key is for
 
@@ -34,7 +35,7 @@ class Stream:
     """
 
     def __init__(self, store, data, *, split="train", seed=0):
-        """store: a data.store.Store; data: a data.config.Data; seed: of order, mixture and masks. Raises ValueError."""
+        """store: a data.store.reader.Store; data: a data.config.Data; seed: of order, mixture and masks. Raises ValueError."""
         check_data(data, seed)
         data.objective.check(store.vocabulary)
         self.data, self.objective, self.seed = data, data.objective, seed
@@ -91,7 +92,7 @@ class Stream:
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
     def batch(self, step, lo=0, hi=None, number=1):
-        """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batches.py says.
+        """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batch_spec.py says.
 
         With `number`, those of so many batches from that step on, one behind the other: a row knows nothing of the others.
         """

@@ -15,7 +15,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import (
+from models.heads.config import (
     ChoiceConfig,
     ClassifierConfig,
     HeadedConfig,
@@ -36,10 +36,10 @@ MODELS = {
     GptConfig: ("models.gpt", "Gpt"),
     Gpt2Config: ("models.gpt2", "Gpt2"),
     Gpt3Config: ("models.gpt3", "Gpt3"),
-    ClassifierConfig: ("models.classifier", "Classifier"),
-    TaggerConfig: ("models.tagger", "Tagger"),
-    ChoiceConfig: ("models.chooser", "Chooser"),
-    SpanReaderConfig: ("models.span_reader", "SpanReader"),
+    ClassifierConfig: ("models.heads.classifier", "Classifier"),
+    TaggerConfig: ("models.heads.tagger", "Tagger"),
+    ChoiceConfig: ("models.heads.multiple_choice", "Chooser"),
+    SpanReaderConfig: ("models.heads.question_answering", "SpanReader"),
 }
 
 

@@ -21,7 +21,7 @@ from models.layers.linear import Embed
 from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
-from models.layers.pieces import begins, places
+from models.layers.packing import begins, places
 from models.layers.stack import Stack, unchanged
 from models.layers.wiring import PostNormLayer
 

@@ -7,50 +7,50 @@ import os
 import sys
 import traceback
 
-from pretrain import cluster
-from pretrain.watchdog import leave_soon
+from pretrain.distributed import processes
+from pretrain.distributed.watchdog import leave_soon
 
 # verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
 # the verb is chosen, so `--help` needs neither JAX nor TensorFlow.
 VERBS = {
-    "prepare": ("pretrain.prepare", "turn text into a token store"),
-    "inspect": ("pretrain.inspect", "show one batch decoded, and check what it promises"),
-    "describe": ("pretrain.verbs.describe", "parameters, FLOPs and tokens of a configuration"),
+    "prepare": ("pretrain.cli.prepare", "turn text into a token store"),
+    "inspect": ("pretrain.cli.inspect", "show one batch decoded, and check what it promises"),
+    "describe": ("pretrain.cli.describe", "parameters, FLOPs and tokens of a configuration"),
     "plan": (
-        "pretrain.verbs.plan",
+        "pretrain.cli.plan",
         "compile for a TPU slice that is not here: what fits, what bounds it",
     ),
-    "train": ("pretrain.verbs.train", "train, or go on training, in a workdir"),
-    "evaluate": ("pretrain.verbs.evaluate", "score a checkpoint on the whole held-out part"),
+    "train": ("pretrain.cli.train", "train, or go on training, in a workdir"),
+    "evaluate": ("pretrain.cli.evaluate", "score a checkpoint on the whole held-out part"),
     "average": (
-        "pretrain.verbs.average",
+        "pretrain.cli.average",
         "the mean of a run's last checkpoints, as a workdir of its own",
     ),
-    "predict": ("pretrain.predict", "fill masks, generate, or tell labels, with a checkpoint"),
-    "features": ("pretrain.verbs.features", "hidden states of any layers for a file of texts"),
+    "predict": ("pretrain.cli.predict", "fill masks, generate, or tell labels, with a checkpoint"),
+    "features": ("pretrain.cli.features", "hidden states of any layers for a file of texts"),
     "attention": (
-        "pretrain.verbs.attention",
+        "pretrain.cli.attention",
         "who reads whom in a text: every layer and head, as a page and pictures",
     ),
     "senses": (
-        "pretrain.verbs.senses",
+        "pretrain.cli.senses",
         "one word in many sentences, as a picture by PCA and t-SNE",
     ),
     "finetune": (
-        "pretrain.finetune.begin",
+        "pretrain.cli.finetune",
         "teach a pretrained encoder to tell labels: GLUE, or text of one's own",
     ),
     "glue": (
-        "pretrain.finetune.glue",
+        "pretrain.cli.glue",
         "GLUE's table of fine-tuned runs, and the files of a submission",
     ),
-    "distil": ("pretrain.distil", "begin a run whose smaller model learns from a trained one"),
-    "export": ("pretrain.export", "write a checkpoint as a Hugging Face folder"),
-    "import": ("pretrain.import_", "start a workdir from a Hugging Face folder"),
-    "report": ("pretrain.verbs.report", "draw the curves of a run"),
+    "distil": ("pretrain.cli.distil", "begin a run whose smaller model learns from a trained one"),
+    "export": ("pretrain.cli.export", "write a checkpoint as a Hugging Face folder"),
+    "import": ("pretrain.cli.import_", "start a workdir from a Hugging Face folder"),
+    "report": ("pretrain.cli.report", "draw the curves of a run"),
     "pod": ("pretrain.pod", "ask for a TPU pod, run on all its workers, and keep it running"),
-    "local": ("pretrain.local", "another verb in N processes here, as on a pod's hosts"),
-    "doctor": ("pretrain.verbs.doctor", "versions, devices and what is missing"),
+    "local": ("pretrain.cli.local", "another verb in N processes here, as on a pod's hosts"),
+    "doctor": ("pretrain.cli.doctor", "versions, devices and what is missing"),
 }
 
 
@@ -68,7 +68,7 @@ def main(words=None):
         status = 141
     finally:
         if words is None:  # the process is there for nothing else
-            cluster.part()
+            processes.part()
             leave_soon(status)
     return status
 
@@ -124,14 +124,14 @@ def run(words):
         if os.environ.get("CLOZE_TRACEBACK"):
             raise
         print(f"error: {error}", file=sys.stderr)
-        return cluster.leave(2)
+        return processes.leave(2)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
-        return cluster.leave(130)
+        return processes.leave(130)
     except Exception:
-        if cluster.client():
+        if processes.client():
             traceback.print_exc()
-            cluster.leave(1)
+            processes.leave(1)
         raise
 
 

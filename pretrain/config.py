@@ -42,16 +42,16 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import (
+from models.heads.config import (
     ChoiceConfig,
     ClassifierConfig,
     HeadedConfig,
     SpanReaderConfig,
     TaggerConfig,
 )
-from pretrain.parts import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
-from pretrain.typed import ConfigError, check, plain, replace, typed
-from pretrain.watchdog import Limits
+from pretrain.distributed.watchdog import Limits
+from pretrain.overrides import ConfigError, check, plain, replace, typed
+from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 

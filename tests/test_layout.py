@@ -34,12 +34,12 @@ THEIRS = {
     "configs": set(),
 }
 NO_TENSORFLOW = (
-    "pretrain/step.py",
+    "pretrain/training/step.py",
     "pretrain/convert",
     "pretrain/config.py",
-    "data/store.py",
-    "data/tokenizers.py",
-    "data/batches.py",
+    "data/store/reader.py",
+    "data/vocabulary/load.py",
+    "data/batch_spec.py",
 )
 
 
@@ -83,14 +83,14 @@ def test_nobody_imports_configs(room):
 
 EXTENDS = {"gpt2": {"models.gpt"}, "gpt3": {"models.gpt", "models.gpt2"}}
 # A head on any encoder; no papers.
-COMPOSED = {name: {"models.headed"} for name in ("classifier", "tagger", "span_reader")}
+COMPOSED = {name: {"models.heads.base"} for name in ("classifier", "tagger", "span_reader")}
 COMPOSED |= {
-    "headed": {"models.build", "models.finetuned"},
-    "chooser": {"models.headed", "models.classifier"},
+    "headed": {"models.build", "models.heads.config"},
+    "chooser": {"models.heads.base", "models.heads.classifier"},
 }
 DECODING = {
-    "decoding": {"models.beam", "models.sampling"},
-    "beam": {"models.sampling"},
+    "decoding": {"models.generation.beam", "models.generation.sampling"},
+    "beam": {"models.generation.sampling"},
 }  # no papers
 
 
@@ -130,7 +130,7 @@ def test_configurations_and_help_need_no_jax():
 
 
 def test_the_data_side_never_loads_jax():
-    code = "import sys, data.pipeline, data.prepare, data.inspect, data.sources; print('jax' in sys.modules)"
+    code = "import sys, data.pipeline, data.prepare.build, data.inspection.report, data.corpus.sources; print('jax' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
@@ -138,9 +138,9 @@ def test_the_data_side_never_loads_jax():
 
 
 def test_objectives_have_the_same_names_on_both_sides():
-    from data.batches import BATCHES
+    from data.batch_spec import BATCHES
     from data.objectives import OBJECTIVES
-    from pretrain.losses import LOSSES
+    from pretrain.training.losses import LOSSES
 
     assert OBJECTIVES.keys() == BATCHES.keys() == LOSSES.keys()
     for name, loss in LOSSES.items():

@@ -10,7 +10,7 @@ import numpy as np
 
 from data.objectives.masked_lm import joined
 from data.objectives.masking import needs
-from data.rows import Reader, WindowRows
+from data.rows.tables import Reader, WindowRows
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from data.labelled_rows import labelled_rows
 from data.objectives.regression import check_labelled
 from data.objectives.weighting import check_weights, weight_of
+from data.rows.labelled import labelled_rows
 
 
 @dataclass(frozen=True)

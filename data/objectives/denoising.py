@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from data import hashing
 from data.objectives.masking import needs
-from data.rows import DocumentRows, Reader
+from data.rows import hashing
+from data.rows.tables import DocumentRows, Reader
 
 
 @dataclass(frozen=True)

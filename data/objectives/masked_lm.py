@@ -10,9 +10,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from data.objectives.masking import Masker, check_masking, count
-from data.packed_rows import PackedRows, laid_out
-from data.rows import DocumentRows, Reader, WindowRows
-from data.sentence_rows import SentenceRows
+from data.rows.full_sentences import SentenceRows
+from data.rows.packed import PackedRows, laid_out
+from data.rows.tables import DocumentRows, Reader, WindowRows
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ B rows   R of them   L row length   P masked positions of a row   M masked token
 
 import numpy as np
 
-from data import hashing
+from data.rows import hashing
 
 BERTS = (
     0.8,
@@ -47,7 +47,7 @@ class Masker:
         )  # ids where special turns to ordinary, or back
 
     def __call__(self, tokens_BL, valid_BL, key_B):
-        """Mask contiguous int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batches.py.
+        """Mask contiguous int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batch_spec.py.
 
         A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from data.labelled_rows import fit, pairs
 from data.objectives.regression import check_labelled
-from data.rows import source_edges
+from data.rows.labelled import fit, pairs
+from data.rows.tables import source_edges
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from data.labelled_rows import labelled_rows
 from data.objectives.masking import needs
+from data.rows.labelled import labelled_rows
 
 
 @dataclass(frozen=True)

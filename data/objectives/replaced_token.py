@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from data import hashing
 from data.objectives.masked_lm import check_rows, masked_rows
 from data.objectives.masking import Masker
+from data.rows import hashing
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from data import hashing
 from data.objectives.masking import Masker, check_masking
-from data.pairs import ChunkRows, laid_out
-from data.rows import Reader
+from data.rows import hashing
+from data.rows.sentence_pairs import ChunkRows, laid_out
+from data.rows.tables import Reader
 
 
 @dataclass(frozen=True)

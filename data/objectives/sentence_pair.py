@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from data.objectives.masking import Masker, check_masking
-from data.pairs import PairRows, laid_out
-from data.rows import Reader
+from data.rows.sentence_pairs import PairRows, laid_out
+from data.rows.tables import Reader
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from data.objectives.masking import needs
-from data.parallel_rows import ParallelRows
-from data.rows import Reader
+from data.rows.tables import Reader
+from data.rows.translation import ParallelRows
 
 
 @dataclass(frozen=True)

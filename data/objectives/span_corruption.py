@@ -9,9 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from data import hashing
 from data.objectives.masking import needs
-from data.rows import Reader, WindowRows
+from data.rows import hashing
+from data.rows.tables import Reader, WindowRows
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 
 from data.objectives.masking import needs
 from data.objectives.weighting import check_weights, weight_of
-from data.tagged_rows import tagged_rows
+from data.rows.tagged import tagged_rows
 
 
 @dataclass(frozen=True)

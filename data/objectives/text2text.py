@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from data.objectives.masking import needs
-from data.rows import Reader, source_edges
+from data.rows.tables import Reader, source_edges
 
 ANSWERS = "answers.jsonl"  # the file of a split with its answers as they stood
 ENDS = "ends.bin"  # int32 [D]: tokens of each input up to the end of the answer that stands in it; 0 where none does
@@ -20,7 +20,7 @@ class Text2Text:
     """Rows of one pair each, of a store that `finetune` makes; both sides end with </s>.
 
     What an answer is: a text as it stands; the word of a class, where there are `labels`; a score, rounded to multiples of `step`; of
-    `questions` the first of the answers that are right; of tags in a `scheme` the entities that they spell (data/tagged_text.py).
+    `questions` the first of the answers that are right; of tags in a `scheme` the entities that they spell (data/examples/tags_as_text.py).
     """
 
     name: ClassVar[str] = "text2text"
@@ -43,8 +43,8 @@ class Text2Text:
     questions: Literal["", "squad", "squad2"] = (
         ""  # whose rules compare an answer with all that are right; of squad2 some have none
     )
-    choices: int = 0  # of each question, whose numbers are the labels: files of data/choices.py
-    scheme: str = ""  # of data/tag_schemes.py, of tagged words
+    choices: int = 0  # of each question, whose numbers are the labels: files of data/examples/multiple_choice.py
+    scheme: str = ""  # of data/examples/tag_schemes.py, of tagged words
     kinds: tuple[str, ...] = ()  # the types of their entities; of plain tags the tags
     task: str = ""  # one of several: its name
     metrics: tuple[str, ...] = ()  # and what it is measured by

@@ -14,7 +14,7 @@ from models.layers.cache import CACHE, MEMORY, keep, recall
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
 from models.layers.masks import Mask
-from models.layers.recomputed import apart
+from models.layers.recompute import apart
 
 
 def attend(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None, kept=False):

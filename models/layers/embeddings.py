@@ -11,7 +11,7 @@ import jax
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed, Part
 from models.layers.norms import LayerNorm
-from models.layers.pieces import places
+from models.layers.packing import places
 
 
 class Embeddings(nn.Module):

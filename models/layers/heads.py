@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from models.layers.linear import Dense, Part
+from models.layers.matmul import shift
 from models.layers.mlp import gelu
 from models.layers.norms import LayerNorm
-from models.layers.products import shift
 
 
 class WordHead(nn.Module):

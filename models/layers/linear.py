@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.layers.products import product, product_of, shift
+from models.layers.matmul import product, product_of, shift
 
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
 Init = nn.initializers.Initializer

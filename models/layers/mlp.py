@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
-from models.layers.recomputed import recomputed, widened
+from models.layers.recompute import recomputed, widened
 
 
 @recomputed

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers.recomputed import recomputed
+from models.layers.recompute import recomputed
 
 
 class LayerNorm(nn.Module):

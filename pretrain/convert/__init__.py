@@ -19,7 +19,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import (
+from models.heads.config import (
     ChoiceConfig,
     ClassifierConfig,
     HeadedConfig,

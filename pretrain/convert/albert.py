@@ -1,8 +1,8 @@
 """ALBERT under both its names: models/albert.py and `AlbertForPreTraining` of Hugging Face transformers."""
 
 from models.config import AlbertConfig
-from pretrain.convert import bert, settings, table
-from pretrain.convert.table import KERNEL_OUT, SAME, linear, norm
+from pretrain.convert import bert, config_fields, name_map
+from pretrain.convert.name_map import KERNEL_OUT, SAME, linear, norm
 
 OURS, THEIRS = (
     "albert/encoder/layer",
@@ -69,7 +69,7 @@ FIXED = {
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, RULES, {})
+    return name_map.export(params, RULES, {})
 
 
 def from_hf(config, tensors, init_params):
@@ -78,8 +78,10 @@ def from_hf(config, tensors, init_params):
     What is missing stays as initialised. Raises ValueError that names what is missing otherwise, has no place, or has
     the wrong shape or type.
     """
-    tensors = table.merge_copies(table.rename(tensors, bert.modern("albert", tensors)), COPIES)
-    return table.fill(
+    tensors = name_map.merge_copies(
+        name_map.rename(tensors, bert.modern("albert", tensors)), COPIES
+    )
+    return name_map.fill(
         tensors, RULES, {}, init_params, heads=HEADS, body=("albert.",), known=BUFFERS
     )
 
@@ -88,7 +90,7 @@ def hf_config(config, vocabulary):
     """The dict of config.json."""
     return {
         "architectures": ["AlbertForPreTraining"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         "initializer_range": 0.02,
         "pad_token_id": vocabulary.pad,
         "bos_token_id": vocabulary.cls,
@@ -99,4 +101,4 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The AlbertConfig of a config.json. Raises ValueError that names a setting that AlbertForPretraining does not have."""
-    return AlbertConfig(**settings.read(hf_config, AlbertConfig, FIELDS, FIXED))
+    return AlbertConfig(**config_fields.read(hf_config, AlbertConfig, FIELDS, FIXED))

@@ -3,8 +3,8 @@
 import numpy as np
 
 from models.config import BartConfig
-from pretrain.convert import settings, table
-from pretrain.convert.table import SAME, norm
+from pretrain.convert import config_fields, name_map
+from pretrain.convert.name_map import SAME, norm
 from pretrain.convert.transformer import BIAS, depths, stack, unbiased
 
 
@@ -60,7 +60,7 @@ ELSEWHERE = {
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, RULES, depths(config)) | {
+    return name_map.export(params, RULES, depths(config)) | {
         BIAS: np.zeros((1, config.vocab), np.float32)
     }
 
@@ -70,8 +70,8 @@ def from_hf(config, tensors, init_params):
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """
-    return table.fill(
-        unbiased(table.merge_copies(tensors, COPIES)),
+    return name_map.fill(
+        unbiased(name_map.merge_copies(tensors, COPIES)),
         RULES,
         depths(config),
         init_params,
@@ -93,7 +93,7 @@ def hf_config(config, vocabulary):
         )
     return {
         "architectures": ["BartForConditionalGeneration"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         **{
             twin: getattr(config, ours)
             for twin, key in TWINS.items()
@@ -114,14 +114,14 @@ def our_config(hf_config):
 
     Dropout on the widened activations, which the released files name beside the others, is not carried over.
     """
-    hf_config = settings.present(hf_config)
+    hf_config = config_fields.present(hf_config)
     for twin, key in TWINS.items():
         if twin in hf_config and hf_config[twin] != hf_config.get(key):
             raise ValueError(
                 f"{twin} is {hf_config[twin]!r} and {key} {hf_config.get(key)!r}; BartConfig has one for both"
             )
     return BartConfig(
-        **settings.read(hf_config, BartConfig, FIELDS, FIXED | ELSEWHERE),
+        **config_fields.read(hf_config, BartConfig, FIELDS, FIXED | ELSEWHERE),
         first_position=FIRST,
         epsilon=EPSILON,
     )

@@ -1,8 +1,8 @@
 """BERT under both its names: models/bert.py and `BertForPreTraining` of Hugging Face transformers."""
 
 from models.config import BertConfig
-from pretrain.convert import settings, table
-from pretrain.convert.table import KERNEL_OUT, SAME, linear, norm
+from pretrain.convert import config_fields, name_map
+from pretrain.convert.name_map import KERNEL_OUT, SAME, linear, norm
 
 
 def layers(ours, theirs):
@@ -84,7 +84,7 @@ FIXED = {
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, RULES, {"bert/encoder": config.depth})
+    return name_map.export(params, RULES, {"bert/encoder": config.depth})
 
 
 def from_hf(config, tensors, init_params):
@@ -93,8 +93,8 @@ def from_hf(config, tensors, init_params):
     A missing head stays as initialised. Raises ValueError that names what is missing, has no place, or has the wrong
     shape or type.
     """
-    tensors = table.merge_copies(table.rename(tensors, modern("bert", tensors)), COPIES)
-    return table.fill(
+    tensors = name_map.merge_copies(name_map.rename(tensors, modern("bert", tensors)), COPIES)
+    return name_map.fill(
         tensors,
         RULES,
         {"bert/encoder": config.depth},
@@ -126,7 +126,7 @@ def hf_config(config, vocabulary):
     """The dict of config.json."""
     return {
         "architectures": ["BertForPreTraining"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         "initializer_range": 0.02,
         "pad_token_id": vocabulary.pad,
         "dtype": "float32",
@@ -135,4 +135,4 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The BertConfig of a config.json. Raises ValueError that names a setting that BertForPretraining does not have."""
-    return BertConfig(**settings.read(hf_config, BertConfig, FIELDS, FIXED))
+    return BertConfig(**config_fields.read(hf_config, BertConfig, FIELDS, FIXED))

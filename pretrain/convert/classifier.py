@@ -1,10 +1,10 @@
-"""A fine-tuned encoder under both its names: models/classifier.py and `BertForSequenceClassification`, and so on for each head of HEADS.
+"""A fine-tuned encoder under both its names: models/heads/classifier.py and `BertForSequenceClassification`, and so on for each head of HEADS.
 
 The encoder's names are those of its own family's table; the head's are in pretrain/convert/heads.py. Only classifiers are imported.
 """
 
-from models.finetuned import ClassifierConfig
-from pretrain.convert import albert, bert, distilbert, electra, roberta, table
+from models.heads.config import ClassifierConfig
+from pretrain.convert import albert, bert, distilbert, electra, name_map, roberta
 from pretrain.convert.heads import DROPOUT, HEADS
 
 # model_type -> how the names of their classes begin, the table of its encoder, and how the names of that encoder begin
@@ -21,7 +21,7 @@ def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
     rules, depths, _ = parted(config)
     new = {name: part for name, part in params.items() if name != "encoder"}
-    tensors = table.export(params["encoder"] | new, rules, depths)
+    tensors = name_map.export(params["encoder"] | new, rules, depths)
     return {
         name: tensor
         for name, tensor in tensors.items()
@@ -38,9 +38,9 @@ def from_hf(config, tensors, init_params):
 
     rules, depths, body = parted(config)
     module = FAMILIES[name_of(config)][1]
-    tensors = table.rename(tensors, bert.modern(name_of(config), tensors))
+    tensors = name_map.rename(tensors, bert.modern(name_of(config), tensors))
     own = init_params["encoder"] | {"classifier": init_params["classifier"]}
-    flat, report = table.fill(
+    flat, report = name_map.fill(
         tensors, rules, depths, own, heads=(), body=body, known=module.BUFFERS
     )
     return {

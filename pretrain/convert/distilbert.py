@@ -1,8 +1,8 @@
 """DistilBERT under both its names: models/distilbert.py, without its teacher, and `DistilBertForMaskedLM` of Hugging Face transformers."""
 
 from models.config import DistilBertConfig
-from pretrain.convert import settings, table
-from pretrain.convert.table import KERNEL_OUT, SAME, linear, norm
+from pretrain.convert import config_fields, name_map
+from pretrain.convert.name_map import KERNEL_OUT, SAME, linear, norm
 
 
 def layers(ours, theirs):
@@ -56,7 +56,7 @@ EPSILON = 1e-12  # of their norms; no setting of theirs
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export({"student": params["student"]}, RULES, {"student/encoder": config.depth})
+    return name_map.export({"student": params["student"]}, RULES, {"student/encoder": config.depth})
 
 
 def from_hf(config, tensors, init_params):
@@ -65,8 +65,8 @@ def from_hf(config, tensors, init_params):
     What is missing of the head stays as initialised. Raises ValueError that names what is missing otherwise, has no place, or has the
     wrong shape or type.
     """
-    tensors = table.merge_copies(tensors, COPIES)
-    return table.fill(
+    tensors = name_map.merge_copies(tensors, COPIES)
+    return name_map.fill(
         tensors,
         RULES,
         {"student/encoder": config.depth},
@@ -85,7 +85,7 @@ def hf_config(config, vocabulary):
         )
     return {
         "architectures": ["DistilBertForMaskedLM"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         "initializer_range": 0.02,
         "pad_token_id": vocabulary.pad,
         "dtype": "float32",
@@ -95,7 +95,7 @@ def hf_config(config, vocabulary):
 def our_config(hf_config):
     """The DistilBertConfig of a config.json, without a teacher. Raises ValueError that names a setting that DistilBERT does not have here."""
     return DistilBertConfig(
-        **settings.read(hf_config, DistilBertConfig, FIELDS, FIXED),
+        **config_fields.read(hf_config, DistilBertConfig, FIELDS, FIXED),
         teacher_depth=None,
         epsilon=EPSILON,
     )

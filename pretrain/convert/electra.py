@@ -4,8 +4,8 @@ Theirs are two models in two folders, discriminator and generator, each with a c
 """
 
 from models.config import ElectraConfig
-from pretrain.convert import bert, settings, table
-from pretrain.convert.table import SAME, linear, norm
+from pretrain.convert import bert, config_fields, name_map
+from pretrain.convert.name_map import SAME, linear, norm
 
 PARTS = ("generator",)  # the folder within the discriminator's
 
@@ -86,7 +86,7 @@ def depths(config):
 
 def to_hf(config, params):
     """{name: float32 array}: what the two `model.safetensors` hold, the generator's under `generator/`."""
-    tensors = table.export(params, rules(config), depths(config))
+    tensors = name_map.export(params, rules(config), depths(config))
     return tensors | {copy: tensors[name] for copy, name in SHARED.items()}
 
 
@@ -96,9 +96,11 @@ def from_hf(config, tensors, init_params):
     A missing head stays as initialised. Raises ValueError that names what is missing, has no place, has the wrong shape or type, or
     is not the same in both where ours is one.
     """
-    tensors = table.merge_copies(table.rename(tensors, bert.modern("electra", tensors)), COPIES)
+    tensors = name_map.merge_copies(
+        name_map.rename(tensors, bert.modern("electra", tensors)), COPIES
+    )
     body = ("electra.", "generator/electra.")
-    return table.fill(
+    return name_map.fill(
         tensors, rules(config), depths(config), init_params, heads=HEADS, body=body, known=BUFFERS
     )
 
@@ -108,7 +110,11 @@ def hf_config(config, vocabulary):
 
     def described(kind, sizes):
         common = {"initializer_range": 0.02, "pad_token_id": vocabulary.pad, "dtype": "float32"}
-        return {"architectures": [kind], **settings.write(config, FIELDS + sizes, FIXED), **common}
+        return {
+            "architectures": [kind],
+            **config_fields.write(config, FIELDS + sizes, FIXED),
+            **common,
+        }
 
     return described("ElectraForPreTraining", SIZES) | {
         "generator": described("ElectraForMaskedLM", GENERATOR_SIZES)
@@ -118,8 +124,8 @@ def hf_config(config, vocabulary):
 def our_config(hf_config):
     """The ElectraConfig of a config.json with its generator's. Raises ValueError that names a setting that Electra does not have."""
     generator = hf_config["generator"]
-    ours = settings.read(hf_config, ElectraConfig, FIELDS + SIZES, FIXED)
-    other = settings.read(generator, ElectraConfig, FIELDS + GENERATOR_SIZES, FIXED)
+    ours = config_fields.read(hf_config, ElectraConfig, FIELDS + SIZES, FIXED)
+    other = config_fields.read(generator, ElectraConfig, FIELDS + GENERATOR_SIZES, FIXED)
     for field, key, _ in FIELDS:
         if ours[field] != other[field]:
             raise ValueError(

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from models.config import GptConfig
-from pretrain.convert import settings, table
-from pretrain.convert.table import JOINED, SAME, Layout, norm
+from pretrain.convert import config_fields, name_map
+from pretrain.convert.name_map import JOINED, SAME, Layout, norm
 
 # Their kernels are [in, out], as ours are.
 STRAIGHT = Layout(
@@ -89,15 +89,15 @@ def fill(config, tensors, rules, init_params, *, words):
     prefixed = any(
         name.startswith("transformer.") for name in tensors
     )  # a model without its head has no prefix
-    tensors = table.rename(tensors, lambda name: name if prefixed else f"transformer.{name}")
-    tensors = Thirds(table.merge_copies(tensors, {"lm_head.weight": words}))
+    tensors = name_map.rename(tensors, lambda name: name if prefixed else f"transformer.{name}")
+    tensors = Thirds(name_map.merge_copies(tensors, {"lm_head.weight": words}))
     buffers = {
         f"transformer.h.{i}.attn.{name}"
         for i in range(config.depth)
         for name in ("bias", "masked_bias")
     }
     known = buffers | {"transformer.position_ids"}  # masks, and 0, 1, 2 ...
-    return table.fill(
+    return name_map.fill(
         tensors,
         rules,
         {"decoder": config.depth},
@@ -134,7 +134,7 @@ FIXED = {
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return joined(table.export(params, RULES, {"decoder": config.depth}))
+    return joined(name_map.export(params, RULES, {"decoder": config.depth}))
 
 
 def from_hf(config, tensors, init_params):
@@ -153,7 +153,7 @@ def hf_config(config, vocabulary):
         )
     return {
         "architectures": ["OpenAIGPTLMHeadModel"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         "embd_pdrop": config.dropout,
         "initializer_range": 0.02,
         "dtype": "float32",
@@ -162,7 +162,7 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The GptConfig of a config.json. Raises ValueError that names a setting that Gpt does not have."""
-    fields = settings.read(hf_config, GptConfig, FIELDS, FIXED | one_dropout(hf_config))
+    fields = config_fields.read(hf_config, GptConfig, FIELDS, FIXED | one_dropout(hf_config))
     return GptConfig(**fields, mlp=4 * fields["width"])
 
 

@@ -1,8 +1,8 @@
 """GPT-2 under both its names: models/gpt2.py and `GPT2LMHeadModel` of Hugging Face transformers; and a GPT-3 that is one."""
 
 from models.config import Gpt2Config, Gpt3Config
-from pretrain.convert import gpt, settings, table
-from pretrain.convert.table import SAME, norm
+from pretrain.convert import config_fields, gpt, name_map
+from pretrain.convert.name_map import SAME, norm
 
 WORDS = "transformer.wte.weight"
 RULES = (
@@ -37,8 +37,10 @@ def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds. Raises ValueError for a GPT-3 with bands: see `check_bands`."""
     if isinstance(config, Gpt3Config):
         check_bands(config)
-        params = table.unflatten(as_gpt2(table.unrolled(params, {"decoder": config.depth // 2})))
-    return gpt.joined(table.export(params, RULES, {"decoder": config.depth}))
+        params = name_map.unflatten(
+            as_gpt2(name_map.unrolled(params, {"decoder": config.depth // 2}))
+        )
+    return gpt.joined(name_map.export(params, RULES, {"decoder": config.depth}))
 
 
 def from_hf(config, tensors, init_params):
@@ -55,7 +57,7 @@ def hf_config(config, vocabulary):
         check_bands(config)
     return {
         "architectures": ["GPT2LMHeadModel"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         "embd_pdrop": config.dropout,
         "initializer_range": 0.02,
         "bos_token_id": vocabulary.eos,
@@ -66,10 +68,10 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The Gpt2Config of a config.json. Raises ValueError that names a setting that Gpt2 does not have."""
-    hf_config = settings.present(hf_config)
+    hf_config = config_fields.present(hf_config)
     hf_config.setdefault("n_inner", 4 * hf_config.get("n_embd", 768))
     return Gpt2Config(
-        **settings.read(hf_config, Gpt2Config, FIELDS, FIXED | gpt.one_dropout(hf_config))
+        **config_fields.read(hf_config, Gpt2Config, FIELDS, FIXED | gpt.one_dropout(hf_config))
     )
 
 

@@ -1,13 +1,13 @@
 """What a new head on an encoder is called by transformers: for each kind of head and each family, how our names become theirs.
 
-The encoder's own names are those of its family's table; a rule is as in pretrain/convert/table.py.
+The encoder's own names are those of its family's table; a rule is as in pretrain/convert/name_map.py.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.finetuned import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
-from pretrain.convert.table import linear
+from models.heads.config import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from pretrain.convert.name_map import linear
 
 DROPOUT = {
     "distilbert": "seq_classif_dropout",

@@ -1,8 +1,8 @@
 """RoBERTa under both its names: models/roberta.py and `RobertaForMaskedLM` of Hugging Face transformers."""
 
 from models.config import RobertaConfig
-from pretrain.convert import bert, settings, table
-from pretrain.convert.table import SAME, linear, norm
+from pretrain.convert import bert, config_fields, name_map
+from pretrain.convert.name_map import SAME, linear, norm
 
 RULES = (
     *bert.encoder("roberta"),
@@ -31,7 +31,7 @@ FIXED = bert.FIXED | {"model_type": "roberta"}
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, RULES, {"roberta/encoder": config.depth})
+    return name_map.export(params, RULES, {"roberta/encoder": config.depth})
 
 
 def from_hf(config, tensors, init_params):
@@ -40,9 +40,11 @@ def from_hf(config, tensors, init_params):
     What is missing stays as initialised. Raises ValueError that names what is missing otherwise, has no place, or has
     the wrong shape or type.
     """
-    tensors = table.merge_copies(table.rename(tensors, bert.modern("roberta", tensors)), COPIES)
+    tensors = name_map.merge_copies(
+        name_map.rename(tensors, bert.modern("roberta", tensors)), COPIES
+    )
     depths = {"roberta/encoder": config.depth}
-    return table.fill(
+    return name_map.fill(
         tensors, RULES, depths, init_params, heads=HEADS, body=("roberta.",), known=BUFFERS
     )
 
@@ -56,7 +58,7 @@ def hf_config(config, vocabulary):
         )
     return {
         "architectures": ["RobertaForMaskedLM"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         "max_position_embeddings": config.first_position + config.length,
         "initializer_range": 0.02,
         "pad_token_id": vocabulary.pad,
@@ -68,6 +70,6 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The RobertaConfig of a config.json. Raises ValueError that names a setting that RobertaForMaskedLM does not have."""
-    fields = settings.read(hf_config, RobertaConfig, FIELDS, FIXED)
+    fields = config_fields.read(hf_config, RobertaConfig, FIELDS, FIXED)
     first = fields["first_position"] + 1
     return RobertaConfig(**fields | {"first_position": first, "length": fields["length"] - first})

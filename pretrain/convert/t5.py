@@ -1,8 +1,8 @@
 """T5 and T5 v1.1 under both their names: models/t5.py and `T5ForConditionalGeneration` of Hugging Face transformers."""
 
 from models.config import T5Config
-from pretrain.convert import settings, table
-from pretrain.convert.table import KERNEL, KERNEL_OUT, SAME
+from pretrain.convert import config_fields, name_map
+from pretrain.convert.name_map import KERNEL, KERNEL_OUT, SAME
 
 ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: our `gated`
 
@@ -98,7 +98,7 @@ FIXED = {
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, rules(config), depths(config))
+    return name_map.export(params, rules(config), depths(config))
 
 
 def from_hf(config, tensors, init_params):
@@ -107,15 +107,15 @@ def from_hf(config, tensors, init_params):
     An output table that is missing is the input's, as in transformers. Raises ValueError that names what is missing,
     has no place, or has the wrong shape or type.
     """
-    tensors = table.merge_copies(
+    tensors = name_map.merge_copies(
         tensors, COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {})
     )
     if not config.tied and "lm_head.weight" not in set(tensors):
-        tensors = table.Renamed(
+        tensors = name_map.Renamed(
             tensors, {name: name for name in tensors} | {"lm_head.weight": "shared.weight"}
         )
     body = ("shared.", "encoder.", "decoder.", "lm_head.")
-    return table.fill(
+    return name_map.fill(
         tensors, rules(config), depths(config), init_params, heads=(), body=body, known=KNOWN
     )
 
@@ -128,7 +128,7 @@ def hf_config(config, vocabulary):
         )
     return {
         "architectures": ["T5ForConditionalGeneration"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         "feed_forward_proj": next(
             name for name, gated in ACTIVATIONS.items() if gated == config.gated
         ),
@@ -141,7 +141,7 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The T5Config of a config.json. Raises ValueError that names a setting that T5 does not have here."""
-    hf_config = settings.present(hf_config)
+    hf_config = config_fields.present(hf_config)
     hf_config.setdefault("num_decoder_layers", hf_config.get("num_layers", 6))
     activation = hf_config.get("feed_forward_proj", "relu")
     if activation not in ACTIVATIONS:
@@ -150,5 +150,5 @@ def our_config(hf_config):
         )
     # transformers 5 writes tie_word_embeddings = true always, and beside it what is really meant.
     tied = hf_config.get("scale_decoder_outputs", hf_config.get("tie_word_embeddings", True))
-    fields = settings.read(hf_config, T5Config, FIELDS, FIXED)
+    fields = config_fields.read(hf_config, T5Config, FIELDS, FIXED)
     return T5Config(**fields, gated=ACTIVATIONS[activation], tied=bool(tied))

@@ -8,8 +8,8 @@ and the Transformer, A alone for GPT and GPT-2.
 
 from tokenizers import AddedToken, Tokenizer, processors
 
-from pretrain.convert import spm
-from pretrain.convert.folder import write_json
+from pretrain.convert import sentencepiece
+from pretrain.convert.safe_folder import write_json
 
 ROLES = {  # the name of a role in a vocabulary -> its name in transformers
     "bos": "bos_token",
@@ -109,7 +109,7 @@ def write(vocabulary, family, folder, length=None):
 
 
 def _sentencepiece(vocabulary):
-    return spm.tokenizer(
+    return sentencepiece.tokenizer(
         vocabulary.model, vocabulary.pieces[vocabulary.size - vocabulary.options["appended"] :]
     )
 

@@ -7,8 +7,8 @@ vocabulary; the released translators have another activation and a bias, and are
 import numpy as np
 
 from models.config import TransformerConfig
-from pretrain.convert import settings, table
-from pretrain.convert.table import KERNEL_OUT, SAME, linear, norm
+from pretrain.convert import config_fields, name_map
+from pretrain.convert.name_map import KERNEL_OUT, SAME, linear, norm
 
 BIAS = "final_logits_bias"  # on the scores of words: always there, and 0 here
 EPSILON = 1e-5  # of their norms; no setting of theirs
@@ -95,7 +95,7 @@ def depths(config):
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return table.export(params, RULES, depths(config)) | {
+    return name_map.export(params, RULES, depths(config)) | {
         BIAS: np.zeros((1, config.vocab), np.float32)
     }
 
@@ -105,8 +105,8 @@ def from_hf(config, tensors, init_params):
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """
-    tensors = table.merge_copies(tensors, COPIES)
-    return table.fill(
+    tensors = name_map.merge_copies(tensors, COPIES)
+    return name_map.fill(
         unbiased(tensors),
         RULES,
         depths(config),
@@ -125,7 +125,7 @@ def unbiased(tensors):
         raise ValueError(
             f"{BIAS} is not 0: this model adds a bias to the scores of words, which the paper's has not"
         )
-    return table.Renamed(tensors, {name: name for name in tensors if name != BIAS})
+    return name_map.Renamed(tensors, {name: name for name in tensors if name != BIAS})
 
 
 def hf_config(config, vocabulary):
@@ -136,7 +136,7 @@ def hf_config(config, vocabulary):
         )
     return {
         "architectures": ["MarianMTModel"],
-        **settings.write(config, FIELDS, FIXED),
+        **config_fields.write(config, FIELDS, FIXED),
         **{
             twin: getattr(config, ours)
             for twin, key in TWINS.items()
@@ -153,7 +153,7 @@ def hf_config(config, vocabulary):
 
 def our_config(hf_config):
     """The TransformerConfig of a config.json. Raises ValueError that names a setting that the Transformer does not have here."""
-    hf_config = settings.present(hf_config)
+    hf_config = config_fields.present(hf_config)
     for twin, key in TWINS.items():
         if twin in hf_config and hf_config[twin] != hf_config.get(key):
             raise ValueError(
@@ -166,5 +166,5 @@ def our_config(hf_config):
         "decoder_start_token_id": 58100,
     }  # as their code has it
     return TransformerConfig(
-        **settings.read(absent | hf_config, TransformerConfig, FIELDS, fixed), epsilon=EPSILON
+        **config_fields.read(absent | hf_config, TransformerConfig, FIELDS, fixed), epsilon=EPSILON
     )

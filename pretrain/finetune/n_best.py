@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pretrain.finetune.spans import LONGEST
+from pretrain.evaluation.qa_spans import LONGEST
 
 
 class Candidate(NamedTuple):

@@ -2,20 +2,20 @@
 
 The nine of GLUE (Wang et al. 2019, table 1) with the names that their columns have in GLUE's own files, in TensorFlow Datasets, and in
 JSON lines that are about; `classification` and `regression` are for any text, or pair of texts, of one's own. The head follows from the
-encoder (models/classifier.py), the loss from the objective (pretrain/losses.py).
+encoder (models/heads/classifier.py), the loss from the objective (pretrain/training/losses.py).
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
-from data.labelled import Columns, class_of, records, score_of
+from data.examples.labelled import Columns, class_of, records, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
-from pretrain.finetune.choices import ChoiceTask
-from pretrain.finetune.examples import gather
-from pretrain.finetune.questions import SpanTask
-from pretrain.finetune.tagged import TagTask
-from pretrain.finetune.texts import NUMBERED, PairTask
+from pretrain.finetune.labelled_task import gather
+from pretrain.finetune.multiple_choice_task import ChoiceTask
+from pretrain.finetune.qa_task import SpanTask
+from pretrain.finetune.tagging_task import TagTask
+from pretrain.finetune.text2text_task import NUMBERED, PairTask
 
 
 class LabelTask(NamedTuple):

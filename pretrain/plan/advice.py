@@ -6,8 +6,8 @@ import math
 from typing import Callable, Iterator
 
 from pretrain.config import Mesh, override
-from pretrain.plan.plan import plan
-from pretrain.typed import ConfigError
+from pretrain.overrides import ConfigError
+from pretrain.plan.estimate import plan
 
 
 def what_would_fit(run, machine, say: Callable[[str], None], quick: bool = False) -> list[dict]:

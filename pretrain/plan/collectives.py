@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from pretrain.sharding import slice_of
+from pretrain.distributed.sharding import slice_of
 
 KINDS = (
     "all-gather",

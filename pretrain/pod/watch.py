@@ -6,9 +6,9 @@ may be ended and begun again (`pod watch`) at any time. It deletes only a queued
 
 import time
 
+from pretrain.distributed.watchdog import HUNG
 from pretrain.pod import archive
 from pretrain.pod.gcloud import GcloudError
-from pretrain.watchdog import HUNG
 
 COMING = ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES", "PROVISIONING")
 GONE = ("SUSPENDED", "FAILED")

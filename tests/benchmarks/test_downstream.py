@@ -23,14 +23,14 @@ from benchmarks.downstream import (
 )
 from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
 from benchmarks.downstream_peer import check_losses, stacked
-from data import labelled
 from data.config import Data
+from data.examples import labelled
 from data.objectives import Classification, Regression
-from data.tokenizers import train_vocabulary
-from pretrain.finetune import begin
-from pretrain.finetune.several import separated
-from pretrain.optim import decays, schedule
-from pretrain.parts import AdamW
+from data.vocabulary.load import train_vocabulary
+from pretrain.cli import finetune
+from pretrain.finetune.multitask import separated
+from pretrain.schema import AdamW
+from pretrain.training.optimizers import decays, schedule
 
 # The columns that the files of the corpora have.
 PAIR = {"sentence1": "Cats sleep.", "sentence2": "A cat sleeps."}
@@ -101,10 +101,10 @@ def args(tmp_path):
 @pytest.mark.parametrize("name", TASKS)
 def test_finetune_reads_what_the_corpora_have(name, args):
     parser = argparse.ArgumentParser()
-    begin.add_arguments(parser)
+    finetune.add_arguments(parser)
     files = files_of(TASKS[name], args.corpora, args.work)
     words = command(name, TASKS[name], "head", files, args)
-    task, examples = begin.gather(*separated(parser.parse_intermixed_args(words[1:])))
+    task, examples = finetune.gather(*separated(parser.parse_intermixed_args(words[1:])))
     assert words[len(words) - len(TASKS[name].more) :] == [*TASKS[name].more] and words[
         words.index("--epochs") + 1
     ] == str(TASKS[name].epochs)
@@ -114,7 +114,7 @@ def test_finetune_reads_what_the_corpora_have(name, args):
     if files["also"]:
         also = [*words[1:], "--heldout", str(files["also"])]
         assert (
-            begin.gather(*separated(parser.parse_intermixed_args(also)))[1].columns
+            finetune.gather(*separated(parser.parse_intermixed_args(also)))[1].columns
             == examples.columns
         )
 

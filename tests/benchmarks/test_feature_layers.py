@@ -7,12 +7,12 @@ import pytest
 
 from benchmarks.feature_layers import ROWS, combined, distinct, in_parts, states_of, table
 from benchmarks.lstm_tagger import BATCH, Lstm, Part, learn
-from data.tagged import Sentence
-from data.tokenizers import train_vocabulary
+from data.examples.tagging import Sentence
+from data.vocabulary.load import train_vocabulary
 from models import BertConfig
-from pretrain.features import COMBINATIONS
-from pretrain.import_ import initialiser, starting_run
-from pretrain.trained import Trained
+from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.inference.hidden_states import COMBINATIONS
+from pretrain.workdir.load import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",

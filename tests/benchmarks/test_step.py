@@ -10,7 +10,7 @@ from benchmarks import step
 from benchmarks.harness import Worker, forget, interleaved, memory
 from benchmarks.step import DEVICES, TOLERANCE, WAYS, batch_of, check_losses, times
 from benchmarks.step_cloze import configured
-from data import batches
+from data import batch_spec
 from pretrain.convert import FAMILIES, name_of
 
 ECHO = """
@@ -45,7 +45,7 @@ def test_the_batch_is_what_the_treaty_says(device, name, length):
         "compute": "float32",
     }
     run = configured(case, {key: value.shape for key, value in batch.items()})
-    batches.check(batch, run.data.objective, run.data.batch_size)
+    batch_spec.check(batch, run.data.objective, run.data.batch_size)
     if family == "t5":  # transformers drops otherwise
         vocabulary = type("Vocabulary", (), {"pad": 0, "eos": 1})
         assert (

@@ -7,13 +7,13 @@ import pathlib
 import pytest
 import tokenizers
 
-from data import labelled, tagged
-from data import question_store as question_store_
+from data.examples import labelled, tagging
+from data.examples import qa_store as question_store_
+from data.examples.qa import Question
+from data.examples.text2text import write_pairs
 from data.objectives import Text2Text
-from data.questions import Question
-from data.store import write_store
-from data.text2text import write_pairs
-from data.tokenizers import train_vocabulary
+from data.store.reader import write_store
+from data.vocabulary.load import train_vocabulary
 
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"
 
@@ -135,10 +135,10 @@ def tagged_store(tmp_path_factory, vocabulary, texts):
     """40 sentences whose words have the tags "no" and "yes" in turn."""
     words = [tuple(text.split()) for text in texts[:40]]
     sentences = [
-        tagged.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1)
+        tagging.Sentence(one, tuple(("no", "yes")[i % 2] for i in range(len(one))), "here", 1, 1)
         for one in words
     ]
-    return tagged.write_tagged(
+    return tagging.write_tagged(
         tmp_path_factory.mktemp("store") / "tagged", vocabulary, {"train": sentences}, ("no", "yes")
     )
 

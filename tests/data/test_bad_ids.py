@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data import batches, objectives
+from data import batch_spec, objectives
 from data.config import Data
 from data.pipeline import Stream
 
@@ -83,16 +83,16 @@ def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
 def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     stream = make()
     batch, treaty = stream.batch(0), (stream.objective, 4, stream.vocabulary)
-    batches.check(batch, *treaty)
+    batch_spec.check(batch, *treaty)
     bad = stream.vocabulary.size if bad == "size" else bad
-    for key in set(batches.IDS) & batch.keys():
+    for key in set(batch_spec.IDS) & batch.keys():
         spoilt = {**batch, key: batch[key].copy()}
         spoilt[key][-1, -1] = bad  # where a row ends, which may be padding
         with pytest.raises(
             ValueError,
             match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to {stream.vocabulary.size - 1}",
         ):
-            batches.check(spoilt, *treaty)
+            batch_spec.check(spoilt, *treaty)
 
 
 def test_the_pipeline_looks(store, monkeypatch):

@@ -22,7 +22,7 @@ from data.objectives import (
     SpanCorruption,
 )
 from data.pipeline import Stream
-from data.store import Source, Split
+from data.store.reader import Source, Split
 
 PINNED = (
     ("a61dd40d3152d98d", MaskedLm(length=32, predictions=6, rows="documents")),

@@ -9,12 +9,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data import batches
+from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
 from data.pipeline import MOST, Stream
-from data.rows import Reader
-from data.store import write_store
+from data.rows.tables import Reader
+from data.store.reader import write_store
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, predictions=4, rows="documents"),
@@ -73,7 +73,7 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
     stream, again, other = make(name), make(name), make(name, seed=4)
     for step in (0, 1, stream.rows // 8, 10**9):  # the third holds an epoch's edge
         whole = stream.batch(step)
-        batches.check(whole, stream.objective, 8)
+        batch_spec.check(whole, stream.objective, 8)
         assert equal(whole, again.batch(step)) and not equal(whole, other.batch(step))
         for hosts in (2, 4, 8):
             size = 8 // hosts
@@ -129,7 +129,7 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
         next(tensors), stream.batch(6, 0, 4)
     )
     spec = dataset.element_spec
-    treaty = batches.shapes(stream.objective, 4)
+    treaty = batch_spec.shapes(stream.objective, 4)
     assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
         key: (dtype.type, shape) for key, (dtype, shape) in treaty.items()
     }
@@ -213,7 +213,7 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
     expected = Counter(tuple(tokens[i : i + 6].tolist()) for i in range(0, len(tokens), 6))
     seen = Counter()
     for batch in whole:
-        batches.check(batch, data.objective, 8)
+        batch_spec.check(batch, data.objective, 8)
         real = batch["weights"].any(axis=1)
         seen.update(row[1:7] for row, keep in zip(unmasked(batch), real) if keep)
         assert (
@@ -333,7 +333,7 @@ def test_a_batch_that_breaks_the_treaty_is_raised(make):
 
 
 def test_the_definition_needs_neither_tensorflow_nor_jax():
-    code = "import sys, data.pipeline, data.store; print({'tensorflow', 'jax'} & set(sys.modules))"
+    code = "import sys, data.pipeline, data.store.reader; print({'tensorflow', 'jax'} & set(sys.modules))"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
@@ -345,7 +345,7 @@ import sys, time
 from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import Stream
-from data.rows import Reader
+from data.rows.tables import Reader
 from data.store import Store
 
 stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, predictions=4, rows="documents")))

@@ -45,8 +45,8 @@ def texts(count):
 
 def write_tiny_store(folder, layout, size, algorithm="unigram"):
     """A token store of 100 documents in a vocabulary of its own."""
-    from data.store import write_store
-    from data.tokenizers import train_vocabulary
+    from data.store.reader import write_store
+    from data.vocabulary.load import train_vocabulary
 
     vocabulary = train_vocabulary(texts(600), size, layout, algorithm)
     encoded = iter(vocabulary.encode_batch(texts(600)))
@@ -88,7 +88,7 @@ def configured(tmp_path_factory):
 @pytest.fixture(scope="session")
 def finished(configured, tmp_path_factory):
     """(run, workdir) of a small BERT with checkpoints 4, 8 and 12; for reading only."""
-    from pretrain.train import train
+    from pretrain.training.loop import train
 
     _, run, _ = configured("bert")
     workdir = tmp_path_factory.mktemp("finished") / "run"
@@ -170,8 +170,8 @@ def restorable():
     import jax
 
     from pretrain.config import Mesh
-    from pretrain.program import make_program
-    from pretrain.sharding import make_mesh
+    from pretrain.distributed.sharding import make_mesh
+    from pretrain.training.program import make_program
 
     def make(run):
         program = make_program(

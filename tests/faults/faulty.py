@@ -108,7 +108,7 @@ def in_data(number, befall):
 
 
 def in_step(number, befall):
-    from pretrain.log import Log
+    from pretrain.training.logger import Log
 
     usual = Log.step
 
@@ -121,8 +121,8 @@ def in_step(number, befall):
 
 
 def in_evaluation(number, befall):
-    import pretrain.evaluate as module
-    from pretrain.log import Log
+    import pretrain.training.evaluation as module
+    from pretrain.training.logger import Log
 
     feed, scores, steps = module.feed_evaluation, Log.scores, []
 
@@ -140,7 +140,7 @@ def in_evaluation(number, befall):
 
 
 def after_save(number, befall):
-    from pretrain.checkpoint import Checkpoints
+    from pretrain.workdir.checkpoints import Checkpoints
 
     usual = Checkpoints.save
 
@@ -154,7 +154,7 @@ def after_save(number, befall):
 
 
 def before_save(number, befall):
-    from pretrain.checkpoint import Checkpoints
+    from pretrain.workdir.checkpoints import Checkpoints
 
     usual = Checkpoints.save
 

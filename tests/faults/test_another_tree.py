@@ -8,9 +8,9 @@ import pytest
 
 from data.objectives import CausalLm, SpanCorruption
 from models.config import AlbertConfig, GptConfig, T5Config
-from pretrain.checkpoint import Checkpoints
 from pretrain.config import Adafactor
-from pretrain.typed import ConfigError
+from pretrain.overrides import ConfigError
+from pretrain.workdir.checkpoints import Checkpoints
 
 
 def model(**changes):

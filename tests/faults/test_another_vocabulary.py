@@ -4,8 +4,8 @@ import shutil
 
 import pytest
 
-from data import sentencepiece_vocabulary
-from data.store import Store
+from data.store.reader import Store
+from data.vocabulary import sentencepiece
 
 # Other pieces under as many ids; fewer ids; the same pieces with two special ids exchanged.
 OTHERS = {
@@ -20,9 +20,7 @@ def other(request, tiny_store, tmp_path_factory):
     """The path of a sound token store of another vocabulary."""
     size, algorithm, ids = OTHERS[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(
-            sentencepiece_vocabulary.LAYOUTS, "bert", sentencepiece_vocabulary.LAYOUTS["bert"] | ids
-        )
+        patch.setitem(sentencepiece.LAYOUTS, "bert", sentencepiece.LAYOUTS["bert"] | ids)
         return tiny_store(tmp_path_factory.mktemp("other") / "store", "bert", size, algorithm).path
 
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from pretrain import metrics
-from pretrain.checkpoint import Checkpoints
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
 
 MOMENTS = ("compile:1", "data:5", "step:5", "save:4", "finish:4", "evaluate:6")
 
@@ -34,7 +34,7 @@ def stop(fault, configured, command, workdir, soon):
     told = [float(at) for at in re.findall(r"^SIGTERM at (\S+)$", done.stderr, re.MULTILINE)]
     with Checkpoints(workdir, read_only=True) as checkpoints:
         newest = max(checkpoints.steps(), default=0)
-    rows = [row["step"] for row in metrics.read(workdir / "metrics.jsonl")]
+    rows = [row["step"] for row in metrics_file.read(workdir / "metrics.jsonl")]
     assert done.returncode == 128 + signal.SIGTERM, done.stderr
     if len(told) == 1:
         assert rows == list(range(1, newest + 1)) and f"saved step {newest}" in done.stderr, (
@@ -75,5 +75,7 @@ def test_a_second_signal_ends_it_at_once(
 def goes_on(finished, configured, command, workdir):
     done = command("train", configured("bert")[0], "--workdir", workdir)
     assert done.returncode == 0, done.stderr
-    assert [row["step"] for row in metrics.read(workdir / "metrics.jsonl")] == list(range(1, 13))
+    assert [row["step"] for row in metrics_file.read(workdir / "metrics.jsonl")] == list(
+        range(1, 13)
+    )
     assert leaves(workdir) == leaves(finished[1])

@@ -138,7 +138,7 @@ def test_as_weights_to_import(trap, refused, tmp_path, root, record_property, ma
 
 
 def test_a_folder_that_asks_for_remote_code(trap, tmp_path, root, record_property):
-    from pretrain.convert.folder import read_config
+    from pretrain.convert.safe_folder import read_config
 
     asked = json.loads((root / "tests" / "goldens" / "hf_bert" / "config.json").read_text())
     asked |= {"auto_map": {"AutoModel": "modeling.Harm"}, "trust_remote_code": True}

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from pretrain.checkpoint import Checkpoints
+from pretrain.workdir.checkpoints import Checkpoints
 
 
 def files_of(step):

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from data.store import Store
+from data.store.reader import Store
 from pretrain.__main__ import main
 
 

@@ -57,7 +57,7 @@ def test_a_place_that_cannot_be_a_workdir_is_refused(
     ],
 )
 def test_what_a_killed_start_or_a_shell_leaves_does_not_stand_in_the_way(tmp_path, leftover):
-    from pretrain.workdir import check_place
+    from pretrain.workdir.check import check_place
 
     (tmp_path / leftover).touch()
     check_place(tmp_path)

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from pretrain import metrics
-from pretrain.checkpoint import Checkpoints
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
 
 
 def assert_sound(workdir, restorable, run):
@@ -40,7 +40,7 @@ def test_a_full_disk_ends_the_run_and_the_step_before_is_intact(
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "No space left on device" in told and str(disk / "run") in told
     assert "Traceback" not in done.stderr and "ERROR" not in done.stderr
-    assert max(row["step"] for row in metrics.read(disk / "run" / "metrics.jsonl")) <= 12
+    assert max(row["step"] for row in metrics_file.read(disk / "run" / "metrics.jsonl")) <= 12
     assert assert_sound(disk / "run", restorable, run) == [4]
     (disk / "ballast").unlink()
     again = command("train", configured("bert")[0], "--workdir", disk / "run")

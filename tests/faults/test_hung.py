@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from pretrain import local
-from pretrain.checkpoint import Checkpoints
-from pretrain.watchdog import HUNG
+from pretrain.cli import local
+from pretrain.distributed.watchdog import HUNG
+from pretrain.workdir.checkpoints import Checkpoints
 
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 

@@ -1,12 +1,12 @@
-"""Row 1, for the board only (the suite kills BERT and T5 twice each, tests/pretrain/test_train.py): a killed run ends with the same bits."""
+"""Row 1, for the board only (the suite kills BERT and T5 twice each, tests/pretrain/training/test_loop.py): a killed run ends with the same bits."""
 
 import random
 import signal
 
 import pytest
 
-from pretrain import metrics
-from pretrain.checkpoint import Checkpoints
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
 
 TIMED = ("seconds", "tokens_per_second", "wait", "device")
 
@@ -15,7 +15,7 @@ def losses(workdir):
     """Each row's step and everything in it that is no time."""
     return [
         {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
-        for row in metrics.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read(workdir / "metrics.jsonl")
     ]
 
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from pretrain.checkpoint import Checkpoints
+from pretrain.workdir.checkpoints import Checkpoints
 
 WINDOWS = {
     "save": 0.3,

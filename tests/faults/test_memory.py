@@ -10,7 +10,7 @@ import numpy as np
 # The anonymous memory of the process, which is what it has allocated, every ten steps: kB.
 MEASURED = """
 import sys
-from pretrain.log import Log
+from pretrain.training.logger import Log
 usual, rows = Log.step, open(sys.argv[1], "w")
 def step(self, done, metrics):
     if done % 10 == 0:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from pretrain.config import load
-from pretrain.typed import ConfigError
+from pretrain.overrides import ConfigError
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz_"
 CHANGES = (

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as some
 
-from data.readers import FORMS, read_file
+from data.corpus.readers import FORMS, read_file
 from pretrain.config import Run, from_json, load, to_json
-from pretrain.typed import ConfigError
+from pretrain.overrides import ConfigError
 
 EXAMPLES = 3000 if os.environ.get("CLOZE_BOARD") == "whole" else 300
 often = settings(max_examples=EXAMPLES, deadline=None, derandomize=True, database=None)

@@ -14,10 +14,10 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from pretrain import train as module
 from pretrain.config import Mesh
-from pretrain.replicas import Altered, Replicas
-from pretrain.sharding import make_mesh
+from pretrain.distributed.replica_check import Altered, Replicas
+from pretrain.distributed.sharding import make_mesh
+from pretrain.training import loop as module
 
 
 def altered(leaf, device, bit=0, place=0):

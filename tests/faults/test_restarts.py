@@ -7,8 +7,8 @@ import subprocess
 import sys
 import time
 
-from pretrain import metrics
-from pretrain.checkpoint import Checkpoints
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -77,7 +77,8 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     for number, step in ((1, 30), (0, 110), (1, 250)):  # the coordinator, too
         end = time.monotonic() + 200
         while not any(
-            row["step"] >= step for row in metrics.read(tmp_path / "run" / "metrics.jsonl")[-1:]
+            row["step"] >= step
+            for row in metrics_file.read(tmp_path / "run" / "metrics.jsonl")[-1:]
         ):
             assert time.monotonic() < end and supervisor.poll() is None, supervisor.communicate()[0]
             time.sleep(0.01)
@@ -96,7 +97,7 @@ def test_a_process_that_is_killed_three_times_costs_three_restarts(
     assert [line.split()[1:6] for line in told] == [
         f"process {number} died of SIGKILL;".split() for number in (1, 0, 1)
     ], said
-    assert [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")] == list(
+    assert [row["step"] for row in metrics_file.read(tmp_path / "run" / "metrics.jsonl")] == list(
         range(1, 401)
     )
     assert leaves(tmp_path / "run") == leaves(tmp_path / "undisturbed")

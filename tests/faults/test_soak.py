@@ -5,9 +5,9 @@ import signal
 
 import pytest
 
-from pretrain import goodput, metrics
-from pretrain.checkpoint import Checkpoints
-from pretrain.watchdog import HUNG
+from pretrain.distributed.watchdog import HUNG
+from pretrain.workdir import goodput, metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
 
 STEPS, EVERY = 64, 4
 TIMED = ("seconds", "tokens_per_second", "wait", "device")
@@ -48,7 +48,7 @@ def words_of(configured, workdir):
 def told(workdir):
     return [
         {key: value for key, value in row.items() if not any(word in key for word in TIMED)}
-        for row in metrics.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read(workdir / "metrics.jsonl")
     ]
 
 

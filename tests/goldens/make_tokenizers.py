@@ -59,7 +59,7 @@ WORDPIECE += [f"##{letter}" for letter in "abcdefghijklmnopqrtuvwxyz0123456789"]
 
 def vocabularies():
     """{name: (family, vocabulary)}"""
-    from data.tokenizers import read_vocabulary, train_vocabulary
+    from data.vocabulary.load import read_vocabulary, train_vocabulary
 
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "vocab.txt"
@@ -78,7 +78,7 @@ def described(vocabulary):
     """What a test needs to have the vocabulary again."""
     if vocabulary.kind == "wordpiece":
         return {"pieces": list(vocabulary.pieces)}
-    from data.sentencepiece_proto import ModelProto
+    from data.vocabulary.sentencepiece_proto import ModelProto
 
     model = ModelProto.FromString(vocabulary.model)
     pieces = [[piece.piece, piece.score, piece.type] for piece in model.pieces]

@@ -21,7 +21,7 @@ from models import (
     TransformerConfig,
     build,
 )
-from pretrain.convert import table
+from pretrain.convert import name_map
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
 T5 = T5Config(
@@ -113,7 +113,7 @@ def tiny_configs():
 @pytest.fixture(scope="session")
 def unroll():
     """unroll(params, depths): the same parameters in layer_0, layer_1, ..."""
-    return lambda params, depths: table.unflatten(table.unrolled(params, depths))
+    return lambda params, depths: name_map.unflatten(name_map.unrolled(params, depths))
 
 
 @pytest.fixture(scope="session")

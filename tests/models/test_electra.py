@@ -7,7 +7,7 @@ import pytest
 
 from models import ElectraConfig, build, electra
 from models.electra import word_at
-from pretrain.losses import LOSSES
+from pretrain.training.losses import LOSSES
 
 SMALL = ElectraConfig(
     embedding=128,

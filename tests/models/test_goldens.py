@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from models import build
-from models.decoding import extend, generate
+from models.generation.generate import extend, generate
 from pretrain.convert import FAMILIES
-from pretrain.losses import LOSSES
+from pretrain.training.losses import LOSSES
 
 OBJECTIVES = {
     "bert": "sentence_pair",

@@ -10,7 +10,7 @@ import pytest
 
 from models import Gpt2Config, Gpt3Config, GptConfig, build
 from pretrain.convert import FAMILIES, name_of
-from pretrain.losses import LOSSES
+from pretrain.training.losses import LOSSES
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from models import TransformerConfig, build
-from models.layers.pieces import places
+from models.layers.packing import places
 from models.transformer import shift_right, sinusoids
 
 LENGTHS = np.array([9, 6, 3])

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from data import batches
+from data import batch_spec
 from data.config import Data
 from data.objectives import (
     CausalLm,
@@ -32,7 +32,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.finetuned import ClassifierConfig
+from models.heads.config import ClassifierConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(
@@ -156,7 +156,9 @@ def random_batch():
     def make(run, seed=0):
         rng = np.random.default_rng(seed)
         batch = {}
-        for key, (dtype, shape) in batches.shapes(run.data.objective, run.data.batch_size).items():
+        for key, (dtype, shape) in batch_spec.shapes(
+            run.data.objective, run.data.batch_size
+        ).items():
             if key in ("valid", "inputs_valid", "token_weights"):
                 value = np.arange(shape[1])[None] < rng.integers(
                     shape[1] // 2, shape[1] + 1, (shape[0], 1)
@@ -181,7 +183,7 @@ def random_batch():
                     shape,
                 )
             batch[key] = value.astype(dtype)
-        batches.check(batch, run.data.objective, run.data.batch_size)
+        batch_spec.check(batch, run.data.objective, run.data.batch_size)
         return batch
 
     return make
@@ -199,8 +201,8 @@ def texts(count):
 
 
 def _store(folder, layout, size):
-    from data.store import write_store
-    from data.tokenizers import train_vocabulary
+    from data.store.reader import write_store
+    from data.vocabulary.load import train_vocabulary
 
     vocabulary = train_vocabulary(texts(600), size, layout=layout)
     encoded = iter(vocabulary.encode_batch(texts(600)))

@@ -24,7 +24,7 @@ from pretrain.config import (
     override,
     to_json,
 )
-from pretrain.typed import ConfigError, difference
+from pretrain.overrides import ConfigError, difference
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
 

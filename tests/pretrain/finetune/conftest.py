@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from data.tokenizers import train_vocabulary
+from data.vocabulary.load import train_vocabulary
 from models import BertConfig
-from pretrain.checkpoint import start_workdir
-from pretrain.import_ import initialiser, starting_run
+from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.workdir.checkpoints import start_workdir
 from tests.pretrain.finetune.encoders import trained_vocabularies
 
 UNTRAINED = BertConfig(

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 
-from data.tokenizers import train_vocabulary
+from data.vocabulary.load import train_vocabulary
 from models import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
-from pretrain.import_ import initialiser
+from pretrain.cli.import_ import initialiser
 
 TEXT = [
     "The fox and the dog. A word and another word, and so on.",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data import labelled
+from data.examples import labelled
 from pretrain.finetune.tasks import TASKS, columns_of, ordered
 
 FILES = [

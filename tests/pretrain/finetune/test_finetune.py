@@ -8,23 +8,23 @@ import jax
 import numpy as np
 import pytest
 
-from data.labelled import Example, write_labelled
+from data.examples.labelled import Example, write_labelled
+from data.examples.qa import Question
+from data.examples.tagging import Sentence
 from data.objectives import Text2Text
-from data.questions import Question
-from data.tagged import Sentence
-from data.tokenizers import train_vocabulary
+from data.vocabulary.load import train_vocabulary
 from models import BertConfig, GptConfig
-from pretrain import metrics
 from pretrain.__main__ import main
-from pretrain.checkpoint import read_run, start_workdir
-from pretrain.finetune.choices import Choices
-from pretrain.finetune.examples import Labelled
-from pretrain.finetune.questions import Answered, SpanTask
-from pretrain.finetune.report import outcome
-from pretrain.finetune.tagged import Tagged
-from pretrain.finetune.texts import Texts
-from pretrain.import_ import initialiser, starting_run
-from pretrain.trained import open_trained
+from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.finetune.labelled_task import Labelled
+from pretrain.finetune.multiple_choice_task import Choices
+from pretrain.finetune.qa_task import Answered, SpanTask
+from pretrain.finetune.seed_summary import outcome
+from pretrain.finetune.tagging_task import Tagged
+from pretrain.finetune.text2text_task import Texts
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(
     vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -125,7 +125,7 @@ def test_it_learns_and_every_row_of_the_held_out_part_is_scored(tuned, capsys):
     workdir, command, dev = tuned
     scored = [
         row["heldout_accuracy"]
-        for row in metrics.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read(workdir / "metrics.jsonl")
         if "heldout_accuracy" in row
     ]
     assert len(scored) == 5 and max(scored) > 0.9

@@ -8,10 +8,10 @@ import pytest
 
 from models import AlbertConfig, BertConfig, ClassifierConfig
 from pretrain.config import override
-from pretrain.optim import of_free, optimizer_of
-from pretrain.program import make_program
-from pretrain.sharding import make_mesh, path_of
-from pretrain.typed import ConfigError
+from pretrain.distributed.sharding import make_mesh, path_of
+from pretrain.overrides import ConfigError
+from pretrain.training.optimizers import of_free, optimizer_of
+from pretrain.training.program import make_program
 
 
 @pytest.fixture(autouse=True)

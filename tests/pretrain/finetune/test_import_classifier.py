@@ -12,12 +12,12 @@ from data.config import Data
 from data.objectives import Classification, Regression
 from models import ChoiceConfig, ClassifierConfig
 from pretrain.__main__ import main
+from pretrain.cli.finetune import initial
+from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run
-from pretrain.convert.huggingface import open_model, write_model
-from pretrain.finetune.begin import initial
+from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import encoder_of
-from pretrain.import_ import initialiser, starting_run
-from pretrain.trained import open_trained
+from pretrain.workdir.load import open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 ENCODERS = encoders()

@@ -8,27 +8,28 @@ import jax
 import numpy as np
 import pytest
 
-from data import labelled
 from data.config import Data
+from data.examples import labelled
+from data.examples.qa import Question
+from data.examples.qa_store import encode, write_questions
 from data.objectives import AnswerSpan
 from data.pipeline import Stream
-from data.question_store import encode, write_questions
-from data.questions import Question
-from data.store import Store
-from data.tokenizers import train_vocabulary
+from data.store.reader import Store
+from data.vocabulary.load import train_vocabulary
 from models import BertConfig, SpanReaderConfig, build
-from pretrain import metrics, shortened
 from pretrain.__main__ import main
-from pretrain.checkpoint import Checkpoints, read_run, start_workdir
+from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run
 from pretrain.convert import name_of, tokenizer
-from pretrain.convert.card import of
-from pretrain.convert.huggingface import write_model
-from pretrain.finetune.answers import Answers
-from pretrain.finetune.questions import Answered, SpanTask
-from pretrain.import_ import initialiser, starting_run
-from pretrain.sharding import meaning, path_of
-from pretrain.trained import Trained, open_trained
+from pretrain.convert.model_card import of
+from pretrain.convert.read_write import write_model
+from pretrain.distributed.sharding import meaning, path_of
+from pretrain.finetune.predict_answers import Answers
+from pretrain.finetune.qa_task import Answered, SpanTask
+from pretrain.training import truncation_report
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints, read_run, start_workdir
+from pretrain.workdir.load import Trained, open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 BERT = BertConfig(
@@ -122,7 +123,9 @@ def test_it_learns_and_tells_where_the_answer_stands(tuned, capsys):
         and run.model.unanswerable
         and run.checkpoint.best == "span_f1"
     )
-    scored = [row for row in metrics.read(workdir / "metrics.jsonl") if "heldout_span_f1" in row]
+    scored = [
+        row for row in metrics_file.read(workdir / "metrics.jsonl") if "heldout_span_f1" in row
+    ]
     assert (
         len(scored) == 3
         and scored[-1]["heldout_span_f1"] > 0.9
@@ -447,7 +450,7 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
         for one in (first, *first.overflowing)
     ]
     assert stream.rows == len(expected) > len(PAIRS) + 6
-    assert shortened.told(stream_of(with_questions(trained, 3), tmp_path / "short")) == [
+    assert truncation_report.told(stream_of(with_questions(trained, 3), tmp_path / "short")) == [
         f"cut: {len(PAIRS)} questions that are longer than 3 tokens"
     ]
     for i, encoding in enumerate(expected):

@@ -6,10 +6,10 @@ import pathlib
 import numpy as np
 import pytest
 
-from data.tag_schemes import entities
-from pretrain import metrics
+from data.examples.tag_schemes import entities
 from pretrain.__main__ import main
-from pretrain.checkpoint import read_run
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import read_run
 
 WORDS = "the a fox dog river stone runs sees near old".split()
 FAST = [
@@ -79,7 +79,7 @@ def test_it_learns_and_tells(tuned, capsys):
     )
     scored = [
         row["heldout_entity_f1"]
-        for row in metrics.read(workdir / "metrics.jsonl")
+        for row in metrics_file.read(workdir / "metrics.jsonl")
         if "heldout_entity_f1" in row
     ]
     assert len(scored) == 3 and max(scored) > 0.7

@@ -7,22 +7,22 @@ import jax
 import numpy as np
 import pytest
 
+from data.examples.tag_schemes import entities
 from data.objectives import Text2Text
-from data.tag_schemes import entities
-from data.tokenizers import train_vocabulary
+from data.vocabulary.load import train_vocabulary
 from models import T5Config
-from pretrain import metrics
 from pretrain.__main__ import main
-from pretrain.checkpoint import read_run, start_workdir
-from pretrain.convert.card import of
-from pretrain.finetune.labels import answered
-from pretrain.finetune.metrics import check_measured
+from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.convert.model_card import of
+from pretrain.evaluation.generated_answers import judged
+from pretrain.evaluation.label_checks import answered
+from pretrain.evaluation.task_metrics import check_measured
 from pretrain.finetune.tasks import TASKS
-from pretrain.finetune.texts import as_text
-from pretrain.finetune.written import judged
-from pretrain.import_ import initialiser, starting_run
-from pretrain.trained import open_trained
-from pretrain.typed import ConfigError
+from pretrain.finetune.text2text_task import as_text
+from pretrain.overrides import ConfigError
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.load import open_trained
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
@@ -121,7 +121,7 @@ def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
         run.evaluate.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")
         and run.checkpoint.best == "entity_f1"
     )
-    scored = metrics.read(tmp_path / "w" / "metrics.jsonl")[-1]
+    scored = metrics_file.read(tmp_path / "w" / "metrics.jsonl")[-1]
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"words": words}) + "\n" for words, _ in rows))
     assert (

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from data.labelled import Columns, records
+from data.examples.labelled import Columns, records
 from pretrain.finetune.tasks import TASKS, LabelTask, columns_of, ordered
 
 

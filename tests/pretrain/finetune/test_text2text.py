@@ -8,22 +8,22 @@ import jax
 import numpy as np
 import pytest
 
-from data.labelled import Columns, class_of, read, score_of
+from data.examples.labelled import Columns, class_of, read, score_of
+from data.examples.text2text import reading, spelt
 from data.objectives import Text2Text
-from data.text2text import reading, spelt
-from data.tokenizers import train_vocabulary
+from data.vocabulary.load import train_vocabulary
 from models import BartConfig, BertConfig, T5Config
-from pretrain import metrics
 from pretrain.__main__ import main
-from pretrain.checkpoint import read_run, start_workdir
-from pretrain.finetune.examples import Labelled
-from pretrain.finetune.metrics import METRICS, check_metrics, judged_as
+from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.evaluation.generated_answers import HeldOut
+from pretrain.evaluation.task_metrics import METRICS, check_metrics, judged_as
+from pretrain.finetune.labelled_task import Labelled
 from pretrain.finetune.tasks import TASKS
-from pretrain.finetune.texts import Texts, as_text, words_of
-from pretrain.finetune.written import HeldOut
-from pretrain.import_ import initialiser, starting_run
-from pretrain.trained import open_trained
-from pretrain.typed import ConfigError
+from pretrain.finetune.text2text_task import Texts, as_text, words_of
+from pretrain.overrides import ConfigError
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.load import open_trained
 
 T5 = T5Config(
     vocab=192, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
@@ -118,7 +118,9 @@ def test_a_labelled_task_is_written_and_measured(tuned, tmp_path, capsys):
         and run.checkpoint.best == "f1"
         and type(run.optimizer).__name__ == "Adafactor"
     )
-    scored = [row for row in metrics.read(workdir / "metrics.jsonl") if "heldout_accuracy" in row]
+    scored = [
+        row for row in metrics_file.read(workdir / "metrics.jsonl") if "heldout_accuracy" in row
+    ]
     assert len(scored) == 3 and scored[-1]["heldout_text2text"] < scored[0]["heldout_text2text"]
     assert (
         main(
@@ -255,12 +257,12 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     )
     assert main(["predict", "--workdir", str(tmp_path / "w"), "--input", asked, "--json"]) == 0
     written = [json.loads(line)["written"] for line in capsys.readouterr().out.splitlines()]
-    scored = metrics.read(tmp_path / "w" / "metrics.jsonl")[-1]
+    scored = metrics_file.read(tmp_path / "w" / "metrics.jsonl")[-1]
     for name in ("bleu", "rouge1", "rougeL"):
         assert scored[f"heldout_{name}"] == pytest.approx(METRICS[name].score(written, answers))
     assert scored["heldout_rouge1"] > 0
     first = open_trained(pretrained).vocabulary.encode("old river: ")
-    from data.store import Store
+    from data.store.reader import Store
 
     train = Store.open(store).split("train")
     assert train.tokens[: len(first)].tolist() == first

@@ -3,9 +3,9 @@
 import pytest
 
 from pretrain.config import load
+from pretrain.overrides import ConfigError
 from pretrain.plan import advice
-from pretrain.plan.machine import Machine
-from pretrain.typed import ConfigError
+from pretrain.plan.topology import Machine
 
 GIB = 2**30
 SIXTEEN = Machine("v5p:2x2x4", [None] * 16)

@@ -8,9 +8,9 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from pretrain.config import Mesh
+from pretrain.distributed.sharding import make_mesh
 from pretrain.plan.collectives import collectives
 from pretrain.plan.hlo import Array, Module
-from pretrain.sharding import make_mesh
 
 # A loop of 6 whose body reads a row of a table, adds it to what it carries in a memory on the chip, and writes it into a second table.
 TEXT = """

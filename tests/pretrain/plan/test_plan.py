@@ -11,14 +11,14 @@ import jax
 import numpy as np
 import pytest
 
-from pretrain.chips import CHIPS
 from pretrain.config import Mesh
-from pretrain.plan import machine as machines
+from pretrain.distributed.sharding import make_mesh
+from pretrain.overrides import ConfigError
+from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
-from pretrain.plan.machine import Machine
 from pretrain.plan.roofline import exchange_seconds, link_rate, roofline
-from pretrain.sharding import make_mesh
-from pretrain.typed import ConfigError
+from pretrain.plan.topology import Machine
+from pretrain.training.accelerators import CHIPS
 
 
 @pytest.fixture(autouse=True)

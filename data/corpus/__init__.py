@@ -1,0 +1,1 @@
+"""Where text comes from: files, TFDS, buckets, the built-in corpus; sentences."""

@@ -1,0 +1,312 @@
+"""Labelled text: examples of a text or two and a label, read and checked line by line, and written as a token store with labels.
+
+SOURCE                       examples
+FILE.jsonl[.gz]              a JSON object a line
+FILE.tsv[.gz]                a line each under a line of names, tabs between the columns; quotes are text. CoLA's own files have no such line
+FILE.csv[.gz]                the same with commas; a column that has any, or line breaks, stands in quotes (RFC 4180)
+tfds:NAME[/CONFIG][:SPLIT]   of a TensorFlow dataset; classes by their names
+
+The store is one of data/store/reader.py in which a document is an example and a sentence one of its texts, and beside them lie
+STORE/{train,heldout}/labels.bin, float32 [D]: the number of a class in the manifest's `labels`, or a score where that is [].
+"""
+
+import contextlib
+import csv
+import gzip
+import math
+import pathlib
+import zlib
+from typing import Callable, Iterator, NamedTuple
+
+import numpy as np
+
+from data.corpus.json_lines import object_of
+from data.corpus.readers import BOM
+from data.corpus.sentences import WHITE
+from data.prepare.jobs import text_hash
+from data.store import atomic
+from data.store.reader import Store
+from data.store.writer import SPLITS, StoreWriter
+from data.vocabulary.load import Vocabulary
+
+SUFFIXES = (".jsonl", ".tsv", ".csv")
+BLANK = {code: " " for code in WHITE} | {
+    0xFDD0: "\ufffd"
+}  # as `prepare` has it: no control characters, nor the one that no text may hold
+FIELD = 1 << 28  # characters of a column, at most
+COLA = (
+    "source",
+    "label",
+    "mark",
+    "sentence",
+)  # the columns of CoLA's own files (Warstadt et al. 2019), where nothing names them
+
+
+class Columns(NamedTuple):
+    """The names of the columns that hold the texts, one or two of them, and the label."""
+
+    texts: tuple[str, ...]
+    label: str
+
+
+class Example(NamedTuple):
+    """place: where it stands, as "file:line"."""
+
+    texts: tuple[str, ...]
+    label: str | float
+    place: str
+
+
+# ---- reading -----------------------------------------------------------------
+
+
+def read(
+    source: str, columns: Columns, label: Callable, unread: frozenset[str] = frozenset()
+) -> list[Example]:
+    """The examples of a source; label: a function that makes one of a value, such as `class_of`, or raises ValueError.
+
+    unread: names of columns that no record may have, for they would be left out in silence. Raises FileNotFoundError, or ValueError that
+    names file and line: for such a column, one that is missing, a text that is empty or no text, a label that `label` refuses, and a source
+    without examples.
+    """
+    examples = []
+    for place, record in records(source):
+        if more := sorted(unread & record.keys()):
+            told = ",".join((*columns.texts, columns.label))
+            raise ValueError(
+                f"{place}: a column {more[0]!r}, where the first example has only {told}: give it to all, or leave it out by --columns {told}"
+            )
+        examples.append(_example(record, place, columns, label))
+    if not examples:
+        raise ValueError(f"{source}: no examples in it")
+    return examples
+
+
+def records(source: str) -> Iterator[tuple[str, dict]]:
+    """(place, record) of each example of a source. Raises ValueError, which names the line, for what is no record."""
+    if source.startswith("tfds:"):
+        from data.corpus import tfds_source
+
+        yield from tfds_source.records(source)
+        return
+    suffix = pathlib.Path(source.removesuffix(".gz")).suffix
+    if suffix not in SUFFIXES:
+        raise ValueError(
+            f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, or .gz behind it, or tfds:NAME"
+        )
+    with opened(source) as file:
+        yield from (_objects if suffix == ".jsonl" else _table)(file, source, suffix)
+
+
+@contextlib.contextmanager
+def opened(source: str):
+    """A file of text, gzipped where its name says so. Raises FileNotFoundError, or ValueError that names the file, and the line that is no UTF-8."""
+    path = pathlib.Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(f"{source}: no such file")
+    read = gzip.open if source.endswith(".gz") else open
+    try:
+        try:
+            with read(path, "rt", encoding="utf-8", newline="") as file:
+                yield file
+        except UnicodeDecodeError as error:  # it counts bytes of a block
+            with read(path, "rb") as file:
+                number = next(
+                    number
+                    for number, line in enumerate(file, 1)
+                    if line.decode("utf-8", "ignore").encode() != line
+                )
+            raise ValueError(
+                f"{source}:{number}: not UTF-8 ({error.reason}); `iconv -f ENCODING -t UTF-8` converts a file"
+            ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{source}: the gzip file is broken or cut off ({error})") from error
+
+
+def _objects(file, source, suffix):
+    for number, line in enumerate(file, 1):
+        if not (line := line.removeprefix(BOM.decode())).strip():
+            continue
+        yield f"{source}:{number}", object_of(line.rstrip("\r\n"), f"{source}:{number}")
+
+
+def _table(file, source, suffix):
+    csv.field_size_limit(FIELD)
+    how = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {"strict": True}
+    reader, names = csv.reader(file, **how), None
+    while True:
+        place = f"{source}:{reader.line_num + 1}"
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise ValueError(
+                f"{place}: {error}; in a .csv a column that holds quotes stands in quotes, and has each of them twice"
+            ) from error
+        if row is None:
+            return
+        if not any(row):
+            continue
+        if names is None:
+            row[0] = row[0].removeprefix(BOM.decode())
+            nameless = (
+                suffix == ".tsv" and len(row) == 4 and row[1] in ("0", "1") and row[2] in ("", "*")
+            )
+            names = COLA if nameless else row
+            if len(set(names)) < len(names):
+                raise ValueError(f"{place}: the line of names has one twice: {', '.join(names)}")
+            if not nameless:
+                continue
+        if len(row) != len(names):
+            raise ValueError(
+                f"{place}: {len(row)} columns, the first line names {len(names)} ({', '.join(names)})"
+            )
+        yield place, dict(zip(names, row))
+
+
+def _example(record, place, columns, label):
+    for name in (*columns.texts, columns.label):
+        if name not in record:
+            told = ", ".join(map(repr, record))[:200]
+            raise ValueError(
+                f"{place}: no column {name!r}; there are {told}. --columns names the texts and the label"
+            )
+    texts = tuple(text_of(record[name], f"{place}: column {name!r}") for name in columns.texts)
+    try:
+        return Example(texts, label(record[columns.label]), place)
+    except ValueError as error:
+        raise ValueError(f"{place}: column {columns.label!r}: {error}") from None
+
+
+def text_of(value, place: str) -> str:
+    """A text as the vocabulary reads it. Raises ValueError, which begins with `place`, where there is none."""
+    if not isinstance(value, str):
+        raise ValueError(f"{place} is {type(value).__name__}, not a text")
+    text = tidy(value)
+    if not text:
+        raise ValueError(f"{place} is empty")
+    return text
+
+
+def tidy(text: str) -> str:
+    """A text without what no vocabulary reads: halves of characters, control characters, blanks around it."""
+    return (
+        text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").translate(BLANK).strip()
+    )
+
+
+# ---- labels ------------------------------------------------------------------
+
+
+def class_of(value) -> str:
+    """The name of a class: a text, or a whole number."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or not str(value).strip():
+        hint = "; test parts of a benchmark have no labels" if value is None else ""
+        raise ValueError(
+            f"{value!r} is no name of a class, which is a text or a whole number{hint}"
+        )
+    return str(value).strip()
+
+
+def score_of(value) -> float:
+    """A score: a finite number, or a text that spells one."""
+    try:
+        score = (
+            math.nan
+            if isinstance(value, bool) or not isinstance(value, (str, int, float))
+            else float(value)
+        )
+    except (ValueError, OverflowError):
+        score = math.nan
+    if not math.isfinite(score):
+        raise ValueError(f"{value!r} is no score, which is a number")
+    return score
+
+
+def alike(examples: list[Example]) -> str:
+    """Where all examples have the same label, words that say so; else ""."""
+    labels = {example.label for example in examples}
+    return (
+        "" if len(labels) > 1 else f"all {len(examples):,} examples have the label {labels.pop()!r}"
+    )
+
+
+def check_several(examples: list[Example]) -> None:
+    """Raise ValueError, which names the source, where all examples have the same label."""
+    if told := alike(examples):
+        raise ValueError(
+            f"{examples[0].place.rpartition(':')[0]}: {told}; nothing can be learned from that"
+        )
+
+
+def classes(examples: list[Example]) -> tuple[str, ...]:
+    """The classes in examples: by size where all are numbers, else in alphabetical order."""
+    names = {example.label for example in examples}
+    numbers = all(name.removeprefix("-").isdecimal() for name in names)
+    return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
+
+
+def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
+    """float32 [D]: the number of each label in `names`, or the scores themselves without names. Raises ValueError for a label that is not there."""
+    if not names:
+        return np.array([example.label for example in examples], np.float32)
+    numbers = {name: number for number, name in enumerate(names)}
+    for example in examples:
+        if example.label not in numbers:
+            known = ", ".join(map(repr, names))
+            raise ValueError(
+                f"{example.place}: the label {example.label!r} is not one of {known}, which are those that are learned"
+            )
+    return np.array([numbers[example.label] for example in examples], np.float32)
+
+
+# ---- the store ---------------------------------------------------------------
+
+
+def part(examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
+    """(to train on, held out): a share by the hash of their texts, so that copies are on one side, and the same ones whatever else there is."""
+    below = round(share * (1 << 64))
+    sides = [], []
+    for example in examples:
+        sides[text_hash("\n".join(example.texts).encode()) < below].append(example)
+    if not all(sides):
+        left = f"{len(sides[0])} to train on and {len(sides[1])} held out"
+        raise ValueError(
+            f"{len(examples)} examples, of which a share of {share:g} leaves {left}: name a file to hold out"
+        )
+    return sides
+
+
+def write_labelled(
+    output,
+    vocabulary: Vocabulary,
+    examples: dict[str, list[Example]],
+    names: tuple[str, ...],
+    **described,
+) -> Store:
+    """Write examples as the store `output`, in place of what is there, and open it.
+
+    examples: those of each split; names: of the classes, () for scores; described: further entries of the manifest. What is to be encoded
+    is in memory at once. Raises ValueError for a label that is not among the names.
+    """
+    labels = {split: numbered(examples.get(split, []), names) for split in SPLITS}
+    output = pathlib.Path(output).absolute()
+    with atomic.workshop(output) as folder:
+        with StoreWriter(folder / "store", vocabulary) as writer:
+            writer.begin_source("examples")
+            for split in SPLITS:
+                texts = [text for example in examples.get(split, []) for text in example.texts]
+                ids = vocabulary.encode_batch(texts)
+                lengths = np.array([len(one) for one in ids], np.int64)
+                flat = np.fromiter(
+                    (i for one in ids for i in one), np.int64, count=int(lengths.sum())
+                )
+                each = (
+                    lengths.reshape(len(labels[split]), -1)
+                    if len(lengths)
+                    else lengths.reshape(0, 1)
+                )
+                writer.add(split, flat, each.sum(axis=1), lengths)
+                writer.add_labels(split, labels[split])
+            writer.finish([1.0], labels=list(names), **described)
+        atomic.move_into_place(folder / "store", output, folder)
+    return Store.open(output)

@@ -1,0 +1,1 @@
+"""Decode a real batch and check it."""

@@ -1,0 +1,61 @@
+"""What rows of questions promise: the question, the right part of its context, and the answer's own tokens where it is there."""
+
+from data.examples.qa_store import opened
+from data.inspection.checks import none, specials
+from data.inspection.rendering import spaced
+
+
+def windows(stream, seen, token_id):
+    """answer_span."""
+    objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
+    spans_Q6 = opened(split).spans_Q6
+    other_text = targets = segments = padding = behind = 0
+    for each in seen:
+        batch = each.batch
+        padding += (batch["tokens"][~batch["valid"]] != vocabulary.pad).sum()
+        for row, number in enumerate(batch["questions"].tolist()):
+            asked, asked_end, first, last, answer, answer_end = spans_Q6[number].tolist()
+            question = split.tokens[asked:asked_end].tolist()[: objective.question]
+            head = [vocabulary.cls, *question, *[vocabulary.sep] * objective.separators]
+            room, skipped = objective.length - len(head) - 1, int(batch["skipped"][row])
+            part = split.tokens[first + skipped : last].tolist()[:room]
+            ids = batch["tokens"][row, batch["valid"][row]].tolist()
+            other_text += ids != [*head, *part, vocabulary.sep] or batch["contexts"][row] != len(
+                head
+            )
+            segments += batch["segments"][row].tolist() != [
+                int(len(head) <= i < len(ids)) for i in range(objective.length)
+            ]
+            behind += skipped % (room - objective.stride) != 0 or not 0 <= skipped < max(
+                1, last - first - objective.stride
+            )
+            low, high = answer - first - skipped, answer_end - first - skipped
+            there = answer >= 0 and 0 <= low and high <= len(part)
+            expected = (len(head) + low, len(head) + high - 1) if there else (0, 0)
+            targets += (int(batch["starts"][row]), int(batch["ends"][row])) != expected
+    return [
+        specials(vocabulary, token_id, "pad", "cls", "sep"),
+        none("rows with other text than the question's and its context's", other_text),
+        none("rows whose targets are not the answer's tokens", targets),
+        none("parts that begin elsewhere than the one before them says", behind),
+        none("rows whose segments are not their texts", segments),
+        none("tokens in padding", padding),
+    ]
+
+
+def window_row(stream, seen, i):
+    """One row for reading."""
+    batch, length = seen.batch, int(seen.batch["valid"][i].sum())
+    tokens, (start, end) = (
+        batch["tokens"][i, :length].tolist(),
+        (int(batch[key][i]) for key in ("starts", "ends")),
+    )
+    return {
+        "row": int(seen.row_B[i]),
+        "tokens": [spaced(stream.vocabulary, token) for token in tokens],
+        "padding": int(batch["valid"].shape[1] - length),
+        "segments": batch["segments"][i, :length].tolist(),
+        "answer": stream.vocabulary.decode(tokens[start : end + 1])
+        if start
+        else "not in this part of the context",
+    }

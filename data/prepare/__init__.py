@@ -1,0 +1,1 @@
+"""Corpus to token store, by local processes or Apache Beam."""

@@ -1,0 +1,36 @@
+"""What `prepare` tells in the end: how much there is, what was left out or mended and where first, and where it is."""
+
+from data.prepare.build import Prepared
+
+
+def summary(prepared: Prepared) -> list[str]:
+    """Lines of text."""
+    store, manifest = prepared.store, prepared.store.manifest
+    totals, splits = manifest["totals"], manifest["splits"]
+    tokens = sum(split["tokens"] for split in splits.values())
+    lines = [f"already prepared: {store.path}"] if prepared.existed else []
+    for name, split in splits.items():
+        counts = (f"{split[key]:>14,} {key}" for key in ("documents", "sentences", "tokens"))
+        lines.append(f"{name:<9}" + "".join(counts))
+    rate = f", {tokens / prepared.seconds:,.0f} tokens/s" if prepared.seconds else ""
+    unknown = totals.get("unknown", 0) / max(tokens, 1)
+    read = f"text     {totals['bytes']:,} bytes in {totals['documents']:,} documents"
+    lines.append(f"{read}, {tokens / totals['bytes']:.3f} tokens per byte{rate}")
+    vocabulary = manifest["vocabulary"]
+    lines.append(
+        f"words    {vocabulary['size']:,} ids ({vocabulary['kind']}), {unknown:.4%} of the tokens unknown"
+        + (f", trained on {manifest['sampled_bytes']:,} bytes" if manifest["sampled_bytes"] else "")
+    )
+    if len(manifest["sources"]) > 1:
+        for source in manifest["sources"]:
+            low, high = source["train"]["documents"]
+            lines.append(
+                f"source   {source['name']}: {high - low:,} training documents, rate {source['rate']:.4f}"
+            )
+    for reason, noted in manifest["noted"].items():
+        first = f" (first: {noted['first']})" if "first" in noted else ""
+        lines.append(f"noted    {noted['count']:,} {reason}{first}")
+    lines.append(
+        f"store    {store.path}, {sum(file['bytes'] for file in manifest['files'].values()):,} bytes"
+    )
+    return lines

@@ -1,0 +1,1 @@
+"""Which tokens form a row: windows, packing, pairs, mixtures, permutation, hashing."""

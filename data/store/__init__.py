@@ -1,0 +1,1 @@
+"""The token store: tokenized documents on disk, read, written and salvaged."""

@@ -1,0 +1,1 @@
+"""SentencePiece, WordPiece, byte-level BPE: text to token ids and back."""

@@ -1,0 +1,1 @@
+"""Greedy, sampled and beam decoding."""

@@ -1,0 +1,195 @@
+"""Decoding: from a model's scores to text. A prompt is read in one pass, then one id a step is chosen, written and read.
+
+    generate(model, params, inputs_BM, valid_BM, length=64, strategy=Beam(4))              an encoder-decoder
+    extend(model, params, tokens_BM, length_B, length=64, strategy=Sample(top_p=0.9))      a decoder, behind its prompts
+
+A step reads the keys and values of what was written from a cache (`models.layers.cache`), so its time does not grow with that. Its
+attention is XLA's always: the kernels that a trainer puts in the place of `attend` step aside.
+A scanned stack copies each layer's weights and cache at each step: `unrolled` first, it is faster where a step is short.
+
+B batch   M prompt length   T written length   N = M + T slots   D width   V vocabulary
+"""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from models.generation.beam import Beam
+from models.generation.sampling import Greedy, Prompt, Rules, Sample
+from models.layers import stack
+from models.layers.cache import CACHE, MEMORY, Step, widen
+
+__all__ = ["Beam", "Greedy", "Sample", "extend", "generate", "unrolled"]
+
+
+def unrolled(model, params):
+    """(module, parameters) of the same model with its layers one behind the other: as fast a step as there is, for a longer compilation."""
+    if not model.config.scan:
+        return model, params
+    return model.clone(config=dataclasses.replace(model.config, scan=False)), stack.unrolled(params)
+
+
+def generate(
+    model,
+    params,
+    inputs_BM,
+    inputs_valid_BM,
+    *,
+    length,
+    strategy=Greedy(),
+    start=0,
+    end=1,
+    pad=0,
+    **how,
+):
+    """What an encoder-decoder writes: int32 [B, T = length].
+
+    model: a Linen module with `config.vocab` and the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with
+    `start`, which is left out, and ends with `end` (None: never), behind which stands `pad`. Stops when all rows have ended.
+    strategy: `Greedy()`, `Sample(...)` or `Beam(...)`. how, for all of them:
+      size              only ids below are written (all)
+      no_repeat_ngram   no so many ids are written that stood there in that order before, the start or the prompt included (None: may)
+      seed, rows_B      of `Sample`: a row draws by the seed (0) and its own number, int32 [B] (0, 1, ...), in whatever batch it stands
+    The arguments are arrays, not traced: their values are checked. Raises ValueError for what cannot be meant.
+    """
+    _check_ids(model, "inputs", np.where(inputs_valid_BM, inputs_BM, 0))
+    _check_ids(model, "start", np.int32(start))
+    write = generator(
+        model,
+        len(inputs_BM),
+        length=length,
+        strategy=strategy,
+        start=start,
+        end=end,
+        pad=pad,
+        **how,
+    )
+    return write(params, inputs_BM, inputs_valid_BM)
+
+
+def generator(model, B, *, length, strategy=Greedy(), start=0, end=1, pad=0, **how):
+    """The part of `generate` that is computed, (params, inputs_BM, inputs_valid_BM) -> int32 [B, T], to be jitted as one likes.
+
+    What it is given is not looked at: ids that the model does not have are to be refused before.
+    """
+    rules, key_B = _rules(model, B, length, end, pad, **how)
+    start_B1 = jnp.full((B, 1), start, jnp.int32)
+    return lambda params, *inputs: _generate(
+        model, params, *inputs, start_B1, key_B, rules=rules, strategy=strategy
+    )
+
+
+def extend(
+    model, params, tokens_BM, length_B, *, length, strategy=Greedy(), end=None, pad=0, **how
+):
+    """What a decoder writes behind each row: int32 [B, T = length]. The rest is as in `generate`.
+
+    model: a Linen module with `config.vocab` and the methods `states` and `logits` of `models.gpt.Gpt`; length_B: how many of a row's
+    tokens are its own, 1 at least. What stands behind them is overwritten. All N positions must be within those of the model.
+    """
+    lengths, M = np.asarray(length_B), np.shape(tokens_BM)[1]
+    if not ((lengths > 0) & (lengths <= M)).all():
+        row = int(np.flatnonzero((lengths < 1) | (lengths > M))[0])
+        raise ValueError(
+            f"prompt {row} has {lengths[row]} tokens of a row of {M}: there must be at least 1, as each word is told from those before it. "
+            "Where nothing is to be continued, GPT-2 begins with the token that ends a text, and GPT, which has none, cannot"
+        )
+    rules, key_B = _rules(model, len(lengths), length, end, pad, **how)
+    _check_ids(model, "tokens", np.where(np.arange(M) < lengths[:, None], tokens_BM, 0))
+    return _extend(
+        model,
+        params,
+        tokens_BM,
+        jnp.asarray(lengths, jnp.int32),
+        key_B,
+        rules=rules,
+        strategy=strategy,
+    )
+
+
+def _rules(model, B, length, end, pad, *, size=None, no_repeat_ngram=None, seed=0, rows_B=None):
+    """(what may be written, the key of each row)"""
+    vocab = model.config.vocab
+    for name, value in (("length", length), ("no_repeat_ngram", no_repeat_ngram)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} is {value}; it must be at least 1")
+    if size is not None and not 1 <= size <= vocab:
+        raise ValueError(
+            f"size is {size}; it must be at least 1 and at most the {vocab} ids of the model"
+        )
+    key = jax.random.key(seed)
+    key_B = jax.vmap(partial(jax.random.fold_in, key))(
+        jnp.arange(B) if rows_B is None else jnp.asarray(rows_B)
+    )
+    return Rules(
+        length=length, end=end, pad=pad, size=size or vocab, no_repeat_ngram=no_repeat_ngram
+    ), key_B
+
+
+def _check_ids(model, name, ids_BM):
+    """An id without a vector would be read as NaN, and all that follows be id 0."""
+    wrong = ids_BM[(ids_BM < 0) | (ids_BM >= model.config.vocab)]
+    if wrong.size:
+        raise ValueError(
+            f"{name} has the id {wrong.flat[0]}; the model has ids 0 to {model.config.vocab - 1}"
+        )
+
+
+@partial(jax.jit, static_argnames=("model", "rules", "strategy"))
+def _generate(model, params, inputs_BM, inputs_valid_BM, start_B1, key_B, *, rules, strategy):
+    memory_BMD = model.apply({"params": params}, inputs_BM, inputs_valid_BM, method="encode")
+
+    def states(variables, tokens_BL, **kw):
+        return model.apply(variables, memory_BMD, inputs_valid_BM, tokens_BL, method="decode", **kw)
+
+    return _write(
+        model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
+    )
+
+
+@partial(jax.jit, static_argnames=("model", "rules", "strategy"))
+def _extend(model, params, tokens_BM, length_B, key_B, *, rules, strategy):
+    return _write(
+        model,
+        params,
+        partial(model.apply, method="states"),
+        tokens_BM,
+        length_B,
+        key_B,
+        rules,
+        strategy,
+    )
+
+
+def _write(model, params, states, tokens_BM, length_B, key_B, rules, strategy):
+    """int32 [B, T]. states: a function (variables, tokens_BL, **kw) -> [B, L, D]."""
+    variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length
+
+    def scores(x_BD):
+        return model.apply(variables, x_BD[:, None], method="logits")[:, 0]
+
+    def advance(cache, token_B, position_B):
+        x_B1D, changed = states(
+            variables | kept | {CACHE: cache},
+            token_B[:, None],
+            step=Step(position_B, slots),
+            mutable=[CACHE],
+        )
+        return scores(x_B1D[:, 0]), changed.get(CACHE, {})
+
+    x_BMD, left = states(variables, tokens_BM, mutable=[CACHE, MEMORY])
+    kept = {MEMORY: left.get(MEMORY, {})}
+    tokens_BN = jnp.where(
+        jnp.arange(slots) < length_B[:, None],
+        jnp.pad(tokens_BM, ((0, 0), (0, rules.length))),
+        rules.pad,
+    )
+    logits_BV = scores(jnp.take_along_axis(x_BMD, (length_B - 1)[:, None, None], axis=1)[:, 0])
+    return strategy.write(
+        Prompt(tokens_BN, length_B, logits_BV, widen(left.get(CACHE, {}), slots), advance),
+        rules,
+        key_B,
+    )

@@ -1,0 +1,39 @@
+"""A pretrained encoder and one new layer, which tells the class of a text or of a pair of texts, or its score (Devlin et al. 2018, section 4.1).
+
+The row is read where every encoder gathers it: at its first position, through BERT's, RoBERTa's and ALBERT's pooler, or through a new hidden
+layer where there is none (ELECTRA, DistilBERT), as Hugging Face transformers have it.
+
+B batch   L length   C classes
+"""
+
+from functools import partial
+
+import flax.linen as nn
+
+from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models.heads.base import Headed
+from models.layers.dropout import Dropout
+from models.layers.heads import ClassHead, HiddenClassHead
+from models.layers.mlp import gelu
+
+HEADS = {
+    BertConfig: ClassHead,
+    RobertaConfig: ClassHead,
+    AlbertConfig: ClassHead,
+    ElectraConfig: partial(HiddenClassHead, act=gelu),
+    DistilBertConfig: partial(HiddenClassHead, act=nn.relu),
+}
+
+
+class Classifier(Headed):
+    """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, C], logits of the classes, or one score."""
+
+    def setup(self):
+        super().setup()
+        self.classifier = HEADS[type(self.config.encoder)](
+            self.config.outputs, partial(Dropout, self.config.dropout)
+        )
+
+    def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+        _, pooled_BD = self.read(tokens_BL, valid_BL, segments_BL, train)
+        return self.classifier(pooled_BD, train)

@@ -1,0 +1,24 @@
+"""A pretrained encoder and one new layer, which tells the tag of each word at its first piece (Devlin et al. 2018, section 5.3).
+
+It reads the last hidden states, through dropout and no other layer, as Hugging Face transformers have it for every encoder here.
+
+B batch   L length   D width   C tags
+"""
+
+from functools import partial
+
+from models.heads.base import Headed
+from models.layers.dropout import Dropout
+from models.layers.heads import ClassHead
+
+
+class Tagger(Headed):
+    """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, L, C], logits of the tags at each token."""
+
+    def setup(self):
+        super().setup()
+        self.classifier = ClassHead(self.config.outputs, partial(Dropout, self.config.dropout))
+
+    def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
+        x_BLD, _ = self.read(tokens_BL, valid_BL, segments_BL, train)
+        return self.classifier(x_BLD, train)

@@ -1,0 +1,48 @@
+"""export --workdir W --output FOLDER: a checkpoint as a folder that `transformers` opens."""
+
+
+def add_arguments(parser):
+    parser.add_argument("--workdir", required=True, help="a run's folder")
+    parser.add_argument(
+        "--output", required=True, metavar="FOLDER", help="a new folder on this machine"
+    )
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace an earlier export in FOLDER"
+    )
+
+
+def run(args):
+    from pretrain.convert import model_card
+    from pretrain.convert.read_write import write_model
+    from pretrain.convert.safe_folder import check_output
+    from pretrain.workdir.load import open_trained
+
+    check_output(args.output, args.overwrite)  # before minutes of reading
+    trained = open_trained(args.workdir, args.step)
+    text = model_card.of(trained)
+    files = write_model(
+        args.output,
+        trained.run.model,
+        trained.params,
+        trained.vocabulary,
+        card=text,
+        overwrite=args.overwrite,
+    )
+    print(f"{args.output}: step {trained.step:,} of {args.workdir}")
+    for name, size in files.items():
+        print(f"  {name:<34}{size:>15,} bytes")
+    print(
+        "\n".join(
+            [
+                "load it with",
+                *(
+                    f"  {line}"
+                    for line in model_card.loading(trained.run, trained.vocabulary, args.output)
+                ),
+            ]
+        )
+    )
+    return 0

@@ -1,0 +1,375 @@
+"""predict --workdir W "The capital of France is [MASK].": what a checkpoint puts into the gaps of a text.
+
+BERT gives each [MASK] its likeliest words; T5 writes what stands for each <extra_id_i>; GPT continues the text; the Transformer
+translates it; BART writes the whole of a damaged one; ELECTRA gives each [MASK] its generator's words, and tells of a text without any how
+likely each word is not the one that stood there; a fine-tuned model tells the label of a text or a pair, the tags of words, the right one of
+some choices, or the answer to a question; one that writes gives the answer as text. Texts are cut into ids by the tokenizer
+that `export` writes, so the answers are those of the exported model.
+
+B batch   L row length   P masks of a row   K answers   M input length   T output length
+"""
+
+import contextlib
+import json
+import sys
+
+from pretrain.inference.line_files import sink
+from pretrain.inference.record_files import asks, readers_of, records_of, text_in
+
+DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
+NOT_SEVERAL = "--n-best is of answers to questions (finetune --task squad); a classifier tells all `probabilities`, and --top is of a [MASK]"
+CHUNK = 4096  # lines of an input file that are held at once
+
+
+def add_arguments(parser):
+    parser.add_argument(
+        "texts",
+        nargs="*",
+        metavar="TEXT",
+        help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), translated (Transformer) or mended (BART)",
+    )
+    parser.add_argument("--workdir", required=True, help="a run's folder")
+    parser.add_argument(
+        "--step", type=int, help="a checkpoint's step; the newest good one unless given"
+    )
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        help="a text a line, or .jsonl, .tsv, .csv with a column `text`; of a fine-tuned model what `finetune` reads",
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write JSON lines there instead of printing; of questions and FILE.json {id: answer}",
+    )
+    parser.add_argument("--top", type=int, metavar="K", help="answers for each [MASK] (5)")
+    parser.add_argument(
+        "--n-best",
+        type=int,
+        metavar="N",
+        help="of answers to questions: tell the N best, with their probabilities",
+    )
+    parser.add_argument(
+        "--length",
+        type=int,
+        metavar="T",
+        help="the most tokens that T5, GPT, BART or the Transformer writes (64)",
+    )
+    parser.add_argument(
+        "--beams",
+        type=int,
+        metavar="W",
+        help="search for the likeliest text with W beams, instead of the likeliest word at each step",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=float,
+        metavar="A",
+        help="of --beams: above 0 for longer texts, below for shorter ones (1)",
+    )
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        metavar="T",
+        help="draw the words, below 1 mostly the likely ones, above 1 others too (1)",
+    )
+    parser.add_argument("--top-k", type=int, metavar="K", help="draw the words, of the K likeliest")
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="draw the words, of the fewest that have a share of P",
+    )
+    parser.add_argument(
+        "--no-repeat-ngram",
+        type=int,
+        metavar="N",
+        help="write no N tokens that stood there in that order before",
+    )
+    parser.add_argument("--seed", type=int, help="of what is drawn (0)")
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="B",
+        help="texts computed at once (%(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def run(args):
+    if bool(args.texts) == bool(args.input):
+        raise ValueError('give either texts ("The capital of France is [MASK].") or --input FILE')
+    for name in ("top", "n_best", "length", "batch_size", "beams", "top_k", "no_repeat_ngram"):
+        if (value := getattr(args, name)) is not None and value < 1:
+            raise ValueError(f"{_option(name)} {value}: at least 1")
+    how = decoding(args)
+    from pretrain.inference.batching import watched
+    from pretrain.inference.progress import Progress
+    from pretrain.workdir.load import open_trained
+
+    trained = open_trained(
+        args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
+    )
+    read, readers = reader(trained), readers_of(trained.run)
+    answer = answerer(
+        trained,
+        top=args.top,
+        n_best=args.n_best,
+        length=args.length,
+        batch_size=args.batch_size,
+        **how,
+    )
+
+    def records():
+        return (
+            ((None, {"text": text}) for text in args.texts)
+            if args.texts
+            else records_of(args.input, readers)
+        )
+
+    by_id = str(args.output or "").endswith(".json") and asks(trained.run.data.objective)
+    if by_id:
+        check_ids(records(), args.output, args.n_best)
+    done = 0
+    with (
+        Progress(lambda: sum(1 for _ in records())) as progress,
+        teller(trained, args.output, args.json, by_id) as tell,
+    ):
+        for chunk in _chunks(records(), CHUNK):
+            texts = [read(record, place) for place, record in chunk]
+            with watched(
+                lambda share: (
+                    progress.show(done + share * len(chunk)) if share < 1 else progress.hide()
+                )
+            ):
+                results = answer(texts, [place for place, _ in chunk], done)
+            for (_, record), text, result in zip(chunk, texts, results, strict=True):
+                tell(record, text, result)
+                done += 1
+        if not done:
+            raise ValueError(f"{args.input}: no texts in it")
+    if args.output:
+        print(f"{args.output}: {done:,} texts, step {trained.step:,} of {args.workdir}")
+    return 0
+
+
+def decoding(args):
+    """How to write, as keywords of `answerer`: what the command line says, and nothing where it does not."""
+    drawn = {
+        name: value
+        for name in ("temperature", "top_k", "top_p")
+        if (value := getattr(args, name)) is not None
+    }
+    if drawn and args.beams is not None:
+        raise ValueError(
+            f"--beams searches for the likeliest text, {_option(*drawn)} draws one: give one or the other"
+        )
+    if args.length_penalty is not None and args.beams is None:
+        raise ValueError("--length-penalty is for --beams")
+    if args.seed is not None and not drawn:
+        raise ValueError(
+            "--seed is for words that are drawn: give --temperature, --top-k or --top-p as well"
+        )
+    how = {
+        name: value
+        for name in ("no_repeat_ngram", "seed")
+        if (value := getattr(args, name)) is not None
+    }
+    if drawn or args.beams is not None:
+        from models.generation.generate import Beam, Sample
+
+        penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
+        how["strategy"] = Sample(**drawn) if drawn else Beam(args.beams, **penalty)
+    return how
+
+
+def _option(name, *_):
+    return f"--{name.replace('_', '-')}"
+
+
+# ---- what goes in and out ----------------------------------------------------
+
+
+@contextlib.contextmanager
+def teller(trained, output, as_json, by_id):
+    """A function (record, text, result) that prints a result, or writes it to the file `output`, which appears when all are written.
+
+    JSON lines have the fields of the record too, those that the result has as well as `given_...`. by_id: the file is {id: answer}, as SQuAD's
+    scripts read it.
+    """
+    show, answers = speller(trained), {}
+    with sink(output) as write:
+
+        def spoken(record, text, result):
+            record = {
+                f"given_{name}" if name in result else name: value for name, value in record.items()
+            }
+            write(
+                json.dumps(record | result, ensure_ascii=False)
+                if as_json or output
+                else show(text, result)
+            )
+
+        def kept(record, text, result):
+            answers[str(record["id"])] = result["answer"]
+
+        yield kept if by_id else spoken
+        if by_id:
+            write(json.dumps(answers, ensure_ascii=False))
+
+
+def check_ids(records, output, n_best):
+    """Raise ValueError unless each record has an id of its own and one answer is asked for."""
+    if n_best is not None:
+        raise ValueError(
+            f"--output {output} has one answer to each question: with --n-best name a file that ends in .jsonl"
+        )
+    seen = set()
+    for place, record in records:
+        place, name = place or "the command line", record.get("id")
+        if name is None:
+            raise ValueError(
+                f"{place}: no `id`, by which {output} has its answer; an --output that ends in .jsonl needs none"
+            )
+        if str(name) in seen:
+            raise ValueError(
+                f"{place}: the id {name!r} stands there twice; {output} has one answer for each"
+            )
+        seen.add(str(name))
+
+
+def reader(trained):
+    """A function (record, place) -> the text in it; of a fine-tuned model, a tuple of the one or the two that it reads."""
+    from models.heads.config import HeadedConfig
+
+    if isinstance(trained.run.model, HeadedConfig):
+        from pretrain.finetune.predictors import head_of
+
+        return head_of(trained.run.model).reader(trained)
+    if trained.run.data.objective.name == "text2text":
+        from pretrain.evaluation.generated_answers import reader
+
+        return reader(trained)
+
+    return text_in
+
+
+def _chunks(items, size):
+    chunk = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def speller(trained):
+    """A function (text, result) -> lines for a person; text: as `reader` gives it."""
+    from models.heads.config import HeadedConfig
+
+    if not isinstance(trained.run.model, HeadedConfig):
+        return spell
+    from pretrain.finetune.predictors import head_of
+
+    told = head_of(trained.run.model).told
+    return lambda texts, result: told(texts, result) + "\n"
+
+
+def spell(text, result):
+    """What a model made of a text."""
+    lines = list(text) if isinstance(text, tuple) else [text]
+    for number, mask in enumerate(result.get("masks", ()), 1):
+        lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
+        lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
+    lines += [
+        f"    {answer['probability']:7.2%}  {answer['word']}" for answer in result.get("judged", ())
+    ]
+    if "judged" in result:
+        return "\n".join(lines) + "\n"
+    for sentinel, span in result.get("spans", {}).items():
+        lines.append(f"  {sentinel}  {'(nothing)' if span is None else span}")
+    return (
+        "\n".join(
+            line for line in [*lines, f"  {result.get('filled', result.get('written'))}"] if line
+        )
+        + "\n"
+    )
+
+
+# ---- the families ------------------------------------------------------------
+
+
+def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
+    """A function (texts, places, first) -> [result]; `places` name the texts in errors (None: by their number).
+
+    how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.generation.generate.generate`. first: how many texts
+    came before these; each draws by its own number. n_best: of answers to questions, how many are told.
+
+    A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
+    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
+    `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
+    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what its head answers (pretrain/finetune/predictors.py),
+    or what it writes (pretrain/evaluation/generated_answers.py).
+    """
+    from models.config import (
+        AlbertConfig,
+        BartConfig,
+        BertConfig,
+        DistilBertConfig,
+        ElectraConfig,
+        RobertaConfig,
+        T5Config,
+        TransformerConfig,
+    )
+    from models.heads.config import HeadedConfig
+    from pretrain.inference import fill_mask
+    from pretrain.inference import generate as write
+
+    if isinstance(trained.run.model, HeadedConfig):
+        if top is not None or length is not None or how:
+            raise ValueError(
+                "a fine-tuned model tells what its head was taught: --top, --length and how to write are for others"
+            )
+        from pretrain.finetune.predictors import head_of
+
+        head, several = head_of(trained.run.model), {} if n_best is None else {"n_best": n_best}
+        if not several.keys() <= {*head.options}:
+            raise ValueError(NOT_SEVERAL)
+        answer = head.answerer(trained, batch_size, **several)
+        return lambda texts, places, first=0: answer(texts, places)
+    if n_best is not None:
+        raise ValueError(NOT_SEVERAL)
+    if isinstance(
+        trained.run.model,
+        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig),
+    ):
+        if length is not None or how:
+            option = "--length" if length is not None else DECODING
+            raise ValueError(
+                f"{option} is for models that write; BERT fills each [MASK] with one piece"
+            )
+        kind = (
+            fill_mask.Judgements
+            if isinstance(trained.run.model, ElectraConfig)
+            else fill_mask.Masks
+        )
+        answer = kind(trained, 5 if top is None else top, batch_size)
+        return lambda texts, places, first=0: answer(texts, places)
+    if top is not None:
+        raise ValueError(
+            "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
+        )
+    if trained.run.data.objective.name == "text2text":
+        from pretrain.evaluation.generated_answers import Answers
+
+        return Answers(trained, length, batch_size, **how)
+    writers = {
+        T5Config: write.Spans,
+        TransformerConfig: write.Translations,
+        BartConfig: write.Repairs,
+    }
+    writer = writers.get(type(trained.run.model), write.Continuations)
+    return writer(trained, 64 if length is None else length, batch_size, **how)

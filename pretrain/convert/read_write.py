@@ -1,0 +1,173 @@
+"""A model of ours as a Hugging Face folder, and such a folder as a model of ours."""
+
+import dataclasses
+import pathlib
+
+import jax
+import numpy as np
+
+from data.vocabulary.load import Vocabulary, read_vocabulary
+from pretrain.convert import FAMILIES, classifier, family_of, name_of, parts, tokenizer
+from pretrain.convert.safe_folder import (
+    CONFIG,
+    FolderError,
+    Joined,
+    Tensors,
+    read_config,
+    replacing,
+    write_json,
+    write_tensors,
+)
+
+REFUSED = {
+    "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration",
+    "ElectraForMaskedLM": "a generator alone; import the folder of its ElectraForPreTraining, with this one in it as generator/",
+}
+
+
+# ---- export ------------------------------------------------------------------
+
+
+def write_model(output, config, params, vocabulary, *, card=None, overwrite=False):
+    """Write a model as the folder `output`: safetensors, configuration, tokenizer, README.md. Returns {file: bytes}.
+
+    The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids,
+    and what `folder.replacing` raises for an `output` that exists.
+    """
+    if vocabulary.size > config.vocab:
+        raise ValueError(
+            f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)"
+        )
+    module, family = family_of(config), name_of(config)
+    described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
+    with replacing(output, overwrite) as folder:
+        for part in (*parts(module), ""):
+            place = folder / part
+            place.mkdir(exist_ok=True)
+            prefix = f"{part}/" if part else ""
+            own = [name for name in tensors if name.startswith(prefix)]
+            write_tensors(place, {name.removeprefix(prefix): tensors.pop(name) for name in own})
+            settings = described.pop(part) if part else described
+            write_json(place / CONFIG, settings)
+            if settings.get("is_encoder_decoder"):
+                write_json(
+                    place / "generation_config.json", generation_config(settings, vocabulary)
+                )
+            tokenizer.write(vocabulary, family, place, getattr(config, "length", None))
+        if card is not None:
+            (folder / "README.md").write_text(card, encoding="utf-8")
+        return {
+            path.relative_to(folder).as_posix(): path.stat().st_size
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+
+
+def generation_config(settings, vocabulary):
+    """What `generate` starts from and ends with."""
+    return {
+        "decoder_start_token_id": settings["decoder_start_token_id"],
+        "eos_token_id": vocabulary.eos,
+        "pad_token_id": vocabulary.pad,
+    }
+
+
+# ---- import ------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A folder that was looked through: what it is, and its parameters when asked for. Nothing of it was executed."""
+
+    folder: pathlib.Path
+    architectures: tuple[str, ...]
+    module: object  # the family's table
+    config: object
+    tensors: Joined
+    vocabulary: Vocabulary
+
+    def params(self, config, init):
+        """(parameters, names of missing tensors, of unused ones) for `config`, which may differ in how it is computed.
+
+        init: a traceable function that initialises such parameters; it is computed only if a head is missing, which is
+        then taken from it. Raises FolderError, which names the tensor, where one is missing that is no head, or has
+        another shape.
+        """
+        hollow = jax.tree.map(
+            lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init)
+        )
+        params, report = self._fill(config, hollow)
+        if report.missing:
+            params, report = self._fill(config, jax.device_get(jax.jit(init)()))
+        return params, tuple(report.missing), tuple(report.unused)
+
+    def _fill(self, config, params):
+        try:
+            return self.module.from_hf(config, self.tensors, params)
+        except FolderError:
+            raise
+        except ValueError as error:
+            raise FolderError(f"{self.folder}: {error}") from error
+
+
+def open_model(folder, report=print):
+    """Look through a Hugging Face folder of one of FAMILIES, or of a classifier: configuration, tokenizer, headers of the tensors' files.
+
+    `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
+    that names the file, the setting or the tensor for one that cannot be imported.
+    """
+    folder = pathlib.Path(folder)
+    described = read_config(folder, report)
+    module = _family(folder, described)
+    for part in parts(module):
+        if not (folder / part).is_dir():
+            raise FolderError(
+                f"{folder}: no folder {part} in it. {', '.join(_architectures(described)) or 'This model'} is trained together with its "
+                f"{part}, a model of its own: put the folder of that one there"
+            )
+        described[part] = read_config(folder / part, report)
+    try:
+        config = module.our_config(described)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{folder / CONFIG}: {error}") from error
+    tensors = Joined({part: Tensors(folder / part) for part in ("", *parts(module))})
+    return Opened(
+        folder,
+        tuple(_architectures(described)),
+        module,
+        config,
+        tensors,
+        _vocabulary(folder, config),
+    )
+
+
+def _architectures(described):
+    names = described.get("architectures") or []
+    return [str(name) for name in names] if isinstance(names, list) else [str(names)]
+
+
+def _family(folder, described):
+    for name in _architectures(described):
+        if name in REFUSED:
+            raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
+    kind = described.get("model_type")
+    if kind not in FAMILIES:
+        raise FolderError(
+            f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(FAMILIES)} can"
+        )
+    if any(classifier.KINDS.get(name) == kind for name in _architectures(described)):
+        return classifier
+    return FAMILIES[kind]
+
+
+def _vocabulary(folder, config):
+    try:
+        vocabulary = read_vocabulary(folder)
+    except FileNotFoundError as error:
+        raise FolderError(f"{error}: put the model's own tokenizer files there") from error
+    if vocabulary.size > config.vocab:
+        raise FolderError(
+            f"{folder}: its tokenizer has {vocabulary.size} ids, but vocab_size in {CONFIG} is {config.vocab}: "
+            "the tokenizer is of another model"
+        )
+    return vocabulary

@@ -1,0 +1,1 @@
+"""One program on many devices and hosts: sharding, device feed, attention kernels, processes, watchdog."""

@@ -1,0 +1,200 @@
+"""Before anything is compiled on many hosts: do they agree on what they are about to do?
+
+Each process tells what it has through the coordinator's key-value store, which needs neither collectives nor equal numbers of devices.
+Whoever reads everything sees the same, so all processes raise the same error, within WAIT seconds even if one never speaks.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import socket
+import time
+
+import jax
+from etils import epath
+
+from data.corpus.paths import is_remote
+from data.store.salvage import sound, told
+from pretrain.config import to_json
+from pretrain.distributed import processes
+from pretrain.overrides import ConfigError
+
+WAIT = 25  # seconds for the slowest process to speak; they have just come together
+COPY = 3600  # the same where each host first copies the token store from a bucket, or reads it whole; one that died meanwhile is JAX's to notice
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def preflight(run, workdir):
+    """Raise ConfigError, the same in every process, where they differ; alone, do nothing.
+
+    Differences are told by host: configuration, code, versions, devices, newest checkpoint, and whether all of them can write to one
+    workdir and see there what the others wrote.
+    """
+    if jax.process_count() == 1:
+        return
+    if processes.client() is None:  # the TPU's runtime knows its neighbours without being told
+        raise ConfigError(
+            f"{jax.process_count()} processes share these devices, but nothing joined them: on Cloud TPU set CLOZE_CLUSTER=tpu"
+        )
+    note = _write_note(workdir)
+    said = _exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
+    # What is not seen differs from host to host, so all complaints are exchanged; afterwards nobody looks for notes any more.
+    complaints = differences(said) + [
+        line for lines in _exchange("seen", _unseen(workdir, said), WAIT) for line in lines
+    ]
+    if note:
+        (epath.Path(workdir) / note).unlink(missing_ok=True)
+    _refuse(complaints)
+
+
+def preflight_store(run, store):
+    """The same for the opened token store: its vocabulary and its manifest, and then each byte of it, which is read once on a machine.
+
+    Returns the store, or what is left of it where `run` leaves damaged documents out: the same for all.
+    Raises ConfigError where hosts differ or a copy is damaged, or ValueError where the only one is.
+    """
+    if jax.process_count() == 1:
+        return sound(store, run.data.on_corrupt)
+    _refuse(
+        differences(
+            _exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)
+        )
+    )
+    damage = None
+    try:
+        store = sound(store, run.data.on_corrupt)
+    except (ValueError, OSError) as error:
+        damage = str(error)
+    said = _exchange("sound", {"host": _host(), "damage": damage, "left out": told(store)}, COPY)
+    if damaged := [f"{one['host']}: {one['damage']}" for one in said if one["damage"]]:
+        raise ConfigError("; ".join(damaged))
+    _refuse(differences(said))
+    return store
+
+
+def _refuse(complaints):
+    if complaints:
+        raise ConfigError(
+            "the hosts of this run do not agree: " + "; ".join(dict.fromkeys(complaints))
+        )
+
+
+def facts(run, step):
+    """What this process is about to do, as {name: text or number}: equal in all processes but for `host`."""
+    return {
+        "host": _host(),
+        "configuration": _digest(to_json(run).encode()),
+        "code": code_version(),
+        "jax": jax.__version__,
+        "local devices": jax.local_device_count(),
+        "step": step,
+    }
+
+
+def store_facts(store):
+    """What this process is about to read, in the same form."""
+    return {
+        "host": _host(),
+        "vocabulary": store.vocabulary.fingerprint,
+        "token store": _digest(json.dumps(store.manifest, sort_keys=True).encode()),
+    }
+
+
+def newest_step(workdir):
+    """The newest checkpoint that this process sees in a workdir, by its folder's name; None where there is none."""
+    folder = epath.Path(workdir) / "checkpoints"
+    steps = (
+        [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+        if folder.exists()
+        else []
+    )
+    return max(steps, default=None)
+
+
+def code_version():
+    """A digest of the program's own files."""
+    digest = hashlib.sha256()
+    for folder in ("data", "models", "pretrain"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def differences(said):
+    """What the processes do not have in common, a sentence each: the odd ones out against what most of them say."""
+    sentences = []
+    for name in said[0].keys() - {"host", "note"}:
+        values = [one[name] for one in said]
+        usual = max(values, key=lambda value: (values.count(value), -values.index(value)))
+        odd = [f"{one['host']} has {name} {one[name]}" for one in said if one[name] != usual]
+        if odd:
+            sentences.append(
+                f"{', '.join(odd)}, {values.count(usual)} of {len(values)} have {usual}"
+            )
+    return sorted(sentences)
+
+
+def _write_note(workdir):
+    """A small file in the workdir that the others must see; its name, or None where it cannot be written."""
+    name = f".preflight-{jax.process_index()}-{os.getpid()}-{time.time_ns()}"
+    try:
+        folder = epath.Path(workdir)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    except OSError:
+        return None  # told by everybody in `_unseen`
+    return name
+
+
+def _unseen(workdir, said):
+    """A sentence for each process that cannot write to the workdir, or whose note is not seen here."""
+    sentences = []
+    for one in said:
+        if one["note"] is None:
+            sentences.append(f"{one['host']} cannot write to {workdir}")
+        elif not (epath.Path(workdir) / one["note"]).exists():
+            sentences.append(
+                f"{workdir} is another folder on {one['host']} than on {socket.gethostname()}: it must be shared, for example gs://"
+            )
+    return sentences
+
+
+def _exchange(name, mine, wait):
+    """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
+    client, end, said, silent = processes.client(), time.monotonic() + wait, [], {}
+    late = (
+        f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
+    )
+    try:
+        processes.within(
+            WAIT,
+            client.key_value_set,
+            f"cloze/preflight/{name}/{jax.process_index()}",
+            json.dumps(mine),
+        )
+    except TimeoutError as error:
+        raise ConfigError(f"process 0, the coordinator, {late}") from error
+    for index in range(jax.process_count()):
+        left = max(int((end - time.monotonic()) * 1000), 100)
+        try:
+            said.append(
+                json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left))
+            )
+        except jax.errors.JaxRuntimeError:
+            silent[index] = f"{index} ({processes.host_of(index) or 'host unknown'})"
+    if (
+        jax.process_index() in silent
+    ):  # which has spoken: it is the coordinator that does not answer any more
+        raise ConfigError(f"process 0, the coordinator, {late}")
+    if silent:
+        raise ConfigError(f"process {', '.join(silent.values())} {late}")
+    return said
+
+
+def _host():
+    return f"{socket.gethostname()} (process {jax.process_index()})"
+
+
+def _digest(raw):
+    return hashlib.sha256(raw).hexdigest()[:16]

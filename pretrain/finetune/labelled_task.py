@@ -1,0 +1,90 @@
+"""Labelled examples as `finetune` learns from them. What another kind of task reads has the same attributes and methods:
+
+parts        {split: examples}, of which `train` tells how long an epoch is
+digest()     a fingerprint of all that is learned: whether a store was made of the same
+model(pretrained)       the configuration that learns from them; pretrained: an opened run (pretrain/workdir/load.py)
+objective(model)        how rows are made of them
+write(path, vocabulary) the store, with the digest in its manifest
+rows(objective, vocabulary)   of tasks where an example may be several rows: how many there are of `train`, an epoch
+metrics      of tasks where these follow from what was read: names in the place of the task's
+"""
+
+import hashlib
+import json
+import sys
+
+from data.examples import labelled
+
+
+class Labelled:
+    """Texts, or pairs, with a class or a score. names: of the classes, () for scores; columns: where they were found."""
+
+    def __init__(self, task, parts, names, columns):
+        self.task, self.parts, self.names, self.columns = task, parts, names, columns
+
+    def digest(self):
+        text = json.dumps(
+            [
+                self.names,
+                {split: [example[:2] for example in part] for split, part in self.parts.items()},
+            ]
+        )
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def model(self, pretrained):
+        from models.heads.config import ClassifierConfig
+        from pretrain.finetune.encoders import encoder_of
+
+        return ClassifierConfig(encoder=encoder_of(pretrained), labels=self.names)
+
+    def objective(self, model):
+        from pretrain.finetune.encoders import separators
+
+        columns = (*self.columns.texts, self.columns.label)
+        return self.task.objective(
+            length=min(128, model.length), separators=separators(model.encoder), columns=columns
+        )
+
+    def write(self, path, vocabulary):
+        labelled.write_labelled(path, vocabulary, self.parts, self.names, digest=self.digest())
+
+
+def gather(task, args, train, heldout, share):
+    """The `Labelled` examples of a `tasks.LabelTask`; share: of `train`, held out where `heldout` is None. Raises ValueError that names the line."""
+    from pretrain.finetune.tasks import check_known, columns_of, further, ordered
+
+    columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
+    unread = frozenset() if args.columns else further(task, columns)
+    read = labelled.read(train, columns, task.label, unread)
+    if task.words and not args.labels:
+        check_known(args.task, task.words, read)
+    labelled.check_several(read)
+    names = ()
+    if task.label is labelled.class_of:
+        names = (
+            tuple(args.labels.split(",")) if args.labels else ordered(task, labelled.classes(read))
+        )
+    elif args.labels:
+        raise ValueError(f"--labels are names of classes; {args.task} has scores")
+    labelled.numbered(read, names)
+    parts = dict(
+        zip(
+            ("train", "heldout"),
+            (read, labelled.read(heldout, columns, task.label, unread))
+            if heldout
+            else labelled.part(read, share),
+        )
+    )
+    labelled.numbered(parts["heldout"], names)
+    if told := labelled.alike(parts["heldout"]):
+        print(f"held out: {told}, of which scores tell little", file=sys.stderr)
+    return Labelled(task, parts, names, columns)
+
+
+def labelled_columns(text):
+    *texts, label = text.split(",")
+    if len(texts) not in (1, 2) or not all((*texts, label)):
+        raise ValueError(
+            f"--columns {text}: the name of a text, or of two, and that of the label, with commas between them"
+        )
+    return labelled.Columns(tuple(texts), label)

@@ -1,0 +1,1 @@
+"""What a trained model is asked: masks, continuations, hidden states, attention maps."""

@@ -1,0 +1,1 @@
+"""Curves and pages of a run."""

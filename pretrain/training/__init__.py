@@ -1,0 +1,1 @@
+"""What happens to a state: the loop, the step, optimizers, losses, evaluation."""

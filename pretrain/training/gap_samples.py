@@ -1,0 +1,97 @@
+"""What a model says in the gaps of a few held-out rows, at each evaluation of its training.
+
+The rows are the same each time, spread over the held-out part, with the same gaps. What is told is what the model finds likeliest at each
+target; in a span, and in what follows a text, it sees the right pieces before each, as in training.
+
+B rows told of   T targets of a row   D width   V vocabulary
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from pretrain.distributed.device_feed import place_whole
+from pretrain.distributed.sharding import gathered, replicated
+from pretrain.distributed.xla_options import compiler_options
+from pretrain.training.losses import cast
+from pretrain.workdir import samples_file
+
+
+class Sampler:
+    """Calling it with parameters and their step adds a line to the file of a workdir, by the first process; all of them must call it."""
+
+    def __init__(self, run, program, mesh, heldout, workdir):
+        """heldout: a `data.pipeline.Stream`."""
+        self.path, self.vocabulary = epath.Path(workdir) / samples_file.NAME, heldout.vocabulary
+        B = min(run.evaluate.samples, heldout.rows)
+        self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
+        read = samples_file.READERS[run.data.objective.name]
+        self.read = [
+            read({key: value[b] for key, value in self.rows.items()}, self.vocabulary)
+            for b in range(B)
+        ]
+        self.mesh = mesh
+        told = partial(
+            likeliest,
+            program.model,
+            program.loss,
+            run.train.compute,
+            gathered(mesh),
+            self.vocabulary.size,
+        )
+        self.told = jax.jit(
+            told, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh)
+        )
+
+    def __call__(self, params, step):
+        batch = {key: place_whole(self.mesh, value) for key, value in self.rows.items()}
+        chance_BT, id_BT = jax.device_get(self.told(params, batch))
+        if jax.process_index():
+            return
+        told = [
+            samples_file.told(self.vocabulary, *row) for row in zip(self.read, id_BT, chance_BT)
+        ]
+        samples_file.write(self.path, {"step": step, "samples": told})
+
+
+def make_sampler(run, program, mesh, heldout, workdir):
+    """`Sampler` of a run that is to have some, else None."""
+    wanted = (
+        heldout
+        and heldout.rows
+        and run.evaluate.samples
+        and run.data.objective.name in samples_file.READERS
+    )
+    return Sampler(run, program, mesh, heldout, workdir) if wanted else None
+
+
+def beside(evaluate, sampler, step):
+    """An evaluation that is followed by the samples of a step; itself where there are none to be."""
+
+    def both(params, stream, begin):
+        scores = evaluate(params, stream, begin=begin)
+        begin()
+        sampler(params, step)
+        return scores
+
+    return both if sampler else evaluate
+
+
+def likeliest(model, loss, compute, gather, size, params, batch):
+    """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `samples.TARGETS` targets of a row: no others are scored."""
+    lean, found = cast(params, compute), []
+    states = model.apply({"params": lean}, *loss.arguments(batch), method="states", train=False)
+
+    def scorer(y_BTD, targets_BT, weights_BT):
+        logits_BTV = model.apply(
+            {"params": gather(lean)}, y_BTD[:, : samples_file.TARGETS], method="logits"
+        )
+        chance_BTV = jax.nn.softmax(logits_BTV.astype(jnp.float32), axis=-1)[..., :size]
+        found.append((chance_BTV.max(axis=-1), chance_BTV.argmax(axis=-1)))
+        return jnp.float32(0), jnp.float32(0)
+
+    loss.score(states, scorer, batch)
+    return found[0]

@@ -1,0 +1,129 @@
+"""What a run computes on a mesh: the model, the shapes and places of its state, and the compiled-to-be step and evaluation.
+
+`train` runs it on the devices that are here, `plan` compiles it for devices that are not; both get the same program.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+
+from data import batch_spec
+from models import build
+from pretrain.distributed.attention_kernels import make_attend
+from pretrain.distributed.sharding import batch_sharding, constrain, gathered, replicated, shardings
+from pretrain.distributed.xla_options import compiler_options
+from pretrain.overrides import ConfigError
+from pretrain.training.evaluation import make_score
+from pretrain.training.losses import LOSSES, Loss
+from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.state import State, init_state
+from pretrain.training.step import make_step
+
+
+class Program(NamedTuple):
+    """`init()`, `update(state, batch)` and `score(params, batch)` are compiled for a mesh, none of them before it is called; `init` at each call.
+
+    abstract: a `State` of shapes; placed: a `State` of shardings; batch: the shapes of a global batch, with their sharding; attention:
+    which kernels they use, and why not others, as lines that are added when they are traced.
+    """
+
+    model: Any
+    loss: Loss
+    abstract: State
+    placed: State
+    batch: dict
+    init: Any
+    update: Any
+    score: Any
+    attention: dict[str, list[str]]
+
+    def state(self):
+        """The shapes of a state, each with its sharding: what `update.lower` takes in place of arrays."""
+        return jax.tree.map(
+            lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+            self.abstract,
+            self.placed,
+        )
+
+
+def make_program(run, mesh, **how):
+    """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory.
+
+    how: what `Loss.sums` takes besides what is in the run.
+    """
+    loss = LOSSES[run.data.objective.name]
+    attention = {"update": [], "score": []}
+    model, scored = (
+        build(run.model, **parts(mesh, attention[name])) for name in ("update", "score")
+    )
+    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
+    init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
+    abstract = jax.eval_shape(init)
+    placed = shardings(abstract, mesh)
+    rows = batch_sharding(mesh)
+    step = make_step(
+        model,
+        loss,
+        optimizer,
+        rate,
+        seed=run.train.seed,
+        microbatches=run.train.microbatches,
+        spike=run.guard.spike,
+        memory=run.guard.memory,
+        compute=run.train.compute,
+        gather=gathered(mesh),
+        smoothing=run.train.smoothing,
+        **how,
+    )
+    shapes = batch_spec.shapes(run.data.objective, run.data.batch_size).items()
+    return Program(
+        model=model,
+        loss=loss,
+        abstract=abstract,
+        placed=placed,
+        batch={
+            key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes
+        },
+        init=partial(once, init, out_shardings=placed),
+        update=jax.jit(
+            step,
+            in_shardings=(placed, rows),
+            out_shardings=(placed, replicated(mesh)),
+            donate_argnums=0,
+            compiler_options=compiler_options(mesh),
+        ),
+        score=make_score(scored, loss, mesh, compute=run.train.compute),
+        attention=attention,
+    )
+
+
+def once(function, **how):
+    """function(), compiled as `jax.jit` is told and forgotten: what draws T5-small's parameters would take 180 MiB for as long as it is trained."""
+    compiled = jax.jit(function, **how)
+    try:
+        return compiled()
+    finally:
+        compiled.clear_cache()
+
+
+def parts(mesh, attention):
+    """What a trainer puts into a model for a mesh: see `models.build`. attention: a list that is told which kernels were chosen."""
+
+    def note(kernel, reason):
+        line = f"{kernel}: {reason}" if reason else kernel
+        if line not in attention:
+            attention.append(line)
+
+    return {"constrain": constrain(mesh), "attend": make_attend(mesh, note)}
+
+
+def check_batch(run, mesh):
+    """The rows must divide among micro-batches and devices."""
+    shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    parts = run.train.microbatches * shards
+    if run.data.batch_size % parts:
+        raise ConfigError(
+            f"data.batch_size={run.data.batch_size} does not divide into train.microbatches={run.train.microbatches} "
+            f"on data x fsdp = {shards} devices; it must be a multiple of {parts}"
+        )

@@ -1,0 +1,1 @@
+"""All that reads or writes a run's folder."""

@@ -1,0 +1,60 @@
+"""Whether a place can be a run's workdir, said before anything costs time: imports neither JAX nor TensorFlow."""
+
+import os
+import pathlib
+import tempfile
+
+from data.corpus.paths import is_remote
+from pretrain.overrides import ConfigError
+
+# What a start that was killed leaves behind, and what others may put into an empty folder.
+LEFTOVERS = {
+    *("checkpoints", "damaged", "vocabulary", "vocabulary.part", "tensorboard", "config.json.part"),
+    *(
+        "metrics.jsonl",
+        "metrics.jsonl.part",
+        "goodput.json",
+        "goodput.json.part",
+        "left_out.json",
+        "left_out.json.part",
+    ),
+    *("environment.jsonl", "environment.jsonl.part"),
+}
+HARMLESS = {"lost+found"}
+HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
+
+
+def check_place(workdir):
+    """Raise ConfigError where `workdir` cannot be made or written, or is a folder of somebody else's; nothing is left there.
+
+    A bucket is asked nothing: what it forbids is told when it is written to.
+    """
+    if is_remote(workdir):
+        return
+    path = pathlib.Path(os.path.abspath(workdir))
+    there = next(one for one in (path, *path.parents) if one.exists())
+    if not there.is_dir():
+        raise ConfigError(
+            f"{there} is a file, so {path} cannot be a run's folder; name another --workdir"
+        )
+    try:
+        tempfile.TemporaryFile(dir=there, prefix=".cloze").close()
+    except OSError as error:
+        raise ConfigError(
+            f"{there} cannot be written ({error.strerror}); name another --workdir, or change its permissions"
+        ) from error
+    if there == path and not (path / "config.json").exists():
+        foreign = sorted(one.name for one in path.iterdir() if not _expected(one))
+        if foreign:
+            raise ConfigError(
+                f"{path} is no run's folder (it has no config.json) and holds {', '.join(foreign[:3])}"
+                f"{' ...' if len(foreign) > 3 else ''}; name another --workdir, new or empty"
+            )
+
+
+def _expected(path):
+    return (
+        path.name.startswith(".")
+        or path.name in LEFTOVERS | HARMLESS
+        or path.suffix in HARMLESS_SUFFIXES
+    )

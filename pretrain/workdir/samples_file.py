@@ -1,0 +1,152 @@
+"""Texts with gaps and what a model says there, over its training: `samples.jsonl`, a line for each evaluation (docs/inside.md).
+
+L row length   T targets of a row
+"""
+
+import json
+import math
+import os
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+
+from pretrain.workdir.errors import named
+
+NAME = "samples.jsonl"
+PIECES = 64  # of a row, from its beginning, at most
+FOLLOWING = 16  # pieces that follow a text, where these are told
+TARGETS = 48  # of a row, that are computed
+GAPS = 8  # of a row, that are told of, at most
+LINES = 100  # of the file: beyond that every second one goes
+
+
+class Gapped(NamedTuple):
+    """A text with gaps. ids: its pieces, the gaps closed; gaps: for each (where it begins in ids, its targets [begin, end) by number)."""
+
+    ids: list[int]
+    gaps: list[tuple[int, int, int]]
+
+
+# ---- the gaps of a row -------------------------------------------------------
+
+
+def masks(row, vocabulary):
+    """Each masked piece is a gap; the text ends before the first that is not told of."""
+    told, ids, gaps = row["weights"] > 0, [], []
+    number = dict(zip(row["positions"][told].tolist(), np.flatnonzero(told).tolist()))
+    for place, piece in enumerate(row["tokens"][:PIECES].tolist()):
+        if place in number and len(gaps) == GAPS:
+            break
+        if place in number:
+            gaps.append((len(ids), number[place], number[place] + 1))
+            ids.append(int(row["targets"][number[place]]))
+        elif is_text(vocabulary, piece):
+            ids.append(piece)
+    return Gapped(ids, gaps)
+
+
+def spans(row, vocabulary):
+    """Each span behind its sentinel is a gap: T5's."""
+    targets = row["targets"].tolist()
+    heads = [t for t, piece in enumerate(targets) if piece in vocabulary.sentinels]
+    ends = [*heads[1:], int(np.flatnonzero(row["weights"])[-1])]  # the last target is </s>
+    spans = {
+        targets[head]: (head + 1, end) for head, end in zip(heads[:GAPS], ends) if end <= TARGETS
+    }
+    ids, gaps = [], []
+    for piece in row["inputs"][:PIECES].tolist():
+        if piece in spans:
+            gaps.append((len(ids), *spans[piece]))
+            ids += targets[slice(*spans[piece])]
+        elif piece in vocabulary.sentinels:
+            break
+        elif is_text(vocabulary, piece):
+            ids.append(piece)
+    return Gapped(ids, gaps)
+
+
+def following(row, vocabulary):
+    """What follows the first pieces of a row is its gap."""
+    tokens, targets = row["tokens"].tolist(), row["targets"].tolist()
+    end = min(TARGETS, len(targets))
+    begin = end - min(FOLLOWING, end // 2)
+    return Gapped(tokens[: begin + 1] + targets[begin:end], [(begin + 1, begin, end)])
+
+
+# By objective; others are scored by what they are for, or have no gaps.
+READERS = {
+    **dict.fromkeys(
+        ("masked_lm", "distillation", "sentence_pair", "sentence_order", "replaced_token"), masks
+    ),
+    "span_corruption": spans,
+    "causal_lm": following,
+}
+
+
+def is_text(vocabulary, piece):
+    """Whether a piece stands for text, and not for the row's form."""
+    return piece < vocabulary.size and (not vocabulary.special[piece] or piece == vocabulary.unk)
+
+
+def told(vocabulary, gapped, id_T, chance_T):
+    """{"text", "gaps"} of a row, as a line of the file has it; id_T, chance_T: what the model finds likeliest for each target, and how likely."""
+    ids, text, gaps, behind = gapped.ids, [], [], 0
+    for at, begin, end in gapped.gaps:
+        text.append(added(vocabulary, ids[:behind], ids[behind:at]))
+        behind = at + end - begin
+        one = {"right": ids[at:behind], "told": id_T[begin:end].tolist()}
+        words = {name: added(vocabulary, ids[:at], own) for name, own in one.items()}
+        gaps.append(words | {"probability": round(math.prod(chance_T[begin:end].tolist()), 4)})
+    return {"text": [*text, added(vocabulary, ids[:behind], ids[behind:])], "gaps": gaps}
+
+
+def added(vocabulary, before, ids):
+    """What pieces add to the text of those before them, its blanks included; their names where that is nothing."""
+    known, whole = vocabulary.decode(before), vocabulary.decode([*before, *ids])
+    text = whole[len(os.path.commonprefix([known, whole])) :]
+    return text if text.strip() or not ids else " ".join(vocabulary.pieces[i] for i in ids)
+
+
+# ---- the file ----------------------------------------------------------------
+
+
+def write(path, line):
+    """Add the line of a step, in place of those from there on, which another start has left."""
+    lines = [one for one in read(path) if one["step"] < line["step"]]
+    if len(lines) >= LINES:
+        lines = lines[::2]
+    part = path.with_name(path.name + ".part")
+    with named(path):
+        part.write_text(
+            "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [*lines, line]),
+            encoding="utf-8",
+        )
+        part.replace(path)
+
+
+def read(path):
+    """The lines of a file, in the order of their steps; none where there is no file."""
+    path = epath.Path(path)
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        if path.exists()
+        else []
+    )
+
+
+def by_row(lines):
+    """What a page shows of a file's lines: {"steps": [N], "rows": [{"text", "right", "told"}]}, one for each different row.
+
+    told: for each step the [word, probability] of each gap, None where the row was not among that step's.
+    """
+    rows = {}
+    for n, line in enumerate(lines):
+        for one in line["samples"]:
+            right = [gap["right"] for gap in one["gaps"]]
+            row = rows.setdefault(
+                (*one["text"], *right),
+                {"text": one["text"], "right": right, "told": [None] * len(lines)},
+            )
+            row["told"][n] = [[gap["told"], gap["probability"]] for gap in one["gaps"]]
+    return {"steps": [line["step"] for line in lines], "rows": list(rows.values())}

@@ -1,0 +1,350 @@
+"""Labelled text in three forms is the same examples; whatever is wrong with a line is told with its file and number; rows are cut as told."""
+
+import gzip
+import json
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from data.config import Data
+from data.examples import labelled
+from data.examples.labelled import Columns, Example, class_of, score_of
+from data.inspection.report import inspect
+from data.objectives import (
+    AnswerSpan,
+    Classification,
+    MaskedLm,
+    MultipleChoice,
+    Regression,
+    Tagging,
+)
+from data.pipeline import Stream
+from data.rows.labelled import fit
+from data.store.reader import Store
+from data.store.salvage import sound
+
+PAIR, ONE = Columns(("text", "text2"), "label"), Columns(("text",), "label")
+BROKEN = gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20  # of no kind of block that there is
+ROWS = [
+    ('"No", he said, "no".', "A\tb\nc", "yes"),
+    ("An, other", " second ", "no"),
+    ("third", "Ünïcode", "yes"),
+]
+
+
+def write(path, text):
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return str(path)
+
+
+def quoted(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+def test_three_forms_are_the_same_examples(tmp_path):
+    jsonl = (
+        "\ufeff"
+        + "\n\n".join(
+            json.dumps({"text": a, "more": 3, "text2": b, "label": c}) for a, b, c in ROWS
+        )
+        + "\n"
+    )
+    commas = "label,text,text2\r\n" + "".join(
+        f"{c},{quoted(a)},{quoted(b)}\r\n" for a, b, c in ROWS
+    )
+    tabs = "\ufefftext\ttext2\tlabel\n" + "".join(
+        f"{a}\t{b.replace(chr(9), ' ').replace(chr(10), ' ')}\t{c}\n" for a, b, c in ROWS
+    )
+    expected = [
+        (('"No", he said, "no".', "A b c"), "yes"),
+        (("An, other", "second"), "no"),
+        (("third", "Ünïcode"), "yes"),
+    ]
+    places = {"a.jsonl": (1, 3, 5), "a.csv": (2, 4, 5), "a.tsv": (2, 3, 4), "a.tsv.gz": (2, 3, 4)}
+    for name, text in (("a.jsonl", jsonl), ("a.csv", commas), ("a.tsv", tabs), ("a.tsv.gz", tabs)):
+        path = write(tmp_path / name, text)
+        read = labelled.read(path, PAIR, class_of)
+        assert [example[:2] for example in read] == expected
+        assert [example.place for example in read] == [f"{path}:{line}" for line in places[name]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\n{"text": "b"}\n',
+            r"a.jsonl:2: no column 'label'; there are 'text'. --columns names",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 1}\nnot\n',
+            r"a.jsonl:2: not JSON \(Expecting value, at character 1\); each line holds one whole object",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a\n',
+            r"a.jsonl:1: not JSON \(Unterminated string starting at, at character 10\)",
+        ),
+        ("a.jsonl", "[" * 100_000, r"a.jsonl:1: not JSON \(maximum recursion depth"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": ' + "1" * 5000 + "}\n",
+            r"a.jsonl:1: not JSON \(Exceeds the limit",
+        ),
+        ("a.jsonl", "[1]\n", r"a.jsonl:1: expected a JSON object, not '\[1\]"),
+        ("a.jsonl", '{"text": "  ", "label": 1}\n', r"a.jsonl:1: column 'text' is empty"),
+        ("a.jsonl", '{"text": 3, "label": 1}\n', r"a.jsonl:1: column 'text' is int, not a text"),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": 0.5}\n',
+            r"a.jsonl:1: column 'label': 0.5 is no name of a class",
+        ),
+        (
+            "a.jsonl",
+            '{"text": "a", "label": true}\n',
+            r"a.jsonl:1: column 'label': True is no name of a class",
+        ),
+        ("a.jsonl", "\n \n", "a.jsonl: no examples in it"),
+        ("a.tsv", "", "a.tsv: no examples in it"),
+        ("a.tsv", "text\tlabel\n", "a.tsv: no examples in it"),
+        (
+            "a.tsv",
+            "text\tlabel\na\tb\nc\n",
+            r"a.tsv:3: 1 columns, the first line names 2 \(text, label\)",
+        ),
+        ("a.tsv", "text\ttext\na\tb\n", "a.tsv:1: the line of names has one twice"),
+        (
+            "a.tsv",
+            "sentence\tlabel\na\tb\n",
+            r"a.tsv:2: no column 'text'; there are 'sentence', 'label'",
+        ),
+        ("a.csv", 'text,label\n"a" b,c\n', r"a.csv:2: "),
+        (
+            "a.csv",
+            'text,label\n"a',
+            r"a.csv:2: .*; in a .csv a column that holds quotes stands in quotes",
+        ),
+        ("a.csv.gz", b"text,label\n", "a.csv.gz: the gzip file is broken or cut off"),
+        (
+            "a.csv.gz",
+            gzip.compress(b"text,label\n", mtime=0)[:-9],
+            "a.csv.gz: the gzip file is broken or cut off",
+        ),
+        ("a.csv.gz", BROKEN, "a.csv.gz: the gzip file is broken or cut off .*invalid"),
+        (
+            "a.jsonl",
+            b'{"text": "a", "label": 1}\n{"text": "\xe9", "label": 1}\n',
+            "a.jsonl:2: not UTF-8 .*; `iconv -f ENCODING -t UTF-8` converts",
+        ),
+        ("a.txt", "a\n", "ends in .jsonl, .tsv, .csv, or .gz behind it"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_bytes(text) if isinstance(text, bytes) else write(path, text)
+    with pytest.raises(ValueError, match=message):
+        labelled.read(str(path), ONE, class_of)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match="x.tsv: no such file"):
+        labelled.read(str(tmp_path / "x.tsv"), ONE, class_of)
+
+
+def examples(*labels):
+    return [Example((f"text {i}",), label, f"here:{i + 1}") for i, label in enumerate(labels)]
+
+
+def test_classes_are_put_in_order_and_unknown_ones_refused():
+    assert labelled.classes(examples("10", "9", "-1", "9")) == ("-1", "9", "10")
+    assert labelled.classes(examples("b", "9", "a")) == ("9", "a", "b")
+    with pytest.raises(ValueError, match="here: all 3 examples have the label 'a'"):
+        labelled.check_several(examples("a", "a", "a"))
+    np.testing.assert_array_equal(
+        labelled.numbered(examples("b", "a", "b"), ("a", "b")), np.float32([1, 0, 1])
+    )
+    with pytest.raises(ValueError, match="here:2: the label 'c' is not one of 'a', 'b'"):
+        labelled.numbered(examples("b", "c"), ("a", "b"))
+    np.testing.assert_array_equal(labelled.numbered(examples(2.5, 0.0), ()), np.float32([2.5, 0]))
+
+
+def test_scores_are_finite_numbers():
+    assert [score_of(value) for value in (3, 2.5, "4.25", " 1 ")] == [3.0, 2.5, 4.25, 1.0]
+    for value in ("a", "nan", float("inf"), True, None, "", 10**400):
+        with pytest.raises(ValueError, match="is no score"):
+            score_of(value)
+
+
+def test_a_share_is_held_out_by_the_texts_alone():
+    many = [Example((f"text {i % 150}",), str(i % 2), f"here:{i}") for i in range(300)]
+    train, held = labelled.part(many, 0.2)
+    assert 20 < len(held) < 100 and len(train) + len(held) == 300
+    assert not {example.texts for example in train} & {example.texts for example in held}
+    assert labelled.part(many[:150], 0.2)[1] == [
+        example for example in held if int(example.place[5:]) < 150
+    ]
+    with pytest.raises(
+        ValueError, match="1 to train on and 0 held out|0 to train on and 1 held out"
+    ):
+        labelled.part(many[:1], 0.2)
+
+
+@pytest.mark.parametrize("width", [7, 8])
+def test_pairs_are_cut_as_the_tokenizers_library_cuts_them(width):
+    words = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.enable_truncation(width, strategy="longest_first")
+    sizes = [(a, b) for a in range(1, 13) for b in range(1, 13)]
+    expected = [
+        (encoding.sequence_ids.count(0), encoding.sequence_ids.count(1))
+        for encoding in (words.encode("a " * a, "a " * b) for a, b in sizes)
+    ]
+    assert list(zip(*(side.tolist() for side in fit(*np.array(sizes).T, width)))) == expected
+
+
+def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
+    stream = Stream(
+        labelled_store,
+        Data(objective=Classification(length=24, class_weights=(1.0, 3.0)), batch_size=10),
+        seed=1,
+    )
+    split, seen = labelled_store.split("train"), []
+    edges = split.sentence_starts.tolist()
+    texts = [split.tokens[a:b].tolist() for a, b in zip(edges, edges[1:])]
+    for step in range(4):
+        batch = stream.batch(step)
+        for i, (row, _) in enumerate(zip(*stream.draws(step * 10 + np.arange(10)))):
+            a, b = texts[2 * row], texts[2 * row + 1]
+            kept_a, kept_b = (int(n) for n in fit(len(a), len(b), 21))
+            ids = [vocabulary.cls, *a[:kept_a], vocabulary.sep, *b[:kept_b], vocabulary.sep]
+            assert batch["tokens"][i].tolist() == ids + [vocabulary.pad] * (24 - len(ids))
+            assert batch["valid"][i].sum() == len(ids) and batch["segments"][i].tolist() == [
+                int(kept_a + 2 <= n < len(ids)) for n in range(24)
+            ]
+            assert (
+                batch["labels"][i] == row % 2
+                and batch["weights"][i] == (1.0, 3.0)[row % 2]
+                and batch["row_weights"][i] == 1
+            )
+            seen.append(int(row))
+    assert sorted(seen) == list(range(40)) and stream.rows == 40
+    assert (
+        stream.table.cut == sum(len(a) + len(b) > 21 for a, b in zip(texts[::2], texts[1::2])) > 0
+    )
+    scores = Stream(
+        labelled_store, Data(objective=Regression(length=24, separators=2), batch_size=10), seed=1
+    ).batch(0)
+    assert scores["scores"].tolist() == stream.batch(0)["labels"].tolist()
+    assert ((scores["tokens"] == vocabulary.sep).sum(axis=1) == 3).all()
+
+
+def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
+    one = [Example((text,), score, "here") for text, score in zip(texts, (0.5, 2.0, 3.5))]
+    store = labelled.write_labelled(tmp_path / "store", vocabulary, {"train": one}, ())
+    stream = Stream(store, Data(objective=Regression(length=8), batch_size=3))
+    assert stream.table.cut == sum(len(vocabulary.encode(text)) > 6 for text in texts[:3]) > 0
+    batch = stream.evaluation_batch(0)
+    for i, text in enumerate(texts[:3]):
+        ids = [vocabulary.cls, *vocabulary.encode(text)[:6], vocabulary.sep]
+        assert batch["tokens"][i].tolist() == ids + [vocabulary.pad] * (8 - len(ids))
+    assert not batch["segments"].any() and batch["scores"].tolist() == [0.5, 2.0, 3.5]
+    with pytest.raises(ValueError, match="heldout split of .* is empty"):
+        Stream(store, Data(objective=Regression()), split="heldout")
+
+
+def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
+    with pytest.raises(ValueError, match="its documents have no labels; `finetune` makes a store"):
+        Stream(store, Data(objective=Classification()))
+    with pytest.raises(ValueError, match="length=5; a row holds"):
+        Stream(labelled_store, Data(objective=Classification(length=5)))
+    with pytest.raises(ValueError, match="separators=0"):
+        Stream(labelled_store, Data(objective=Regression(separators=0)))
+    with pytest.raises(ValueError, match="class_weights=.*above 0"):
+        Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
+    Stream(
+        labelled_store, Data(objective=MaskedLm(length=16, predictions=3, rows="documents"))
+    ).batch(0)  # its texts are text
+
+
+@pytest.mark.parametrize(
+    "objective", [Classification(), Regression(), MultipleChoice(), Tagging(), AnswerSpan()]
+)
+def test_rows_need_their_special_tokens(objective, vocabulary):
+    objective.check(vocabulary)
+    for lacking in ("cls", "sep", "pad"):
+        there = {"cls": 2, "sep": 3, "pad": 0} | {lacking: None}
+        with pytest.raises(
+            ValueError, match=f"{objective.name} needs the special token.s. {lacking}, which"
+        ):
+            objective.check(SimpleNamespace(**there, kind="bpe", size=9))
+
+
+def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):
+    def store(names):
+        one = [Example((text,), label, "here") for text, label in zip(texts, names * 2)]
+        return labelled.write_labelled(tmp_path / names, vocabulary, {"train": one}, tuple(names))
+
+    stores = store("ab"), store("xy")
+    assert (
+        stores[0].manifest["labels"] == ["a", "b"]
+        and stores[0].fingerprint != stores[1].fingerprint
+    )
+    path = tmp_path / "ab" / "train" / "labels.bin"
+    raw = bytearray(path.read_bytes())
+    raw[2] ^= 1
+    path.write_bytes(raw)
+    for how, message in (("refuse", "labels.bin: crc32c"), ("skip", "made whole or not at all")):
+        with pytest.raises(ValueError, match=message):
+            sound(Store.open(tmp_path / "ab"), how)
+
+
+def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
+    for objective in (Classification(length=24), Regression(length=24, separators=2)):
+        stream = Stream(labelled_store, Data(objective=objective, batch_size=8), seed=1)
+        report = inspect(stream, batches=4, rows=2)
+        assert (
+            report["passed"]
+            and len(report["checks"]) == 10
+            and report["rows"][0]["label"] in ("class 0", "class 1", "score 0", "score 1")
+        )
+
+        def spoilt(step, lo=0, hi=None, change=None):
+            batch = Stream.batch(stream, step, lo, hi)
+            change(batch)
+            return batch
+
+        def relabel(batch):
+            key = "labels" if "labels" in batch else "scores"
+            batch[key] = 1 - batch[key]
+
+        def turn(batch):
+            batch["segments"] = 1 - batch["segments"]
+
+        def reword(batch):
+            batch["tokens"][:, 1] = (batch["tokens"][:, 1] - 4) % (vocabulary.size - 5) + 5
+
+        def drop(batch):  # the last token of the last text
+            end_B, row = batch["valid"].sum(axis=1), np.arange(len(batch["valid"]))
+            batch["valid"][row, end_B - 1], batch["segments"][row, end_B - 1] = False, 0
+            batch["tokens"][row, end_B - 2], batch["tokens"][row, end_B - 1] = (
+                vocabulary.sep,
+                vocabulary.pad,
+            )
+
+        for change, name in (
+            (relabel, "labels that are not the example's"),
+            (turn, "rows whose segments are not their texts"),
+            (reword, "rows with other text than the example's"),
+            (drop, "texts that are cut though the row has room"),
+        ):
+            stream.batch = partial(spoilt, change=change)
+            broken = [
+                check["name"]
+                for check in inspect(stream, batches=2)["checks"]
+                if not check["passed"]
+            ]
+            assert broken == [name]

@@ -1,0 +1,150 @@
+"""Entities are those of conlleval, whatever the scheme, and what a file is written in is told from its tags."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from data.examples.tag_schemes import (
+    LETTERS,
+    Entity,
+    breaks,
+    detect,
+    entities,
+    names,
+    tags_of,
+    wrong,
+)
+
+
+def slow(tags):
+    """The entities by another way: all pairs of borders, of which those are left that no tag goes on across, with no gap within."""
+    alike = {"L": "E", "U": "S"}
+    pairs = [(alike.get(tag[0], tag[0]), tag[2:]) for tag in tags] + [("O", "")]
+    joined = {("B", "I"), ("B", "E"), ("I", "I"), ("I", "E")}
+
+    def goes_on(i):
+        return i > 0 and pairs[i - 1][1] == pairs[i][1] and (pairs[i - 1][0], pairs[i][0]) in joined
+
+    borders = [(s, e) for s in range(len(tags)) for e in range(s + 1, len(tags) + 1)]
+    fits = [
+        (s, e)
+        for s, e in borders
+        if pairs[s][0] != "O"
+        and not goes_on(s)
+        and not goes_on(e)
+        and all(map(goes_on, range(s + 1, e)))
+    ]
+    return [Entity(pairs[s][1], s, e) for s, e in fits]
+
+
+def drawn(letters, count=400, seed=0):
+    """Sentences of tags that follow no rule."""
+    rng = np.random.default_rng(seed)
+    known = ["O", *(f"{letter}-{kind}" for letter in letters for kind in ("X", "Y"))]
+    return [
+        [known[i] for i in rng.integers(0, len(known), 1 + rng.integers(9))] for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("letters", ["BI", "BIES", "BILU"])
+def test_entities_are_those_of_all_pairs_of_borders(letters):
+    for tags in drawn(letters):
+        assert entities(tags) == slow(tags), tags
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("B-X I-X O B-Y", [("X", 0, 2), ("Y", 3, 4)]),
+        ("B-X B-X I-X", [("X", 0, 1), ("X", 1, 3)]),  # one right behind the other
+        (
+            "I-X I-X B-X I-Y",
+            [("X", 0, 2), ("X", 2, 3), ("Y", 3, 4)],
+        ),  # IOB1, and a type that changes
+        (
+            "B-X I-X E-X S-X E-X",
+            [("X", 0, 3), ("X", 3, 4), ("X", 4, 5)],
+        ),  # IOBES, with an end of nothing
+        ("B-X L-X U-Y U-Y", [("X", 0, 2), ("Y", 2, 3), ("Y", 3, 4)]),  # BILOU
+        ("B-creative-work I-creative-work", [("creative-work", 0, 2)]),
+        ("B I O I", [("", 0, 2), ("", 3, 4)]),  # of no type
+        ("O O", []),
+    ],
+)
+def test_entities_by_hand(tags, expected):
+    assert entities(tags.split()) == expected
+
+
+@pytest.mark.parametrize("scheme", LETTERS)
+def test_tags_of_entities_spell_these_again_and_break_no_rule(scheme):
+    several = 0
+    for tags in drawn(LETTERS[scheme]):
+        found = entities(tags)
+        spelt = tags_of(found, len(tags), scheme)
+        assert (
+            entities(spelt) == found
+            and breaks(spelt, scheme) == 0
+            and not any(wrong(tag, scheme) for tag in spelt)
+        )
+        several += len(found) > 1
+    assert several > 100
+
+
+def test_tags_of_entities_by_hand():
+    found = [Entity("X", 0, 2), Entity("X", 2, 3), Entity("", 4, 5)]
+    expected = {
+        "bio": "B-X I-X B-X O B",
+        "iob1": "I-X I-X B-X O I",
+        "iobes": "B-X E-X S-X O S",
+        "bilou": "B-X L-X U-X O U",
+    }
+    assert {scheme: " ".join(tags_of(found, 5, scheme)) for scheme in LETTERS} == expected
+
+
+@pytest.mark.skipif(importlib.util.find_spec("seqeval") is None, reason="seqeval is no dependency")
+def test_entities_are_those_of_seqeval():
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    for tags in drawn("BI") + drawn("BIES"):
+        assert entities(tags) == [(kind, start, end + 1) for kind, start, end in get_entities(tags)]
+
+
+@pytest.mark.parametrize(
+    ("sentences", "scheme"),
+    [
+        (["B-X I-X", "O B-Y"], "bio"),
+        (["I-X I-X B-X", "O I-Y"], "iob1"),
+        (["B-X I-X E-X O S-X"], "iobes"),
+        (["S-X O"], "iobes"),
+        (["U-X O B-X L-X"], "bilou"),
+        (["NN VB", "NN"], "plain"),
+        (["B-X E-X L-X"], "plain"),  # no scheme has them all
+        (["B I O"], "bio"),
+    ],
+)
+def test_a_scheme_is_told_from_its_tags(sentences, scheme):
+    assert detect([sentence.split() for sentence in sentences]) == scheme
+
+
+def test_what_breaks_a_scheme_is_counted():
+    count = {
+        scheme: breaks("I-X O B-X B-X I-Y E-X".split(), scheme)
+        for scheme in ("bio", "iob1", "iobes", "plain")
+    }
+    assert count == {"bio": 3, "iob1": 1, "iobes": 5, "plain": 0}
+    assert (
+        not wrong("B-X", "bio")
+        and wrong("E-X", "bio")
+        and wrong("B-", "bio")
+        and wrong("b-X", "bio")
+        and not wrong("x", "plain")
+    )
+
+
+def test_a_type_has_all_tags_of_its_scheme():
+    assert names({"O", "B-Y", "I-X"}, "bio") == ("O", "B-X", "I-X", "B-Y", "I-Y")
+    assert names({"S-X"}, "iobes") == ("O", "B-X", "I-X", "E-X", "S-X") and names(
+        {"B", "O"}, "bilou"
+    ) == ("O", "B", "I", "L", "U")
+    assert names({"NN", "DT"}, "plain") == ("DT", "NN")

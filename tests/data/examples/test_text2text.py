@@ -1,0 +1,132 @@
+"""Labelled text becomes the paper's inputs and answers, and rows are the store's pairs in their frame, cut at the end where they are too long."""
+
+import json
+
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.examples.labelled import Example
+from data.examples.text2text import pairs, rounded, source_of, step_for, target_of, write_pairs
+from data.inspection.report import inspect
+from data.objectives import Text2Text
+from data.pipeline import Stream
+from data.store.reader import Store
+from data.store.salvage import sound
+
+PAIR = dict(columns=("a", "b", "label"), labels=("0", "1"), words=("not_equivalent", "equivalent"))
+
+
+def test_the_paper_s_inputs_and_answers():
+    """Raffel et al. 2019, appendix D: hypothesis stands before premise, scores are multiples of 0.2."""
+    mrpc = Text2Text(prefix="mrpc ", names=("sentence1", "sentence2"), **PAIR)
+    assert (
+        source_of(mrpc, ("We act.", "Act!")) == "mrpc sentence1: We act. sentence2: Act!"
+        and target_of(mrpc, "1") == "equivalent"
+    )
+    mnli = Text2Text(prefix="mnli ", names=("premise", "hypothesis"), **PAIR)
+    assert (
+        source_of(mnli, ("It rains.", "It is dry."))
+        == "mnli hypothesis: It is dry. premise: It rains."
+    )
+    german = Text2Text(prefix="translate English to German: ")
+    assert (
+        source_of(german, ("That is good.",)) == "translate English to German: That is good."
+        and target_of(german, "Das ist gut.") == "Das ist gut."
+    )
+    scored = Text2Text(
+        prefix="stsb ", names=("sentence1", "sentence2"), columns=("a", "b", "score"), step=0.2
+    )
+    assert [target_of(scored, score) for score in (0.0, 2.57, 3.25, 5.0)] == [
+        "0.0",
+        "2.6",
+        "3.2",
+        "5.0",
+    ]
+    with pytest.raises(ValueError, match="here:1: the label '2' is not one of '0', '1'"):
+        pairs(mrpc, [Example(("a", "b"), "2", "here:1")])
+
+
+def test_scores_have_as_many_decimals_as_their_step_needs():
+    assert [step_for([0.0, high]) for high in (1.0, 5.0, 10.0, 100.0)] == [
+        0.05,
+        0.2,
+        0.5,
+        5.0,
+    ] and step_for([2.0, 2.0]) == 1.0
+    assert [rounded(*pair) for pair in ((0.333, 0.05), (37.0, 5.0), (-0.04, 0.2), (-1.1, 0.5))] == [
+        "0.35",
+        "35",
+        "0.0",
+        "-1.0",
+    ]
+    for step in (0.05, 0.2, 5.0):
+        assert len({rounded(score, step) for score in np.linspace(0, 25 * step, 999)}) == 26
+
+
+@pytest.mark.parametrize("framed", [False, True], ids=["t5", "bart"])
+def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, texts, tmp_path):
+    vocabulary = bytes_store.vocabulary if framed else t5_vocabulary
+    answered = [(texts[i], texts[i + 50][: 1 + 3 * i]) for i in range(30)]
+    spec = Text2Text(length=20, target_length=12, start_of_text=framed)
+    store = write_pairs(
+        tmp_path / "store",
+        vocabulary,
+        spec,
+        {"train": answered[:20], "heldout": answered[20:]},
+        digest="x",
+    )
+    assert [
+        json.loads(line)
+        for line in (store.split("heldout").folder / "answers.jsonl").read_text().splitlines()
+    ] == [target for _, target in answered[20:]]
+    stream = Stream(store, Data(objective=spec, batch_size=20))
+    batch, cut = stream.evaluation_batch(0), 0
+    for row, pair in enumerate(answered[:20]):
+        ids = vocabulary.encode_batch(pair)
+        room = [20 - 1 - framed, 12 - 1 - framed]
+        cut += any(len(one) > most for one, most in zip(ids, room))
+        for (key, used), one, most in zip(
+            (("inputs", "inputs_valid"), ("targets", "weights")), ids, room
+        ):
+            expected = [*[vocabulary.bos] * framed, *one[:most], vocabulary.eos]
+            assert batch[key][row].tolist() == expected + [vocabulary.pad] * (
+                len(batch[key][row]) - len(expected)
+            )
+            assert batch[used][row].tolist() == [
+                i < len(expected) for i in range(len(batch[key][row]))
+            ]
+    assert stream.table.cut == cut > 0
+    report = inspect(stream, batches=2, rows=2)
+    assert report["passed"] and len(report["checks"]) == 7
+    stream.build = lambda row_B, key_B, build=stream.build: (
+        (b := build(row_B, key_B)) | {"targets": np.roll(b["targets"], 1, axis=0)}
+    )
+    broken = [
+        check["name"] for check in inspect(stream, batches=2)["checks"] if not check["passed"]
+    ]
+    assert "sides that are not the store's text in its frame" in broken
+
+
+def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_path):
+    for settings, message in (
+        (dict(length=1), "length=1, target_length=128; a token and what frames it"),
+        (dict(columns=("a", "b", "c")), "there is a name for each column but the last"),
+        (dict(labels=("x", "y"), words=("x",)), "a word for each label"),
+        (
+            dict(labels=("x", "y"), words=("x", "y"), step=0.2),
+            "labels or scores, whose step is above 0",
+        ),
+        (dict(step=-1.0), "step=-1.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Text2Text(**settings).check(t5_vocabulary)
+    with pytest.raises(ValueError, match="no answers; `finetune` makes a store of pairs"):
+        Stream(pair_store, Data(objective=Text2Text()))
+    write_pairs(tmp_path / "s", t5_vocabulary, Text2Text(), {"train": [(texts[0], texts[1])]})
+    path = tmp_path / "s" / "train" / "answers.jsonl"
+    path.write_text(path.read_text().upper())
+    with pytest.raises(ValueError, match="answers.jsonl: crc32c"):
+        sound(Store.open(tmp_path / "s"), "refuse")
+    with pytest.raises(ValueError, match="made whole or not at all"):
+        sound(Store.open(tmp_path / "s"), "skip")

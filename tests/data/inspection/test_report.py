@@ -1,0 +1,408 @@
+"""Inspection passes sound batches, and names the promise that a tampered batch breaks; the verb's status says so."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.inspection.report import inspect
+from data.objectives import (
+    CausalLm,
+    Denoising,
+    MaskedLm,
+    PrefixLm,
+    ReplacedToken,
+    SentenceOrder,
+    SentencePair,
+    SpanCorruption,
+)
+from data.objectives.masking import Masker
+from data.pipeline import Stream
+from data.rows.full_sentences import SentenceRows
+from pretrain.__main__ import main
+
+OBJECTIVES = {
+    "pieces": MaskedLm(length=22, predictions=4, rows="documents"),
+    "joined": MaskedLm(length=22, predictions=4, rows="windows"),
+    "sentences": MaskedLm(length=42, predictions=6, rows="sentences"),
+    "packed": MaskedLm(length=48, predictions=7, rows="packed"),
+    "words": MaskedLm(length=22, predictions=4, whole_words=True, rows="documents"),
+    "pairs": SentencePair(length=30, predictions=5),
+    "spans": SpanCorruption(inputs=40),
+    "parts": PrefixLm(length=22),
+    "next": CausalLm(length=22),
+    "next unseparated": CausalLm(length=22, end_of_text=False),
+    "orders": SentenceOrder(length=30, predictions=5),
+    "replaced": ReplacedToken(length=22, predictions=4, rows="documents"),
+    "damaged": Denoising(length=66),
+    "infilled": Denoising(length=66, shuffled=False),
+}
+T5 = (
+    "spans",
+    "parts",
+    "next",
+    "next unseparated",
+)  # what reads T5's vocabulary, which has an end of text
+
+BYTES = ("damaged", "infilled")  # RoBERTa's vocabulary
+
+
+@pytest.fixture
+def store_of(store, t5_store, bytes_store):
+    """store_of(name of an objective) -> the store that it can read."""
+    return lambda name: t5_store if name in T5 else bytes_store if name in BYTES else store
+
+
+@pytest.fixture
+def make(store_of):
+    """make(name of an objective) -> Stream."""
+
+    def build(name):
+        data = Data(objective=OBJECTIVES[name], batch_size=16)
+        return Stream(store_of(name), data, seed=3)
+
+    return build
+
+
+def broken(report):
+    assert report["passed"] == all(check["passed"] for check in report["checks"])
+    return [check["name"] for check in report["checks"] if not check["passed"]]
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_sound_batches_pass(make, name):
+    report = inspect(make(name), step=5, batches=6, rows=3)
+    assert (
+        broken(report) == []
+        and len(report["checks"]) >= (6 if name.startswith(("next", "parts")) else 9)
+        and len(report["rows"]) == 3
+    )
+    json.dumps(report)
+
+
+def show_all(batch, stream):
+    row, slot = np.nonzero(batch["weights"])
+    batch["tokens"][row, batch["positions"][row, slot]] = batch["targets"][row, slot]
+
+
+def lose_less(batch, stream):
+    batch["weights"][::2] = 0
+
+
+def lose_on_padding(batch, stream):
+    short = np.flatnonzero(~batch["valid"][:, -1])
+    batch["positions"][short, 0] = batch["valid"].shape[1] - 1
+
+
+def lose_on_specials(batch, stream):
+    show_all(batch, stream)
+    batch["positions"][:, 0], batch["targets"][:, 0] = 0, stream.vocabulary.cls
+
+
+def turn_round(batch, stream):
+    batch["positions"][:, :2] = batch["positions"][:, 1::-1].copy()
+
+
+def exceed(batch, stream):
+    batch["targets"][0, 1] = stream.vocabulary.size
+
+
+def widen(batch, stream):
+    batch["weights"] = batch["weights"].astype(np.float64)
+
+
+def depend_on_the_batch(batch, stream):
+    key = "tokens" if "tokens" in batch else "inputs"
+    batch[key] = batch[key][::-1].copy()
+
+
+def other_text(batch, stream):
+    batch["tokens"][:, 1] += 1
+
+
+def flip(batch, stream):
+    batch["next_sentence"] = 1 - batch["next_sentence"]
+
+
+def always_next(batch, stream):
+    batch["next_sentence"][:] = 0
+
+
+def turn_order(batch, stream):
+    batch["order"] = 1 - batch["order"]
+
+
+def always_in_order(batch, stream):
+    """Rows in the other order are replaced by one that is not."""
+    chosen = np.where(
+        batch["order"] == 0, np.arange(len(batch["order"])), np.flatnonzero(batch["order"] == 0)[0]
+    )
+    for key in batch:
+        batch[key] = batch[key][chosen]
+
+
+def one_segment(batch, stream):
+    batch["segments"][:] = 0
+
+
+def shift_sentinels(batch, stream):
+    for key in ("inputs", "targets"):
+        batch[key][np.isin(batch[key], stream.vocabulary.sentinels)] -= 1
+
+
+def swap_tokens(batch, stream):
+    batch["targets"][:, 1] += 1
+
+
+def leave_out(batch, stream):
+    batch["weights"][:, -1] = 0
+
+
+def cut_early(batch, stream):
+    batch["inputs_valid"][:, 5:] = False
+
+
+def write_on(batch, stream):
+    batch["targets"][~(batch["weights"] > 0)] = 9
+
+
+def stay(batch, stream):
+    batch["targets"][:] = batch["tokens"]
+
+
+def lean(batch, stream):
+    batch["chances"] *= 0.9
+
+
+def judge_padding(batch, stream):
+    batch["token_weights"][:] = 1
+
+
+def unhide(batch, stream):
+    """Of each row, one mask gives way to a word that is in the text."""
+    ids = batch["inputs"]
+    row, first = np.arange(len(ids)), (ids == stream.vocabulary.mask).argmax(axis=1)
+    ids[row[first > 0], first[first > 0]] = batch["targets"][first > 0, 1]
+
+
+def repeat_masks(batch, stream):
+    """A second mask in the place of a word behind each: as many hidden as masks, one too many."""
+    masked = batch["inputs"] == stream.vocabulary.mask
+    behind = np.roll(masked, 1, axis=1) & (batch["inputs"] > stream.vocabulary.eos + 1)
+    batch["inputs"][behind & ~masked] = stream.vocabulary.mask
+
+
+def foreign_word(batch, stream):
+    batch["inputs"][:, 1] = stream.vocabulary.size - 2  # the rarest piece
+
+
+def backwards(batch, stream):
+    for ids, used in zip(batch["inputs"], batch["inputs_valid"]):
+        ids[1 : used.sum() - 1] = ids[1 : used.sum() - 1][::-1].copy()
+
+
+def pad(batch, stream):
+    batch["inputs"][:, -1], batch["inputs_valid"][:, -1] = stream.vocabulary.pad, False
+
+
+@pytest.mark.parametrize(
+    "name, tamper, promise",
+    [
+        ("pieces", show_all, "masked as [MASK]"),
+        ("pieces", lose_less, "share of tokens masked"),
+        ("words", lose_less, "share of tokens masked"),
+        ("pieces", lose_on_padding, "losses on padding, tokens in it"),
+        ("joined", lose_on_specials, "special tokens masked"),
+        ("joined", turn_round, "positions out of order"),
+        ("pieces", exceed, "ids in the vocabulary"),
+        ("spans", exceed, "ids in the vocabulary"),
+        ("damaged", unhide, "share of tokens hidden"),
+        ("damaged", repeat_masks, "masks for them"),
+        ("damaged", swap_tokens, "rows whose target is not the store's text"),
+        ("damaged", foreign_word, "inputs with words that are not the text's"),
+        ("infilled", backwards, "inputs out of order"),
+        ("damaged", write_on, "tokens in padding, padding between tokens"),
+        ("pieces", widen, "keys, types and shapes"),
+        ("pieces", depend_on_the_batch, "two hosts read what one reads"),
+        ("spans", depend_on_the_batch, "two hosts read what one reads"),
+        ("joined", other_text, "rows whose text is not the store's"),
+        ("pairs", other_text, "rows whose text is not the store's"),
+        ("pairs", flip, "labels that are wrong"),
+        ("pairs", always_next, "second segments from elsewhere"),
+        ("pairs", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
+        ("orders", turn_order, "labels that are wrong"),
+        ("orders", always_in_order, "segments in the other order"),
+        ("orders", other_text, "rows whose text is not the store's"),
+        ("orders", one_segment, "rows whose segments are not 0 ... 0 1 ... 1"),
+        ("replaced", show_all, "masked as itself"),
+        ("replaced", lean, "chances below 0.9"),
+        ("replaced", judge_padding, "tokens not judged, padding judged"),
+        ("spans", shift_sentinels, "sentinels are the tokenizer's <extra_id_0> ..."),
+        ("spans", swap_tokens, "rows that do not rebuild the store's text"),
+        ("spans", leave_out, "losses on padding, tokens without loss"),
+        ("spans", pad, "gaps in rows (padding, no </s>)"),
+        ("parts", pad, "parts without </s> at their end"),
+        ("parts", swap_tokens, "rows that do not rebuild the store's text"),
+        ("parts", cut_early, "texts cut in their first half"),
+        ("parts", write_on, "tokens in padding, padding between tokens"),
+        ("next", exceed, "ids in the vocabulary"),
+        ("next", other_text, "rows whose text is not the store's"),
+        ("next unseparated", other_text, "rows whose text is not the store's"),
+        ("next", stay, "targets that are not the next token"),
+        ("next", leave_out, "tokens without loss"),
+    ],
+)
+def test_a_broken_promise_is_named(make, name, tamper, promise):
+    stream = make(name)
+    build = stream.build
+
+    def tampered(row_B, key_B):
+        batch = build(row_B, key_B)
+        tamper(batch, stream)
+        return batch
+
+    stream.build = tampered
+    assert promise in broken(inspect(stream))
+
+
+@pytest.mark.parametrize(
+    "name, promise",
+    [
+        ("spans", "sentinels are the tokenizer's <extra_id_0> ..."),
+        ("spans", "special ids are the tokenizer's"),
+        ("pieces", "special ids are the tokenizer's"),
+        ("next", "special ids are the tokenizer's"),
+    ],
+)
+def test_another_tokenizer_is_named(make, name, promise):
+    """The fault of sentinels from 32100 on in the batch and up to 32099 in the tokenizer."""
+    stream = make(name)
+    ids = {piece: i + 1 for i, piece in enumerate(stream.vocabulary.pieces)}
+    assert promise in broken(inspect(stream, token_id=ids.get))
+
+
+def test_words_masked_in_part_are_named(make, monkeypatch):
+    stream = make("words")
+    monkeypatch.setattr(
+        Masker,
+        "words",
+        lambda self, tokens_BL, candidate_BL, *_: candidate_BL & (np.arange(22) == 4),
+    )
+    assert "words masked in part" in broken(inspect(stream))
+
+
+@pytest.mark.parametrize(
+    "name, promise",
+    [
+        ("pieces", "rows across documents"),
+        ("packed", "pieces across documents, or cut where the row had room"),
+        ("pairs", "segments across documents"),
+        ("orders", "segments across documents"),
+    ],
+)
+def test_rows_across_documents_are_named(make, name, promise):
+    stream = make(name)
+    starts = stream.split.document_starts
+    finer = np.unique(np.concatenate([starts, starts[1:-1] - 3]))
+    stream.split = dataclasses.replace(stream.split, document_starts=finer)
+    assert promise in broken(inspect(stream))
+
+
+@pytest.mark.parametrize("name", ["joined", "next"])
+def test_a_joined_stream_without_separators_is_named(make, name):
+    stream = make(name)
+    starts = stream.split.document_starts
+    stream.split = dataclasses.replace(
+        stream.split, document_starts=np.delete(starts, range(1, len(starts) - 1, 2))
+    )
+    assert "rows with documents not separated" in broken(inspect(stream))
+
+
+def test_rows_that_are_not_full_sentences_are_named(make):
+    stream, other = make("sentences"), make("sentences")
+    stream.table.length_R = stream.table.length_R - 1
+    assert "rows that begin or end within a sentence" in broken(inspect(stream))
+    narrow = SentenceRows(other.split, other.table.width - 9)
+    other.table.start_R, other.table.length_R = narrow.start_R, narrow.length_R
+    assert broken(inspect(other)) == ["rows with room for the next sentence"]
+
+
+CONFIG = """
+from data.config import Data
+from data.objectives import {kind}
+from models.config import {model}
+from pretrain.config import Run
+
+def config():
+    return Run(model={model}(), data=Data(store={store!r}, objective={objective!r}, batch_size=16))
+"""
+
+
+@pytest.fixture
+def config(tmp_path, store_of):
+    """config(name of an objective) -> path of a configuration."""
+
+    def write(name):
+        objective = OBJECTIVES[name]
+        path = tmp_path / f"{name}.py"
+        others = {
+            "spans": "T5",
+            "parts": "T5",
+            "next": "Gpt2",
+            "next unseparated": "Gpt",
+            "orders": "Albert",
+            "replaced": "Electra",
+        }
+        others |= dict.fromkeys(BYTES, "Bart")
+        model = f"{others.get(name, 'Bert')}Config"
+        kind = type(objective).__name__
+        path.write_text(
+            CONFIG.format(
+                kind=kind, model=model, store=str(store_of(name).path), objective=objective
+            )
+        )
+        return str(path)
+
+    return write
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_the_verb_shows_and_checks(config, capsys, name):
+    assert main(["inspect", config(name), "--step", "3", "--rows", "1", "train.seed=7"]) == 0
+    shown = capsys.readouterr().out
+    assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
+    marks = {
+        "spans": ["<extra_id_0>", "targets"],
+        "pairs": ["[SEP]", "label", "predict"],
+        "orders": ["[SEP]", "label", "A stands"],
+    }
+    marks |= dict.fromkeys(("parts", *BYTES), ["inputs", "targets"]) | {
+        "next": ["row"],
+        "next unseparated": ["row"],
+    }
+    assert all(mark in shown for mark in marks.get(name, ["[CLS]", "[MASK]", "predict"]))
+    assert main(["inspect", config(name), "--step", "3", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["passed"] and report["step"] == 3 and len(report["rows"]) == 4
+
+
+def test_the_verbs_status_is_1_for_a_broken_promise(config, capsys, monkeypatch):
+    monkeypatch.setattr(Masker, "hide", lambda self, targets_BP, key_B: targets_BP)
+    assert main(["inspect", config("pieces")]) == 1
+    shown = capsys.readouterr().out
+    assert "BROKEN" in shown and "3 broken" in shown
+
+
+def test_the_verb_refuses_in_one_line(config, capsys):
+    path = config("pieces")
+    for words, message in (
+        ([path, "data.store="], "names no token store: add data.store=FOLDER"),
+        ([path, "data.store=/nowhere"], "/nowhere is not a token store"),
+        ([path, "--batches", "0"], "--batches 0"),
+        ([path, "--step", "-1"], "step -1: steps are counted from 0"),
+        ([path, "data.objective.predictions=2"], "predictions=2 is fewer than the 3 tokens"),
+    ):
+        assert main(["inspect", *words]) == 2
+        assert message in capsys.readouterr().err

@@ -1,0 +1,190 @@
+"""Rows of two segments in one of two orders: layout, labels, n-grams, and what they promise about documents."""
+
+import numpy as np
+import pytest
+
+from data import batch_spec
+from data.config import Data
+from data.objectives import SentenceOrder, SentencePair
+from data.objectives.masking import Masker, starts_of_ngrams
+from data.pipeline import Stream
+from data.rows import hashing
+from data.store.reader import write_store
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, vocabulary):
+    """A store whose ids tell their document: document d is 5 + d, 5 + d, ..., but for one 60 + place per sentence; one is a single token."""
+    rng = np.random.default_rng(0)
+    documents = [
+        [
+            [5 + d, *[5 + d] * int(n), 60 + s]
+            for s, n in enumerate(rng.integers(2, 9, rng.integers(2, 9)))
+        ]
+        for d in range(50)
+    ]
+    documents[7] = [[12]]
+    return write_store(
+        tmp_path_factory.mktemp("told") / "store", vocabulary, documents, heldout=documents[:1]
+    )
+
+
+def originals(batch):
+    """The ids of a batch with the masks taken out again."""
+    tokens = batch["tokens"].copy()
+    for i, j in zip(*np.nonzero(batch["weights"])):
+        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    return tokens
+
+
+def segments_of(batch, vocabulary):
+    """(first, second) ids of each row, as the row shows them."""
+    for row, valid in zip(originals(batch).tolist(), batch["valid"]):
+        end = int(valid.sum())
+        separators = [i for i in range(end) if row[i] == vocabulary.sep]
+        assert row[0] == vocabulary.cls and len(separators) == 2 and separators[1] == end - 1
+        yield row[1 : separators[0]], row[separators[0] + 1 : end - 1]
+
+
+def test_both_come_from_one_document_in_both_orders(told, vocabulary):
+    """Lan et al. (2020), section 3.1. What stands first tells its sentence, and so the order; swapping the two flips the label."""
+    objective = SentenceOrder(length=40, predictions=8)
+    stream = Stream(told, Data(objective=objective, batch_size=50), seed=2)
+    behind = rows = single = 0
+    for step in range(40):
+        batch = stream.batch(step)
+        batch_spec.check(batch, objective, 50)
+        labels = zip(
+            segments_of(batch, vocabulary),
+            batch["segments"],
+            batch["order"],
+            batch["order_weights"],
+        )
+        for (first, second), segments, order, weight in labels:
+            assert segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * (
+                37 - len(first) - len(second)
+            )
+            if not weight:
+                assert sorted((first, second)) == [[], [12]]  # the document of a single token
+                single += 1
+                continue
+            documents = {token for token in first + second if token < 60}
+            sentences = [[token for token in part if token >= 60] for part in (first, second)]
+            assert len(documents) == 1
+            if all(sentences):
+                assert (sentences[0] > sentences[1]) == bool(order)
+            behind, rows = behind + order, rows + 1
+        at = np.take_along_axis(originals(batch), batch["positions"], axis=1)
+        assert (at >= 5)[batch["weights"] == 1].all()  # no special token was masked
+    assert abs(behind / rows - 0.5) < 4 * 0.5 / np.sqrt(rows) and single
+
+
+def test_the_order_is_all_that_differs_from_berts_true_pairs(told):
+    """The same chunks, cut at the same places: A and B of sentence_pair, in one order or the other."""
+    order = Stream(
+        told, Data(objective=SentenceOrder(length=40, predictions=8), batch_size=64), seed=2
+    )
+    pair = Stream(
+        told,
+        Data(objective=SentencePair(length=40, predictions=8, random_next=0.0), batch_size=64),
+        seed=2,
+    )
+    one, other = order.batch(1), pair.batch(1)
+    follows = other["next_sentence"] == 0
+    rows = zip(
+        segments_of(one, order.vocabulary), segments_of(other, pair.vocabulary), one["order"]
+    )
+    assert all(
+        (a, b)[:: -1 if swapped else 1] == expected
+        for ((a, b), expected, swapped), real in zip(rows, follows)
+        if real
+    )
+
+
+def test_lengths_of_ngrams(vocabulary):
+    """p(n) is 6/11, 3/11, 2/11 (section 4.1): measured on rows of words that nothing interrupts."""
+    begin_W = np.arange(400 * 300)
+    starts = starts_of_ngrams(
+        begin_W, np.ones((400, 300), bool), hashing.key(1, np.arange(400)), 3
+    ).reshape(400, 300)
+    lengths = np.concatenate([np.diff(np.flatnonzero(row)) for row in starts])
+    assert starts[:, 0].all() and lengths.max() == 3
+    shares = np.bincount(lengths, minlength=4)[1:] / len(lengths)
+    np.testing.assert_allclose(shares, np.array([6, 3, 2]) / 11, atol=0.01)
+    again = starts_of_ngrams(begin_W, np.ones((400, 300), bool), hashing.key(1, np.arange(400)), 3)
+    assert np.array_equal(again.reshape(400, 300), starts)
+
+
+def test_ngrams_end_where_a_word_may_not_be_masked():
+    """Words of 1 to 3 tokens; every fifth is special: it stands alone, and what is behind it begins anew."""
+    rng = np.random.default_rng(0)
+    begins = rng.random((50, 64)) < 0.6
+    begins[:, 0] = True
+    begin_W = np.flatnonzero(begins)
+    word_BL = np.cumsum(begins, axis=1) - 1
+    candidate_BL = word_BL % 5 != 3
+    starts_W = starts_of_ngrams(begin_W, candidate_BL, hashing.key(4, np.arange(50)), 3)
+    candidate_W, first_W = candidate_BL.ravel()[begin_W], begin_W % 64 == 0
+    assert starts_W[~candidate_W].all() and starts_W[first_W].all()
+    assert starts_W[np.append(False, ~candidate_W[:-1])].all()
+    lengths = np.diff(np.flatnonzero(np.append(starts_W, True)))
+    assert 1 < lengths.mean() and lengths.max() <= 3
+
+
+@pytest.mark.parametrize("ngram", [1, 3])
+def test_the_number_of_masked_words_stays(store, ngram):
+    """15 % of each row, as with single words; n-grams that no longer fit leave room for shorter ones."""
+    stream = Stream(
+        store,
+        Data(
+            objective=SentenceOrder(length=60, predictions=9, ngram=ngram, short=0.0), batch_size=64
+        ),
+        seed=1,
+    )
+    masked = wanted = neighbours = 0
+    for step in range(20):
+        batch = stream.batch(step)
+        words_B = (batch["valid"] & ~stream.vocabulary.special[originals(batch)]).sum(axis=1)
+        wanted_B = np.minimum(np.maximum(np.rint(words_B * 0.15), 1), 9)
+        masked_B = batch["weights"].sum(axis=1)
+        assert (masked_B <= wanted_B).all()
+        masked, wanted = masked + masked_B.sum(), wanted + wanted_B.sum()
+        used = batch["weights"] == 1
+        neighbours += (np.diff(batch["positions"], axis=1) == 1)[used[:, 1:]].sum()
+    assert masked > 0.97 * wanted
+    assert (neighbours / masked > 0.45) == (ngram > 1)
+
+
+def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
+    words = np.flatnonzero(
+        vocabulary.starts_word & ~vocabulary.special
+    )  # each is a word of its own
+    tokens, keys = (
+        np.random.default_rng(0).choice(words, (40, 50)).astype(np.int32),
+        hashing.key(9, np.arange(40)),
+    )
+    tokens[:, 20] = vocabulary.sep
+    candidates = ~vocabulary.special[tokens]
+    starts = starts_of_ngrams(np.arange(tokens.size), candidates, keys, 3)
+    batch = Masker(SentenceOrder(length=50, predictions=9), vocabulary, ngram=3)(
+        tokens, np.ones(tokens.shape, bool), keys
+    )
+    masked = np.zeros(tokens.shape, bool)
+    row, slot = np.nonzero(batch["weights"])
+    masked[row, batch["positions"][row, slot]] = True
+    grams = np.split(masked.ravel(), np.flatnonzero(starts)[1:])
+    assert all(gram.all() or not gram.any() for gram in grams)
+    assert {len(gram) for gram in grams if gram.all()} == {1, 2, 3}
+
+
+def test_one_document_is_enough_and_refusals(told, vocabulary):
+    stream = Stream(told, Data(objective=SentenceOrder(40, 8)), split="heldout")
+    assert set(stream.evaluation_batch(0)["order_weights"][: stream.rows]) == {1.0}
+    for objective, message in (
+        (SentenceOrder(length=7), "length=7"),
+        (SentenceOrder(short=1.5), "short=1.5"),
+        (SentenceOrder(ngram=0), "ngram=0"),
+        (SentenceOrder(predictions=75), "predictions=75 is fewer than the 76"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            objective.check(vocabulary)

@@ -1,0 +1,102 @@
+"""Rows of two segments: the layout, the labels, and what they promise about documents."""
+
+import numpy as np
+import pytest
+
+from data import batch_spec
+from data.config import Data
+from data.objectives import SentencePair
+from data.pipeline import Stream
+from data.store.reader import write_store
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory, vocabulary):
+    """A store whose ids tell their document: every token of document d is 5 + d."""
+    rng = np.random.default_rng(0)
+    documents = [
+        [[5 + d] * int(n) for n in rng.integers(3, 15, rng.integers(2, 9))] for d in range(90)
+    ]
+    return write_store(
+        tmp_path_factory.mktemp("told") / "store", vocabulary, documents, heldout=documents[:1]
+    )
+
+
+def originals(batch):
+    """The ids of a batch with the masks taken out again."""
+    tokens = batch["tokens"].copy()
+    for i, j in zip(*np.nonzero(batch["weights"])):
+        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    return tokens
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_layout_labels_and_documents(told, vocabulary, whole_words):
+    objective = SentencePair(length=40, predictions=8, whole_words=whole_words)
+    stream = Stream(told, Data(objective=objective, batch_size=50), seed=2)
+    others = short = rows = 0
+    for step in range(40):
+        batch = stream.batch(step)
+        batch_spec.check(batch, objective, 50)
+        for row, valid, segments, label in zip(
+            originals(batch), batch["valid"], batch["segments"], batch["next_sentence"]
+        ):
+            end = int(valid.sum())
+            assert (
+                valid[:end].all()
+                and (row[end:] == vocabulary.pad).all()
+                and not segments[end:].any()
+            )
+            separators = np.flatnonzero(row == vocabulary.sep).tolist()
+            assert row[0] == vocabulary.cls and len(separators) == 2 and separators[1] == end - 1
+            assert segments[:end].tolist() == [0] * (separators[0] + 1) + [1] * (
+                end - separators[0] - 1
+            )
+            first, second = (
+                set(row[1 : separators[0]].tolist()),
+                set(row[separators[0] + 1 : end - 1].tolist()),
+            )
+            assert len(first) == len(second) == 1  # one document each
+            assert (first != second) == bool(label)
+            others, rows, short = others + label, rows + 1, short + (end < 20)
+        assert (batch["next_weights"] == 1).all()
+        at = np.take_along_axis(originals(batch), batch["positions"], axis=1)
+        assert (at >= 5)[batch["weights"] == 1].all()  # no special token was masked
+    assert abs(others / rows - 0.5) < 4 * 0.5 / np.sqrt(rows)
+    assert 0.02 < short / rows < 0.12  # of the 10 % that aim at 2 to 37 tokens, and documents' ends
+
+
+@pytest.mark.parametrize("short, random_next", [(0.0, 0.0), (0.0, 1.0)])
+def test_extremes(told, short, random_next):
+    objective = SentencePair(length=40, predictions=8, short=short, random_next=random_next)
+    stream = Stream(told, Data(objective=objective, batch_size=64), seed=2)
+    assert (stream.batch(3)["next_sentence"] == random_next).all()
+
+
+def test_versions_repeat_after_the_duplicates(told):
+    stream = Stream(told, Data(objective=SentencePair(40, 8, duplicates=2), batch_size=1), seed=2)
+    by_row = [{}, {}, {}]
+    for step in range(3 * stream.rows):
+        _, (epoch,), (row,) = stream.examples(np.array([step]))
+        by_row[epoch][row] = stream.batch(step)
+    same = [
+        sum(
+            np.array_equal(by_row[0][row]["tokens"], by_row[e][row]["tokens"])
+            for row in range(stream.rows)
+        )
+        for e in (1, 2)
+    ]
+    assert same[1] == stream.rows and same[0] < stream.rows / 5
+
+
+def test_refusals(told, vocabulary):
+    with pytest.raises(ValueError, match="the heldout split of .*: 1 document is all there is"):
+        Stream(told, Data(objective=SentencePair(40, 8)), split="heldout")
+    for objective, message in (
+        (SentencePair(length=7), "length=7"),
+        (SentencePair(short=1.5), "short=1.5"),
+        (SentencePair(random_next=-0.5), "random_next=-0.5"),
+        (SentencePair(predictions=18), "predictions=18 is fewer than the 19"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            objective.check(vocabulary)

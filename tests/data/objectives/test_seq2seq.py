@@ -1,0 +1,167 @@
+"""Rows of pairs: each pair is in one row, whole, beside its own target; what does not fit is left out, and counted."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from data import batch_spec
+from data.config import Data
+from data.inspection.report import inspect
+from data.objectives import Seq2Seq
+from data.pipeline import Stream
+from data.rows import hashing
+
+WIDTHS = dict(length=24, target_length=18)  # targets of 18 to 20 tokens do not fit
+
+
+def stream(store, split="train", **fields):
+    return Stream(
+        store, Data(objective=Seq2Seq(**WIDTHS), batch_size=8, **fields), split=split, seed=3
+    )
+
+
+def pairs_of(split):
+    edges = split.sentence_starts.tolist()
+    texts = [tuple(split.tokens[a:b].tolist()) for a, b in zip(edges, edges[1:])]
+    return list(zip(texts[::2], texts[1::2]))
+
+
+def unpacked(batch, vocabulary):
+    """[(source, target)] of all rows, read position by position."""
+    pairs = []
+    for i in range(len(batch["inputs"])):
+        sides = []
+        for name in ("inputs", "targets"):
+            parts, current = [], []
+            for j, (token, segment) in enumerate(
+                zip(batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist())
+            ):
+                assert segment == (len(parts) + 1 if segment else 0)
+                assert (token == vocabulary.pad) == (segment == 0) and (segment or not current)
+                if token == vocabulary.eos:
+                    parts, current = [*parts, tuple(current)], []
+                elif segment:
+                    current.append(token)
+            assert not current
+            sides.append(parts)
+        pairs += zip(*sides, strict=True)
+    return pairs
+
+
+def test_each_pair_is_once_in_an_epoch(pair_store):
+    """Of the first source, whose epochs are told apart here, by content; rows are as full as consecutive pairs make them."""
+    made = stream(pair_store, rates=(1.0, 0.0))
+    split = pair_store.split("train")
+    expected = Counter(
+        pair for pair in pairs_of(split)[:30] if len(pair[0]) < 24 and len(pair[1]) < 18
+    )
+    rows = int(made.rows_S[0])
+    assert rows > 8 and len(expected) < 30
+    seen = [
+        unpacked(
+            made.build(*made.draws(np.arange(n * rows, (n + 1) * rows))), pair_store.vocabulary
+        )
+        for n in range(3)
+    ]
+    assert all(Counter(epoch) == expected for epoch in seen) and seen[0] != seen[1]
+    assert made.table.left_out == sum(len(target) > 17 for _, target in pairs_of(split)) > 0
+
+
+def test_rows_are_filled(pair_store):
+    """The next pair would not have fitted, on one side at least; a row does not reach into the next source."""
+    made = stream(pair_store)
+    rows = np.arange(made.rows)
+    batch = made.build(rows, hashing.key(0, rows))
+    batch_spec.check(batch, made.objective, made.rows)
+    used = np.stack(
+        [(batch[f"{name}_segments"] > 0).sum(axis=1) for name in ("inputs", "targets")], axis=1
+    )
+    first = np.stack(
+        [(batch[f"{name}_segments"] == 1).sum(axis=1) for name in ("inputs", "targets")], axis=1
+    )
+    full = (used[:-1] + first[1:] > (24, 18)).any(axis=1)
+    ends = np.flatnonzero(~full)  # the last row of the first source, at most
+    assert set(ends.tolist()) <= {int(made.rows_S[0]) - 1}
+    assert unpacked(batch, pair_store.vocabulary) == [
+        p for p in pairs_of(made.split) if len(p[1]) < 18
+    ]
+    np.testing.assert_array_equal(batch["weights"] > 0, batch["targets_segments"] > 0)
+    np.testing.assert_array_equal(batch["inputs_valid"], batch["inputs_segments"] > 0)
+    assert batch["inputs_segments"].max() > 1
+
+
+def test_evaluation_is_every_pair_once(pair_store):
+    made = stream(pair_store, "heldout")
+    seen = []
+    for i in range(made.evaluation_steps):
+        batch = made.evaluation_batch(i)
+        real = batch["weights"].any(axis=1)
+        seen += unpacked({key: value[real] for key, value in batch.items()}, pair_store.vocabulary)
+    assert seen == [pair for pair in pairs_of(made.split) if len(pair[1]) < 18]
+
+
+def test_refusals(pair_store, t5_store, store):
+    for options, message in (
+        ({"length": 1}, "length=1, target_length=256; a token and its </s> are 2 at least"),
+        (
+            {"target_length": 2},
+            "no pair fits into rows of 256 and 2 tokens; the shortest sides are 9 and 6",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Stream(pair_store, Data(objective=Seq2Seq(**options)), split="heldout")
+    with pytest.raises(
+        ValueError,
+        match="its documents are not pairs of a source and a target: `prepare --document pair`",
+    ):
+        Stream(t5_store, Data(objective=Seq2Seq()))
+    with pytest.raises(ValueError, match=r"seq2seq needs the special token\(s\) eos"):
+        Stream(store, Data(objective=Seq2Seq()))
+
+
+# ---- inspect ---------------------------------------------------------------------
+
+
+def swap_sources(batch):
+    batch["inputs"][:, :2] = batch["inputs"][:, 1::-1].copy()
+
+
+def swap_targets(batch):
+    for key in ("targets", "targets_segments", "weights"):
+        batch[key] = np.roll(batch[key], 1, axis=0)
+
+
+def lose_on_padding(batch):
+    batch["weights"][:] = 1
+
+
+def hole(batch):
+    batch["inputs_segments"][0, 0] = 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (None, None),
+        (swap_sources, "pairs that are not the store's, each side and </s>"),
+        (swap_targets, "pairs that are not the store's, each side and </s>"),
+        (lose_on_padding, "tokens without loss, losses on padding"),
+        (hole, "tokens in padding, padding between tokens"),
+    ],
+)
+def test_inspect(pair_store, damage, name):
+    made = stream(pair_store)
+    if damage:
+        build = made.build
+
+        def damaged(row_B, key_B):
+            batch = build(row_B, key_B)
+            damage(batch)
+            return batch
+
+        made.build = damaged
+    report = inspect(made, batches=2, rows=1)
+    failed = [check["name"] for check in report["checks"] if not check["passed"]]
+    assert (name in failed) if damage else not failed
+    assert report["rows"][0]["inputs"][-1] == " </s>"

@@ -1,0 +1,155 @@
+"""Span corruption against slow references: the length formula, the segmentation, and the corrupted rows."""
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from data import batch_spec
+from data.config import Data
+from data.objectives import SpanCorruption
+from data.objectives.span_corruption import corrupt, lengths_of
+from data.pipeline import Stream
+from data.rows import hashing
+from data.vocabulary.load import read_vocabulary
+
+
+def published(inputs, rate, mean_span):
+    """(raw, targets): the paper's authors lengthen the text from `inputs` on as long as its corrupted form fits."""
+
+    def sizes(raw):
+        noise = int(round(raw * rate))
+        spans = int(round(noise / mean_span))
+        return raw - noise + spans + 1, noise + spans + 1
+
+    raw = inputs
+    while sizes(raw + 1)[0] <= inputs:
+        raw += 1
+    return raw, sizes(raw)[1]
+
+
+def test_the_lengths_are_the_published_ones():
+    assert SpanCorruption().raw_length == 568 and SpanCorruption().dims() == {"L": 512, "T": 114}
+    for inputs in (64, 114, 128, 256, 511, 512, 1024, 2048):
+        for rate in (0.1, 0.15, 0.25, 0.5):
+            for mean_span in (2.0, 3.0, 5.0, 10.0):
+                objective = SpanCorruption(inputs, rate, mean_span)
+                assert (objective.raw_length, objective.targets) == published(
+                    inputs, rate, mean_span
+                )
+
+
+@pytest.mark.parametrize("inputs", range(3, 80))
+@pytest.mark.parametrize("rate, mean_span", [(0.15, 3.0), (0.15, 1.0), (0.5, 1.5), (0.3, 7.7)])
+def test_every_length_is_filled_exactly(inputs, rate, mean_span):
+    objective = SpanCorruption(inputs, rate, mean_span)
+    kept = objective.raw_length - objective.noise
+    assert kept + objective.spans + 1 == inputs and objective.noise >= objective.spans >= 1
+
+
+def test_all_segmentations_are_alike_likely():
+    drawn = lengths_of(hashing.key(1, np.arange(20_000)), 7, 4)
+    expected = {tuple(np.diff((0, *cuts, 7)).tolist()) for cuts in combinations(range(1, 7), 3)}
+    counts = Counter(map(tuple, drawn.tolist()))
+    assert set(counts) == expected and len(expected) == 20
+    assert (
+        sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 43.8
+    )  # chi-square, 19 degrees, p = 0.001
+    assert lengths_of(hashing.key(1, np.arange(3)), 5, 1).tolist() == [[5]] * 3
+    assert lengths_of(hashing.key(1, np.arange(3)), 4, 4).tolist() == [[1] * 4] * 3
+
+
+def test_what_is_kept_does_not_tell_what_is_removed():
+    kept, gone = SpanCorruption(64).segments(hashing.key(6, np.arange(10_000)))
+    assert abs(np.corrcoef(kept[:, 0] == 1, gone[:, 0] == 1)[0, 1]) < 4 / np.sqrt(10_000)
+    assert kept.shape == gone.shape == (10_000, SpanCorruption(64).spans)
+
+
+def slow_corrupt(raw, kept, gone, sentinels, eos):
+    """One row, token by token: a span leaves its sentinel in the inputs and follows it in the targets."""
+    raw, inputs, targets = list(raw), [], []
+    for stay, leave, sentinel in zip(kept, gone, sentinels):
+        inputs += raw[:stay] + [sentinel]
+        targets += [sentinel] + raw[stay : stay + leave]
+        raw = raw[stay + leave :]
+    assert not raw
+    return inputs + [eos], targets + [eos]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [SpanCorruption(40), SpanCorruption(64, 0.4, 1.0), SpanCorruption(9), SpanCorruption(3)],
+)
+def test_rows_are_those_of_the_slow_reference(objective):
+    raw = np.random.default_rng(0).integers(3, 500, (30, objective.raw_length))
+    kept, gone = objective.segments(hashing.key(2, np.arange(30)))
+    sentinels = np.arange(999, 999 - objective.spans, -1)
+    inputs, targets = corrupt(raw, kept, gone, sentinels, 1)
+    for i in range(30):
+        expected = slow_corrupt(
+            raw[i].tolist(), kept[i].tolist(), gone[i].tolist(), sentinels.tolist(), 1
+        )
+        assert (inputs[i].tolist(), targets[i].tolist()) == expected
+    assert inputs.shape[1] == objective.inputs and targets.shape[1] == objective.targets
+
+
+def rebuilt(inputs, targets, vocabulary):
+    """The raw row: each sentinel of the inputs replaced by what follows it in the targets."""
+    spans, current = {}, None
+    for token in targets[:-1]:
+        if token in vocabulary.sentinels:
+            current = spans.setdefault(token, [])
+        else:
+            current.append(token)
+    raw = []
+    for token in inputs[:-1]:
+        raw += spans.pop(token) if token in vocabulary.sentinels else [token]
+    assert not spans and inputs[-1] == targets[-1] == vocabulary.eos
+    return raw
+
+
+def test_an_epoch_is_the_text(t5_store, t5_vocabulary):
+    data = Data(objective=SpanCorruption(inputs=50), batch_size=16)
+    stream = Stream(t5_store, data, seed=4)
+    text, raw = t5_store.split("train").tokens.tolist(), data.objective.raw_length
+    expected = Counter(
+        tuple(text[min(i, len(text) - raw) :][:raw]) for i in range(0, len(text), raw)
+    )
+    seen = Counter()
+    for step in range(-(-stream.rows // 16)):
+        batch = stream.batch(step)
+        batch_spec.check(batch, data.objective, 16)
+        assert batch["inputs_valid"].all() and (batch["weights"] == 1).all()
+        rows = [
+            rebuilt(i, t, t5_vocabulary)
+            for i, t in zip(batch["inputs"].tolist(), batch["targets"].tolist())
+        ]
+        seen.update(map(tuple, rows[: stream.rows - step * 16]))
+    assert seen == expected
+    first = batch["targets"][:, 0]
+    assert (first == t5_vocabulary.size - 1).all()  # <extra_id_0> is the last id
+    assert [t5_vocabulary.piece(i) for i in t5_vocabulary.sentinels[:2]] == [
+        "<extra_id_0>",
+        "<extra_id_1>",
+    ]
+
+
+def test_the_released_vocabulary(corpora):
+    vocabulary = read_vocabulary(corpora / "vocab_t5" / "t5_spiece.model")
+    SpanCorruption().check(vocabulary)
+    assert vocabulary.sentinels[:28] == tuple(range(32099, 32071, -1))
+
+
+def test_refusals(t5_vocabulary, vocabulary):
+    with pytest.raises(
+        ValueError, match="make 114 spans a row, but the vocabulary .* has 100 sentinels"
+    ):
+        SpanCorruption(inputs=2048).check(t5_vocabulary)
+    with pytest.raises(ValueError, match=r"span_corruption needs the special token\(s\) eos"):
+        SpanCorruption().check(vocabulary)
+    with pytest.raises(ValueError, match="do not lie apart"):
+        SpanCorruption(inputs=60, rate=0.8, mean_span=1.0).check(t5_vocabulary)
+    for settings in ({"inputs": 2}, {"rate": 0.0}, {"rate": 1.0}, {"mean_span": 0.5}):
+        with pytest.raises(ValueError, match="allowed are inputs >= 3"):
+            SpanCorruption(**settings).check(t5_vocabulary)

@@ -1,0 +1,321 @@
+import gzip
+import hashlib
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from data.corpus import sources
+from data.prepare import jobs
+from data.prepare.build import Request, prepare
+from data.prepare.summary import summary
+from data.store import writer
+from data.store.reader import Store
+
+
+def digest(folder: pathlib.Path) -> dict[str, str]:
+    """File -> hash of its contents, for all files below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+def texts_of(store: Store, name: str) -> list[str]:
+    """The documents of a part, decoded."""
+    split = store.split(name)
+    bounds = split.document_starts.tolist()
+    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in zip(bounds, bounds[1:])]
+
+
+def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
+    done = prepare(Request((str(corpus),), vocabulary=words, held_out=0.2), tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    store.verify()
+    read = texts_of(store, "train") + texts_of(store, "heldout")
+    bodies = [json.loads(line)["text"] for line in (corpus / "a.jsonl").read_text().splitlines()]
+    with gzip.open(corpus / "more" / "b.jsonl.gz", "rt") as file:
+        bodies += [json.loads(line)["text"] for line in file]
+    bodies.append(f"A title {texts[0]} {texts[1]}")
+    encoded = store.vocabulary.encode_batch(bodies)
+    expected = [store.vocabulary.decode(ids) for ids in encoded]
+    assert sorted(read) == sorted(expected)
+    assert texts_of(store, "train") == [
+        text for text in expected if text in texts_of(store, "train")
+    ]  # in order
+    assert store.manifest["totals"]["unknown"] == sum(ids.count(1) for ids in encoded) > 0
+    assert 3 < len(texts_of(store, "heldout")) < 25
+    assert not done.existed and store.manifest["totals"]["documents"] == 61
+    # A sentence is encoded as it is alone.
+    split = store.split("train")
+    sentence = split.tokens[: split.sentence_starts[1]].tolist()
+    assert store.vocabulary.decode(sentence) in texts and sentence == store.vocabulary.encode(
+        store.vocabulary.decode(sentence)
+    )
+    starts = set(split.sentence_starts.tolist())
+    assert set(split.document_starts.tolist()) <= starts and len(starts) == len(
+        split.sentence_starts
+    )
+
+
+def test_the_number_of_processes_and_the_cuts_change_nothing(corpus, tmp_path):
+    request = Request(
+        (str(corpus / "a.jsonl"), str(corpus / "more")),
+        vocab_size=90,
+        sample_size=6000,
+        held_out=0.1,
+    )
+    prepare(request, tmp_path / "one")
+    prepare(request, tmp_path / "two", workers=2, job=700)
+    prepare(request, tmp_path / "small", workers=1, job=100)
+    assert digest(tmp_path / "one") == digest(tmp_path / "two") == digest(tmp_path / "small")
+    assert Store.open(tmp_path / "one").manifest["sampled_bytes"] <= 6000
+
+
+def test_batches_change_nothing(corpus, tmp_path, words, monkeypatch):
+    request = Request((str(corpus),), vocabulary=words, held_out=0.1)
+    prepare(request, tmp_path / "one")
+    monkeypatch.setattr(jobs, "BATCH", 50)
+    monkeypatch.setattr(writer, "PART", 3)
+    prepare(request, tmp_path / "two")
+    assert digest(tmp_path / "one") == digest(tmp_path / "two")
+
+
+def test_held_out_documents_are_told_by_their_text_alone(corpus, tmp_path, words):
+    """In another file, order and company, the same documents are held out; copies are on the same side."""
+    lines = (corpus / "a.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "other.jsonl").write_text("".join(lines[::-1][5:] * 2))
+    prepare(Request((str(corpus / "a.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "one")
+    prepare(
+        Request((str(tmp_path / "other.jsonl"),), vocabulary=words, held_out=0.3), tmp_path / "two"
+    )
+    held, other = (set(texts_of(Store.open(tmp_path / name), "heldout")) for name in ("one", "two"))
+    assert held and other == held & {json.loads(line)["text"] for line in lines[:-5]}
+    assert not other & set(texts_of(Store.open(tmp_path / "two"), "train"))
+
+
+def test_one_document_at_least_on_either_side(tmp_path, texts, words):
+    for name, share in (("few", 1e-9), ("many", 1 - 1e-9)):
+        path = tmp_path / f"{name}.txt"
+        path.write_text("\n\n".join(texts[:5]))
+        said = []
+        prepare(
+            Request((str(path),), vocabulary=words, held_out=share, document="block"),
+            tmp_path / name,
+            say=said.append,
+        )
+        store = Store.open(tmp_path / name)
+        assert sorted([len(texts_of(store, "train")), len(texts_of(store, "heldout"))]) == [1, 4]
+        assert len(texts_of(store, "heldout")) == (1 if name == "few" else 4)
+        assert any("too few documents" in line for line in said)
+
+
+def test_a_single_document_cannot_be_held_out(tmp_path, texts, words):
+    (tmp_path / "a.txt").write_text(" ".join(texts))
+    with pytest.raises(
+        ValueError, match="single document.*--document block or record.*--held-out 0"
+    ):
+        prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words), tmp_path / "s")
+    prepare(Request((str(tmp_path / "a.txt"),), vocabulary=words, held_out=0), tmp_path / "s")
+    assert len(texts_of(Store.open(tmp_path / "s"), "train")) == 1 and not texts_of(
+        Store.open(tmp_path / "s"), "heldout"
+    )
+
+
+@pytest.mark.parametrize("text", ["", " \n\n\t ", "\0\0", "\x07"])
+def test_no_text_is_an_error(tmp_path, words, text):
+    (tmp_path / "a.txt").write_text(text)
+    for vocabulary in (words, None):
+        with pytest.raises(ValueError, match="no text"):
+            prepare(
+                Request((str(tmp_path / "a.txt"),), vocabulary=vocabulary, vocab_size=50),
+                tmp_path / "s",
+            )
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_bad_input_is_counted_and_placed(tmp_path, texts, words):
+    (tmp_path / "a").mkdir()
+    records = [
+        {"text": texts[0]},
+        {"text": "  "},
+        {"text": texts[1] + "\0"},
+        {"text": ""},
+        {"text": "\x07\x07 \x08"},
+    ]
+    lines = [json.dumps(record).encode() for record in records]
+    lines += [
+        b'{"text": "caf\xe9 ' + texts[2].encode() + b'"}',
+        rb'{"text": "half \ud83d pair"}',
+        b'{"text": "U+FDD0 \xef\xb7\x90"}',
+    ]
+    lines += [
+        json.dumps({"text": "walk " * 5000}).encode(),
+        json.dumps({"text": "\u200b"}).encode(),
+    ]
+    lines += [json.dumps({"text": texts[3] + "\n\n\u200b\n\n" + texts[4]}).encode()]
+    path = tmp_path / "a" / "a.jsonl"
+    path.write_bytes(b"\n".join(lines))
+    (tmp_path / "a" / "notes.md").write_text("x")
+    done = prepare(
+        Request((str(tmp_path / "a"),), vocabulary=words, held_out=0.3), tmp_path / "s", job=60
+    )
+    noted = {
+        reason: (entry["count"], entry.get("first"))
+        for reason, entry in done.store.manifest["noted"].items()
+    }
+    assert noted == {
+        jobs.EMPTY: (3, f"{path}, 2"),
+        jobs.NUL: (1, f"{path}, 3"),
+        "documents with bytes that are not UTF-8 (replaced by U+FFFD)": (1, f"{path}, 6"),
+        "documents with half a surrogate pair (replaced by U+FFFD)": (1, f"{path}, 7"),
+        jobs.RESERVED: (1, f"{path}, 8"),
+        jobs.CUT: (3, f"{path}, 9"),
+        jobs.NO_TOKEN: (1, f"{path}, 10"),
+        jobs.SILENT: (1, f"{path}, 11"),
+        "files of other kinds in the folders": (1, None),
+    }
+    totals, splits = done.store.manifest["totals"], done.store.manifest["splits"]
+    assert (
+        totals["documents"] == 11
+        and sum(split["documents"] for split in splits.values()) == 7 == totals["kept"]
+    )
+    lines = "\n".join(summary(done))
+    for reason, (count, first) in noted.items():
+        assert f"{count:,} {reason}" in lines and (first is None or first in lines)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_bad_record_is_one_error_and_leaves_nothing(tmp_path, texts, words, workers):
+    good = json.dumps({"text": texts[0]}) + "\n"
+    (tmp_path / "a.jsonl").write_text(good * 30 + '{"txt": 1}\n' + good * 30 + "{\n")
+    with pytest.raises(ValueError, match="a.jsonl, line 31: no field 'text'"):
+        prepare(
+            Request((str(tmp_path / "a.jsonl"),), vocabulary=words),
+            tmp_path / "s",
+            workers=workers,
+            job=500,
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_job_notes_how_far_it_is(tmp_path, texts):
+    (tmp_path / "a.txt").write_text("\n".join(texts))
+    progress = np.memmap(tmp_path / "progress", np.int64, mode="w+", shape=(2,))
+    piece = sources.Piece("record", str(tmp_path / "a.txt"), 0, None, 100)
+    job = jobs.Job(0, 0, (piece,), tmp_path / "progress", 1)
+    assert len(jobs.sample_job(job, [jobs.HASHES])[0]) == len(texts)
+    assert progress[0] == 0 and 0 < progress[1] <= 100
+
+
+def test_a_report_survives_being_sent():
+    report, piece = (
+        jobs.Report(least=3, most=jobs.HASHES - 1),
+        sources.Piece("jsonl", "a.jsonl", 7, None, 9),
+    )
+    assert jobs.Report.from_json(jobs.Report().to_json()) == jobs.Report()
+    report.totals["tokens"] += 5
+    report.note(jobs.EMPTY, piece, 2)
+    again = jobs.Report.from_json(report.to_json())
+    assert again == report and again.first == {jobs.EMPTY: ("a.jsonl", 7, 2)}
+    again.add(report)
+    assert again.totals == {"tokens": 10} and again.noted == {jobs.EMPTY: 2}
+
+
+def test_a_line_of_50_mb(tmp_path, words):
+    line = "walking in rain and snow " * 2_000_000
+    (tmp_path / "a.txt").write_text("a walk.\n" + line + "\na talk.\n")
+    done = prepare(
+        Request((str(tmp_path / "a.txt"),), vocabulary=words, document="record", held_out=0.01),
+        tmp_path / "s",
+    )
+    totals, noted = done.store.manifest["totals"], done.store.manifest["noted"]
+    assert totals["kept"] == 3 and noted[jobs.CUT]["count"] == totals["sentences"] - 3 > 6000
+    assert totals["tokens"] > 8_000_000
+
+
+def test_mixtures(corpus, tmp_path, words):
+    two = (str(corpus / "a.jsonl"), str(corpus / "more"))
+
+    def rates(name, **options):
+        prepare(Request(two, vocabulary=words, held_out=0, **options), tmp_path / name)
+        sources = Store.open(tmp_path / name).split("train").sources
+        assert [source.name for source in sources] == list(two) and [
+            source.documents for source in sources
+        ] == [
+            (0, 40),
+            (40, 61),
+        ]
+        return [source.rate for source in sources]
+
+    plain = rates("plain")
+    store = Store.open(tmp_path / "plain").split("train")
+    sizes = np.array(
+        [store.document_starts[40], len(store.tokens) - store.document_starts[40]], float
+    )
+    assert plain == pytest.approx(sizes / sizes.sum())
+    smooth = rates("smooth", temperature=0.7)
+    assert smooth == pytest.approx(sizes**0.7 / (sizes**0.7).sum()) and plain[1] < smooth[1] < 0.5
+    assert rates("even", temperature=0.0) == [0.5, 0.5]
+    assert rates("given", rates=(3, 1)) == [0.75, 0.25]
+
+
+def test_a_mixture_rules_the_sample_of_its_vocabulary(tmp_path):
+    """Half of the sample comes from a source a hundred times smaller, if the rates say so."""
+    (tmp_path / "a.txt").write_text("\n".join(f"walking talking {i}" for i in range(20_000)))
+    (tmp_path / "b.txt").write_text("\n".join(f"пришёл ушёл {i}" for i in range(200)))
+    names = (str(tmp_path / "a.txt"), str(tmp_path / "b.txt"))
+    options = dict(vocab_size=46, sample_size=8_000, document="record", algorithm="bpe")
+    cyrillic = []
+    for name, rates in (("even", (1.0, 1.0)), ("rare", (1.0, 1e-9))):
+        prepare(Request(names, rates=rates, **options), tmp_path / name)
+        pieces = Store.open(tmp_path / name).vocabulary.pieces
+        cyrillic.append(sum("а" <= piece[-1] <= "ё" for piece in pieces))
+    assert cyrillic[0] > 8 > cyrillic[1]
+
+
+def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
+    (tmp_path / "a.txt").write_text("\n".join(texts[:20]))
+    (tmp_path / "b.txt").write_text(" \n\n")
+    (tmp_path / "c.txt").write_text(texts[30])
+    names = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
+    options = dict(vocabulary=words, document="record")
+    with pytest.raises(ValueError, match="b.txt has nothing to train on: there is no text in it"):
+        prepare(Request((names["a"], names["b"]), held_out=0.1, **options), tmp_path / "s")
+    both = (names["a"], names["c"])
+    with pytest.raises(
+        ValueError, match="c.txt has nothing to train on: all of its documents are held out"
+    ):
+        prepare(Request(both, held_out=0.95, rates=(1.0, 1.0), **options), tmp_path / "s")
+    prepare(Request(both, held_out=0.95, **options), tmp_path / "s")
+    assert [source.rate for source in Store.open(tmp_path / "s").split("train").sources] == [
+        1.0,
+        0.0,
+    ]
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(layout="elmo"), "--layout elmo: bert or t5 or gpt"),
+        (dict(algorithm="char"), "--algorithm char: unigram or bpe"),
+        (
+            dict(layout="roberta"),
+            "--layout roberta: bert or t5 or gpt or transformer, for --algorithm unigram",
+        ),
+        (dict(algorithm="byte_bpe"), "--layout bert: roberta or gpt2, for --algorithm byte_bpe"),
+        (dict(sources=()), "no source"),
+        (dict(sources=("a", "a")), "given twice"),
+        (dict(held_out=1.0), "--held-out 1.0"),
+        (dict(rates=(1.0,)), "1 rates for 2 sources"),
+        (dict(rates=(1.0, -1.0)), "positive"),
+        (dict(temperature=-1.0), "--temperature"),
+        (dict(sample_size=0), "--sample-size"),
+        (dict(document="page"), "--document page"),
+    ],
+)
+def test_requests_that_cannot_be_meant(tmp_path, options, message):
+    with pytest.raises(ValueError, match=message):
+        prepare(Request(**{"sources": ("a", "b")} | options), tmp_path / "s")

@@ -1,0 +1,331 @@
+import concurrent.futures
+import gzip
+import hashlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from data.prepare.build import Request, prepare
+from data.prepare.summary import summary
+from data.store import atomic
+from data.store.reader import Store
+from data.vocabulary.load import read_vocabulary
+
+
+def digest(folder: pathlib.Path) -> dict[str, str]:
+    """File -> hash of its contents, for all files below a folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+def texts_of(store: Store, name: str) -> list[str]:
+    """The documents of a part, decoded."""
+    split = store.split(name)
+    bounds = split.document_starts.tolist()
+    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in zip(bounds, bounds[1:])]
+
+
+def test_the_same_request_again_is_recognised(corpus, tmp_path, words):
+    request = Request((str(corpus),), vocabulary=words)
+    prepare(request, tmp_path / "s")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")}
+    again = prepare(request, tmp_path / "s", workers=2)
+    assert again.existed and summary(again)[0].startswith("already prepared")
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "s").rglob("*")} == before
+
+
+def test_another_request_is_refused_unless_told(corpus, tmp_path, words, vocabulary, texts):
+    request = Request((str(corpus),), vocabulary=words)
+    prepare(request, tmp_path / "s")
+    old = digest(tmp_path / "s")
+
+    def refused(message, request):
+        with pytest.raises(
+            FileExistsError, match=f"store of something else.*{message}.*--overwrite"
+        ):
+            prepare(request, tmp_path / "s")
+        assert digest(tmp_path / "s") == old
+
+    refused(
+        "held_out: 0.01 in the store, 0.5 asked for",
+        Request((str(corpus),), vocabulary=words, held_out=0.5),
+    )
+    refused("sources", Request((str(corpus / "a.jsonl"),), vocabulary=words))
+    (corpus / "more" / "d.txt").write_text(texts[9])
+    refused("files: 3 in the store, 4 asked for", request)
+    assert not prepare(request, tmp_path / "s", overwrite=True).existed
+    assert Store.open(tmp_path / "s").manifest["totals"]["documents"] == 62
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
+
+
+def test_another_vocabulary_under_the_same_name_is_noticed(
+    corpus, tmp_path, vocabulary, t5_vocabulary
+):
+    vocabulary.save(tmp_path / "words")
+    request = Request((str(corpus),), vocabulary=str(tmp_path / "words"))
+    prepare(request, tmp_path / "s")
+    t5_vocabulary.save(tmp_path / "words")
+    with pytest.raises(FileExistsError, match="fingerprint"):
+        prepare(request, tmp_path / "s")
+
+
+def test_a_folder_that_is_no_store_is_never_replaced(corpus, tmp_path, words):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("x")
+    with pytest.raises(FileExistsError, match="is not a token store"):
+        prepare(Request((str(corpus),), vocabulary=words), tmp_path / "mine", overwrite=True)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "x"
+
+
+def test_two_at_once_do_not_disturb_each_other(corpus, tmp_path, words):
+    with atomic.workshop(tmp_path / "s") as folder:
+        (folder / "work").write_text("in progress")
+        with pytest.raises(BlockingIOError, match="is being prepared by another process"):
+            prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
+        assert (folder / "work").exists()
+    prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
+
+
+def test_what_a_dead_run_left_is_removed(corpus, tmp_path, words):
+    for lock in (True, False):
+        left = tmp_path / f".s.preparing-{lock}"
+        (left / "store").mkdir(parents=True)
+        (left / "store" / "manifest.json").write_text("{")
+        if lock:
+            (left / "lock").write_text("")
+    prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "s"]
+
+
+KILLED = """
+import pathlib, sys
+from data.prepare.build import Request, prepare
+
+if __name__ == "__main__":
+    source, words, output, workers = sys.argv[1:]
+    prepare(Request((source,), vocabulary=words), output, workers=int(workers) or None, job=20_000, say=print)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_at_any_moment(tmp_path, texts, words, workers):
+    """SIGKILL after ever more time: no store or a whole one, no process goes on, and the next run gets it right."""
+    source = tmp_path / "a.jsonl"
+    source.write_text(
+        "".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(200))
+    )
+    prepare(Request((str(source),), vocabulary=words), tmp_path / "right", job=20_000)
+    right, output = digest(tmp_path / "right"), tmp_path / "s"
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    command = [sys.executable, str(script), str(source), words, str(output), str(workers)]
+    path = os.pathsep.join(
+        [str(pathlib.Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
+    )
+    for seconds in (0.05, 0.3, 0.6):
+        before = set(tmp_path.glob(".s.*"))
+        process = subprocess.Popen(
+            command,
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        while process.poll() is None and set(tmp_path.glob(".s.*")) <= before:
+            time.sleep(0.002)
+        time.sleep(seconds)
+        process.kill()
+        process.wait()
+        deadline = time.monotonic() + 10
+        while alive(process.pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if alive(process.pid):
+            os.killpg(process.pid, signal.SIGKILL)
+            pytest.fail("workers outlive the process that was killed")
+        if output.exists():
+            assert digest(output) == right
+            break
+        with pytest.raises(FileNotFoundError):
+            Store.open(output)
+    prepare(Request((str(source),), vocabulary=words), output, workers=workers or None, job=20_000)
+    assert digest(output) == right
+    assert not list(tmp_path.glob(".s.*"))
+
+
+@pytest.mark.parametrize("seconds", [0, 0.02, 0.1, 0.3, 0.6])
+def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, seconds):
+    """Killed so long after it appears: while Python starts in it, while it imports, at work."""
+    source = tmp_path / "a.jsonl"
+    source.write_text(
+        "".join(json.dumps({"text": " ".join(texts[i % 90 :])}) + "\n" for i in range(6000))
+    )
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        work = thread.submit(
+            prepare,
+            Request((str(source),), vocabulary=words),
+            tmp_path / "s",
+            workers=2,
+            job=100_000,
+        )
+        while not (workers := multiprocessing.active_children()) and not work.done():
+            time.sleep(0.001)
+        time.sleep(seconds)
+        workers[0].kill()
+        with pytest.raises(ChildProcessError, match="a worker process was killed"):
+            work.result(timeout=60)
+    assert [path.name for path in tmp_path.iterdir()] == [
+        "a.jsonl"
+    ] and not multiprocessing.active_children()
+
+
+def alive(session: int) -> bool:
+    """Whether a process of the session runs."""
+    try:
+        os.killpg(session, 0)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+# ---- the command line
+
+
+def run(*words):
+    from pretrain.__main__ import main
+
+    return main(["prepare", *map(str, words)])
+
+
+def test_the_verb(corpus, tmp_path, capsys):
+    command = (
+        corpus,
+        "--output",
+        tmp_path / "s",
+        "--vocab-size",
+        180,
+        "--layout",
+        "t5",
+        "--held-out",
+        0.1,
+        "--workers",
+        1,
+    )
+    assert run(*command) == 0
+    out = capsys.readouterr().out
+    store = Store.open(tmp_path / "s")
+    tokens = store.manifest["splits"]["train"]["tokens"]
+    for part in (
+        f"{tokens:,} tokens",
+        "tokens/s",
+        " in 61 documents",
+        "180 ids (sentencepiece)",
+        "unknown",
+        "trained on",
+        str(tmp_path / "s"),
+    ):
+        assert part in out, part
+    assert store.vocabulary.sentinels[0] == 179 and store.vocabulary.pad == 0
+    assert run(*command) == 0
+    assert "already prepared" in capsys.readouterr().out
+    assert run(*command, "--lowercase") == 2
+    assert "lowercase: False in the store, True asked for" in capsys.readouterr().err
+
+
+def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
+    """--layout alone says it; no text is unknown, and every blank is kept."""
+    assert (
+        run(
+            corpus,
+            "--output",
+            tmp_path / "s",
+            "--vocab-size",
+            300,
+            "--layout",
+            "roberta",
+            "--held-out",
+            0,
+        )
+        == 0
+    )
+    assert "300 ids (byte_bpe)" in capsys.readouterr().out
+    store = Store.open(tmp_path / "s")
+    assert (
+        store.manifest["request"]["algorithm"] == "byte_bpe"
+        and store.manifest["totals"].get("unknown", 0) == 0
+    )
+    assert (store.vocabulary.pad, store.vocabulary.mask) == (1, 299)
+    assert "A title\n\n" in "".join(texts_of(store, "train"))
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["nowhere.txt"], "nowhere.txt: no such file or folder"),
+        (["builtin", "--vocabulary", "nowhere"], "nowhere: no such vocabulary"),
+        (
+            ["builtin", "--vocabulary", "v", "--vocab-size", "9", "--lowercase"],
+            "--vocab-size, --lowercase cannot be asked for",
+        ),
+        (["builtin", "--output", "gs://bucket/s"], "write the store to this machine"),
+        (["builtin", "--workers", "0"], "--workers 0"),
+        (["builtin", "--rates", "1,2"], "2 rates for 1 sources"),
+        (
+            ["builtin", "--scratch", "gs://bucket/scratch"],
+            "--scratch is for a runner of Apache Beam",
+        ),
+        (
+            ["builtin", "--runner-option", "region=x"],
+            "--runner-option is for a runner of Apache Beam",
+        ),
+        (
+            ["builtin", "--runner", "DirectRunner", "--workers", "2"],
+            "--workers are processes of this machine",
+        ),
+    ],
+)
+def test_the_verb_says_what_is_wrong(tmp_path, capsys, words, message):
+    assert run("--output", tmp_path / "s", *words) == 2
+    assert "error: " in (err := capsys.readouterr().err) and message in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_runner_without_apache_beam_names_the_extra(tmp_path, capsys, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "apache_beam" else found(name)
+    )
+    assert run("builtin", "--output", tmp_path / "s", "--runner", "DirectRunner") == 2
+    assert (
+        capsys.readouterr().err == "error: --runner needs Apache Beam: pip install 'cloze[beam]'\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
+    for name, lossless in (
+        ("vocab_bert_uncased", False),
+        ("vocab_gpt2", True),
+        ("vocab_t5/t5_spiece.model", True),
+    ):
+        output = tmp_path / name.replace("/", "_")
+        prepare(
+            Request((str(corpus / "more"),), vocabulary=str(corpora / name), held_out=0), output
+        )
+        store = Store.open(output)
+        assert store.vocabulary == read_vocabulary(corpora / name)
+        with gzip.open(corpus / "more" / "b.jsonl.gz", "rt") as file:
+            documents = [json.loads(line)["text"] for line in file]
+        read = texts_of(store, "train")[: len(documents)]
+        assert read == (documents if lossless else [text.lower() for text in documents])
+        first = store.split("train").tokens[: store.split("train").document_starts[1]].tolist()
+        assert first == store.vocabulary.encode(documents[0])

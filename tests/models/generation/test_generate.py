@@ -1,0 +1,450 @@
+"""With the cache as without: what is written is what the model's own call on everything so far would have, row by row."""
+
+import collections
+import dataclasses
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import Gpt2Config, Gpt3Config, GptConfig
+from models.generation.generate import Beam, Greedy, Sample, extend, generate, unrolled
+from models.layers.attention import attend
+from models.layers.cache import Step, widen
+
+VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
+INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
+LENGTHS = VALID.sum(1)
+SHAPE = dict(vocab=50, length=24, width=16, depth=2, heads=2, mlp=24)
+
+
+@pytest.fixture(scope="module")
+def writer(make, t5_config):
+    """(module, parameters) of a T5 whose words are not tied and whose weights are large: it repeats itself less."""
+    model, params = make(dataclasses.replace(t5_config, gated=True, tied=False))
+    return model, jax.tree.map(lambda leaf: 4 * leaf, params)
+
+
+@pytest.fixture(scope="module")
+def slowly(writer):
+    """Seven words a row by the model's own call, which shifts by itself: no `encode` or `decode`, no device loop."""
+    model, params = writer
+    score = jax.jit(lambda targets: model.apply({"params": params}, INPUTS, VALID, targets))
+    written = np.zeros((3, 7), np.int32)
+    for t in range(7):
+        written[:, t] = np.argmax(score(written)[:, t], axis=-1)
+    return written
+
+
+def test_greedy_is_the_plain_loop(writer, slowly):
+    found = generate(*writer, INPUTS, VALID, length=7, end=None)
+    np.testing.assert_array_equal(found, slowly)
+    assert found.dtype == jnp.int32 and len(np.unique(found)) > 3
+
+
+def test_rows_end_by_themselves(writer, slowly):
+    """Each at its own end; what follows is padding."""
+    end = int(slowly[0, 2])
+    found = generate(*writer, INPUTS, VALID, length=7, end=end, pad=49)
+    for row, written in zip(np.asarray(found), slowly, strict=True):
+        stop = list(written).index(end) + 1 if end in written else 7
+        assert row.tolist() == written[:stop].tolist() + [49] * (7 - stop)
+
+
+def test_rows_do_not_know_of_each_other(writer, slowly):
+    found = generate(*writer, INPUTS[1:2, :5], VALID[1:2, :5], length=7, end=None)
+    np.testing.assert_array_equal(found, slowly[1:2])
+
+
+# ---- with the cache as without ---------------------------------------------------
+
+
+GPT3 = Gpt3Config(**SHAPE | {"depth": 4}, window=3)
+DECODERS = [
+    (GptConfig(**SHAPE), True),
+    (Gpt2Config(**SHAPE), False),
+    (GPT3, True),
+    (GPT3, False),
+]  # and whether to scan
+
+
+def large(model, params):
+    """What is written depends on all that was read, and not on the last word alone."""
+    return model, jax.tree.map(lambda leaf: 3 * leaf, params)
+
+
+@pytest.mark.parametrize(
+    ("config", "scan"), DECODERS, ids=lambda part: getattr(type(part), "__name__", part)
+)
+def test_a_continuation_is_the_plain_loop(make, config, scan):
+    """Each word the likeliest of a call that reads the row so far again; prompts are longer and shorter than a band of 3.
+
+    To the last of the 24 positions, and whether the layers are scanned or not.
+    """
+    model, params = large(*make(config))
+    found = extend(
+        *(model, params) if scan else unrolled(model, params), INPUTS, LENGTHS, length=15
+    )
+    score = jax.jit(lambda tokens: model.apply({"params": params}, tokens))
+    row, tokens = np.arange(3), np.pad(INPUTS, ((0, 0), (0, 15)))
+    for t in range(15):
+        tokens[row, LENGTHS + t] = np.asarray(score(tokens))[row, LENGTHS + t - 1].argmax(-1)
+    for b, written in enumerate(found.tolist()):
+        assert written == tokens[b, LENGTHS[b] : LENGTHS[b] + 15].tolist()
+    assert len(np.unique(found)) > 6
+
+
+def test_steps_compute_what_a_row_does(make, t5_config):
+    """T5's states, not only the likeliest words; far enough that distances share buckets, and beyond the last of them."""
+    model, params = make(t5_config)
+    rng, N = np.random.default_rng(1), 26
+    tokens = rng.integers(2, 50, (3, N)).astype(np.int32)
+    memory = jnp.asarray(rng.standard_normal((3, 9, 16)), jnp.float32)
+    variables = {"params": params}
+    expected = jax.jit(lambda: model.apply(variables, memory, VALID, tokens, method="decode"))()
+
+    @jax.jit
+    def first():
+        found, left = model.apply(
+            variables, memory, VALID, tokens[:, :4], method="decode", mutable=["cache", "memory"]
+        )
+        return found, widen(left["cache"], N), left["memory"]
+
+    @jax.jit
+    def step(cache, memory_kept, token_B, position_B):
+        kept = {"cache": cache, "memory": memory_kept}
+        how = {"step": Step(position_B, N), "method": "decode", "mutable": ["cache"]}
+        found, left = model.apply(
+            variables | kept, jnp.full_like(memory, jnp.nan), VALID, token_B[:, None], **how
+        )
+        return found[:, 0], left["cache"]
+
+    found, cache, kept = first()
+    np.testing.assert_allclose(found, expected[:, :4], atol=1e-5)
+    row, start = (
+        np.arange(3),
+        np.array([4, 2, 1]),
+    )  # rows go on behind different lengths, over what stood there
+    for t in range(N - 4):
+        found, cache = step(cache, kept, tokens[row, start + t], start + t)
+        np.testing.assert_allclose(found, expected[row, start + t], atol=2e-5)
+
+
+def test_what_is_kept_is_attended_to_as_a_row_is():
+    """[B, H, M, K] as [B, M, H, K], with a mask, a bias and several readers."""
+    q, k, v, bias = (
+        np.random.default_rng(i).standard_normal(shape).astype(np.float32)
+        for i, shape in enumerate([(2, 3, 4, 5)] * 3 + [(1, 4, 3, 3)])
+    )
+    how = {"mask": VALID[1:, None, None, :3], "bias": bias, "scale": 0.7}
+    found = attend(q, k.swapaxes(1, 2), v.swapaxes(1, 2), **how, kept=True)
+    np.testing.assert_allclose(found, attend(q, k, v, **how), atol=1e-6)
+
+
+def test_a_step_without_a_prompt_is_refused(make):
+    model, params = make(GPT3)
+    with pytest.raises(
+        ValueError,
+        match="a step of decoding reads what a prompt has left in the collection 'cache'",
+    ):
+        model.apply(
+            {"params": params},
+            INPUTS[:, :1],
+            step=Step(jnp.array([1, 1, 1]), 4),
+            mutable=["cache"],
+            method="states",
+        )
+
+
+def test_training_keeps_nothing(make, t5_config):
+    """No variables but parameters come from `init`, and a call leaves nothing unless asked to."""
+    model, params = make(t5_config)
+    read = INPUTS, VALID, INPUTS
+    assert jax.eval_shape(lambda: model.init(jax.random.key(0), *read)).keys() == {"params"}
+    _, left = jax.eval_shape(
+        lambda: model.apply({"params": params}, *read, mutable=["intermediates"])
+    )
+    assert not left
+
+
+# ---- how often a model is asked --------------------------------------------------
+
+
+class Counter(nn.Module):
+    """Writes the id after the last one read, and notes each time that it is asked."""
+
+    asked: Callable = lambda: None
+    config = GptConfig(vocab=100, scan=False)  # not a field: its words alone are read
+
+    def encode(self, inputs_BM, inputs_valid_BM):
+        return inputs_BM[..., None].astype(jnp.float32)
+
+    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, step=None):
+        return self.states(tokens_BL)
+
+    def states(self, tokens_BL, step=None):
+        jax.debug.callback(self.asked)
+        return tokens_BL[..., None].astype(jnp.float32)
+
+    def logits(self, y_BLD):
+        return -jnp.abs(jnp.arange(100.0) - (y_BLD + 1))
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(2)], ids=str)
+def test_it_begins_with_start_and_stops_when_all_rows_have_ended(strategy):
+    """Three times: beams of so sharp scores cannot be overtaken once the best has ended and the rest are worse."""
+    calls = []
+    how = {"length": 50, "start": 20, "end": 23, "pad": 7, "strategy": strategy}
+    found = generate(Counter(lambda: calls.append(1)), {}, INPUTS, VALID, **how)
+    jax.effects_barrier()
+    assert found.tolist() == [[21, 22, 23] + [7] * 47] * 3
+    assert len(calls) == 3 if strategy == Greedy() else 3 < len(calls) < 10
+
+
+def test_rows_of_different_lengths_go_on_behind_their_own_last_token():
+    """What pads a row is overwritten, each row stops at its end, and all stop when the last one has."""
+    calls = []
+    tokens, lengths = np.array([[4, 5, 6, 7], [9, 90, 90, 90]], np.int32), np.array([4, 1])
+    found = extend(Counter(lambda: calls.append(1)), {}, tokens, lengths, end=11, pad=0, length=9)
+    jax.effects_barrier()
+    assert found.tolist() == [[8, 9, 10, 11] + [0] * 5, [10, 11] + [0] * 7] and len(calls) == 4
+    assert extend(Counter(), {}, tokens, lengths, length=9).tolist() == [
+        list(range(8, 17)),
+        list(range(10, 19)),
+    ]
+
+
+@pytest.mark.parametrize("strategy", [Greedy(), Beam(2), Sample()], ids=str)
+def test_ids_beyond_the_size_are_never_written(strategy):
+    found = extend(
+        Counter(), {}, np.array([[4]], np.int32), np.array([1]), length=4, size=7, strategy=strategy
+    )
+    assert (found < 7).all() and (isinstance(strategy, Sample) or found.tolist() == [[5, 6, 6, 6]])
+
+
+# ---- what is chosen --------------------------------------------------------------
+
+
+class Table(nn.Module):
+    """The logits of the next word by the last one alone: [V, V]."""
+
+    vocab: int = 5
+
+    def setup(self):
+        self.table = self.param("table", nn.initializers.zeros, (self.vocab, self.vocab))
+
+    @property
+    def config(self):
+        return GptConfig(vocab=self.vocab)
+
+    def states(self, tokens_BL, step=None):
+        return self.table[tokens_BL]
+
+    def logits(self, x_BLD):
+        return x_BLD
+
+
+def bigrams(seed, scale=1.5, V=5):
+    return {
+        "table": jnp.asarray(
+            np.random.default_rng(seed).standard_normal((V, V)) * scale, jnp.float32
+        )
+    }
+
+
+def ngrams(row, n):
+    return [tuple(row[i : i + n]) for i in range(len(row) - n + 1)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "n"), [(Greedy(), 1), (Greedy(), 2), (Beam(3), 2), (Sample(0.1), 3)], ids=str
+)
+def test_no_ngram_is_written_twice(strategy, n):
+    """Nor one that the prompt has; and without the rule there are such."""
+    params = bigrams(4, V=50)
+
+    def repeats(**how):
+        written = np.asarray(
+            extend(Table(50), params, INPUTS, LENGTHS, length=20, strategy=strategy, **how)
+        )
+        for row, length, new in zip(INPUTS.tolist(), LENGTHS, written.tolist()):
+            counts = collections.Counter(ngrams([*row[:length], *new], n))
+            yield max(
+                counts[ngram]
+                for ngram in ngrams([*row[:length], *new][max(0, length - n + 1) :], n)
+            )
+
+    assert list(repeats(no_repeat_ngram=n)) == [1, 1, 1]
+    assert max(repeats()) > 1
+
+
+@pytest.mark.parametrize(("penalty", "seed"), [(0.0, 0), (1.0, 1), (2.0, 2), (-1.0, 3)])
+def test_wide_beams_find_the_best_row(penalty, seed):
+    """As wide as there are rows: the best by log-likelihood over length^penalty of all rows that end, or are four words long."""
+    params, END, T = bigrams(seed), 4, 4
+    log_p = np.log(np.exp(params["table"]) / np.exp(params["table"]).sum(-1, keepdims=True))
+
+    def rows(written, last, score):
+        if written and (last == END or len(written) == T):
+            yield score / len(written) ** penalty, written
+        else:
+            for word in range(5):
+                yield from rows((*written, word), word, score + log_p[last, word])
+
+    for first in range(4):
+        _, best = max(rows((), first, 0.0))
+        how = {"length": T, "end": END, "pad": 0, "strategy": Beam(125, penalty)}
+        assert extend(Table(), params, np.array([[first]]), [1], **how).tolist() == [
+            [*best, *[0] * (T - len(best))]
+        ]
+
+
+def test_one_beam_and_the_likeliest_of_one_are_greedy():
+    how = {"length": 20, "no_repeat_ngram": 2}
+    found = [
+        extend(Table(50), bigrams(4, V=50), INPUTS, LENGTHS, strategy=strategy, **how)
+        for strategy in (Greedy(), Beam(1), Sample(top_k=1))
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+
+
+# ---- what is drawn ---------------------------------------------------------------
+
+
+ROWS = 4000
+
+
+def draws(params, strategy, length=1, **how):
+    return np.asarray(
+        extend(
+            Table(),
+            params,
+            np.full((ROWS, 1), 2),
+            np.ones(ROWS, int),
+            length=length,
+            strategy=strategy,
+            **how,
+        )
+    )
+
+
+def softmax(x):
+    return np.exp(x - x.max()) / np.exp(x - x.max()).sum()
+
+
+def kept(p, k, mass):
+    """The smallest set of the k likeliest whose share of their mass reaches `mass`, as probabilities."""
+    order = np.argsort(-p)[:k]
+    share = np.cumsum(p[order]) / p[order].sum()
+    order = order[: int((share < mass).sum()) + 1]
+    return np.where(np.isin(np.arange(len(p)), order), p, 0) / p[order].sum()
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        Sample(),
+        Sample(temperature=0.5),
+        Sample(top_k=3),
+        Sample(top_p=0.7),
+        Sample(2.0, 4, 0.8),
+        Sample(top_p=1e-6),
+    ],
+    ids=str,
+)
+def test_words_are_drawn_as_often_as_they_should_be(strategy):
+    """Pearson's statistic of 4,000 draws stays below 20, which chance passes once in 2,000 times (4 degrees of freedom)."""
+    params = bigrams(7, scale=1.0)
+    expected = kept(
+        softmax(np.asarray(params["table"][2]) / strategy.temperature),
+        strategy.top_k or 5,
+        strategy.top_p,
+    )
+    count = np.bincount(draws(params, strategy)[:, 0], minlength=5)
+    assert (count[expected == 0] == 0).all()
+    there = expected > 0
+    assert ((count - ROWS * expected)[there] ** 2 / (ROWS * expected[there])).sum() < 20
+
+
+def test_a_row_draws_by_the_seed_and_its_own_number():
+    """Whatever batch it stands in; and each of its words anew."""
+    params, strategy = bigrams(8, scale=0.1), Sample()
+    found = draws(params, strategy, length=6)
+    some = np.array([3, 1999, 7])
+    how = {"length": 6, "strategy": strategy}
+    again = extend(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, **how)
+    np.testing.assert_array_equal(again, found[some])
+    other = extend(Table(), params, np.full((3, 1), 2), [1, 1, 1], rows_B=some, seed=1, **how)
+    assert (np.asarray(other) != found[some]).any()
+    assert (
+        abs((found[:, 1] == found[:, 2]).mean() - 0.2) < 0.03
+        and abs((found[1:, 0] == found[:-1, 0]).mean() - 0.2) < 0.03
+    )
+
+
+# ---- what cannot be meant --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Beam(0), "beams is 0; it must be at least 1"),
+        (lambda: Beam(2, float("nan")), "length_penalty is nan; it must be finite"),
+        (lambda: Sample(temperature=0), "temperature is 0; it must be positive"),
+        (lambda: Sample(temperature=float("nan")), "temperature is nan"),
+        (lambda: Sample(top_k=0), "top_k is 0; it must be at least 1"),
+        (lambda: Sample(top_p=0), "top_p is 0; it must be above 0 and at most 1"),
+        (lambda: Sample(top_p=1.5), "top_p is 1.5"),
+        (lambda: write(length=0), "length is 0; it must be at least 1"),
+        (lambda: write(no_repeat_ngram=0), "no_repeat_ngram is 0"),
+        (
+            lambda: write(size=101),
+            "size is 101; it must be at least 1 and at most the 100 ids of the model",
+        ),
+        (
+            lambda: write(lengths=[2, 0]),
+            "prompt 1 has 0 tokens of a row of 2: there must be at least 1.*GPT-2 begins with the token",
+        ),
+        (lambda: write(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
+        (lambda: write([[1, 100], [1, 2]]), "tokens has the id 100; the model has ids 0 to 99"),
+        (
+            lambda: generate(Counter(), {}, -INPUTS, VALID, length=3),
+            "inputs has the id -.*the model has ids 0 to 99",
+        ),
+        (
+            lambda: generate(Counter(), {}, INPUTS, VALID, length=3, start=100),
+            "start has the id 100",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def write(tokens=((1, 2), (1, 200)), lengths=(2, 1), **how):
+    return extend(Counter(), {}, np.array(tokens), np.array(lengths), **{"length": 3} | how)
+
+
+def test_what_pads_a_prompt_may_be_any_id():
+    assert write().tolist() == [[3, 4, 5], [2, 3, 4]]
+
+
+@pytest.mark.parametrize(
+    "config", [GptConfig(**SHAPE), Gpt2Config(**SHAPE)], ids=lambda config: type(config).__name__
+)
+def test_no_word_is_written_beyond_the_positions(make, config):
+    model, params = make(config)
+    with pytest.raises(
+        ValueError,
+        match="a prompt and what is to be written behind it take 25 positions; the model has 24",
+    ):
+        extend(model, params, INPUTS, LENGTHS, length=16)
+    with pytest.raises(
+        ValueError, match="a row of 25 tokens is longer than the 24 positions of the model"
+    ):
+        extend(model, params, np.ones((1, 25), np.int32), [25], length=1)

@@ -1,0 +1,115 @@
+"""What decoding writes is what `generate` of `transformers` writes with the same weights, for 20 prompts. Needs the extra `peers`."""
+
+import dataclasses
+import functools
+import json
+import warnings
+
+import jax
+import numpy as np
+import pytest
+
+from models import Gpt2Config, T5Config
+from models.generation.generate import Beam, Greedy, extend, generate
+from pretrain.convert import FAMILIES, name_of
+
+torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
+transformers = pytest.importorskip(
+    "transformers", reason="the extra `peers` is not installed: no transformers"
+)
+
+GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+T5 = T5Config(
+    vocab=50,
+    width=16,
+    depth=2,
+    decoder_depth=2,
+    heads=3,
+    head_width=5,
+    mlp=28,
+    buckets=8,
+    max_distance=20,
+)
+# Factors that make the tiny models write many words, and ends that some rows of each case come to.
+MODELS = {
+    "gpt2": (GPT2, 2, 31),
+    "t5": (T5, 3, 12),
+    "t5_v1_1": (dataclasses.replace(T5, gated=True, tied=False, scan=False), 3, 7),
+}
+CASES = {
+    "greedy": (Greedy(), None, {}),
+    "4 beams": (Beam(4), None, {"num_beams": 4}),
+    "3 beams for longer rows, no bigram twice": (
+        Beam(3, 2.0),
+        2,
+        {"num_beams": 3, "length_penalty": 2.0},
+    ),
+    "4 beams for shorter rows, no trigram twice": (
+        Beam(4, -1.0),
+        3,
+        {"num_beams": 4, "length_penalty": -1.0},
+    ),
+}
+T = 16
+RNG = np.random.default_rng(3)
+LENGTHS = RNG.integers(1, 13, 20)
+VALID = np.arange(12) < LENGTHS[:, None]
+TOKENS = np.where(VALID, RNG.integers(2, 50, VALID.shape), 0).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def pair(make, tmp_path_factory):
+    """pair(name): (our module, our parameters, theirs, the end). One thread: a step of theirs is shorter than to wait for another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield functools.cache(lambda name: _pair(make, tmp_path_factory.mktemp(name), *MODELS[name]))
+    torch.set_num_threads(before)
+
+
+def _pair(make, folder, config, factor, end):
+    from safetensors.numpy import save_file
+
+    model, params = make(config)
+    params = jax.tree.map(lambda leaf: factor * leaf, params)
+    family = FAMILIES[name_of(config)]
+    vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
+    (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
+    save_file(family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"})
+    kind = (
+        transformers.GPT2LMHeadModel if config is GPT2 else transformers.T5ForConditionalGeneration
+    )
+    return model, params, kind.from_pretrained(folder).eval(), end
+
+
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [*((name, case) for name in ("gpt2", "t5") for case in CASES), ("t5_v1_1", [*CASES][-1])],
+)
+def test_every_word_is_theirs(pair, name, case):
+    """Prompt by prompt for them, all at once for us. Some rows end and some do not."""
+    (model, params, theirs, end), (strategy, n, how) = pair(name), CASES[case]
+    decoder = isinstance(model.config, Gpt2Config)
+    write = extend if decoder else generate
+    found = write(
+        model,
+        params,
+        TOKENS,
+        LENGTHS if decoder else VALID,
+        length=T,
+        strategy=strategy,
+        end=end,
+        no_repeat_ngram=n,
+    )
+    how = (
+        how
+        | {"max_new_tokens": T, "do_sample": False, "eos_token_id": end, "pad_token_id": 0}
+        | ({"no_repeat_ngram_size": n} if n else {})
+    )
+    for row, prompt, length in zip(np.asarray(found), TOKENS, LENGTHS):
+        ids = torch.tensor(prompt[None, :length].astype(np.int64))
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # theirs, of settings that greedy search does not read
+            written = theirs.generate(ids, attention_mask=torch.ones_like(ids), **how)[0].numpy()
+        written = written[length if decoder else 1 :]
+        assert row.tolist() == [*written, *[0] * (T - len(written))]
+    assert 0 < (np.asarray(found) == end).any(1).sum() < 20

@@ -1,0 +1,109 @@
+"""A head on each encoder: the encoder is the pretrained one, leaf for leaf, and every new parameter has its place on a mesh."""
+
+import math
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+from models import (
+    AlbertConfig,
+    BertConfig,
+    ClassifierConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    RobertaConfig,
+    build,
+)
+from models.layers.dropout import Dropout
+from models.layers.heads import ClassHead
+from pretrain.convert.name_map import relaid
+from pretrain.distributed.sharding import meaning, path_of
+
+SIZES = dict(
+    vocab=64, length=16, width=16, depth=2, heads=2, mlp=24, dropout=0.0, attention_dropout=0.0
+)
+ENCODERS = {
+    "bert": BertConfig(**SIZES),
+    "roberta": RobertaConfig(**SIZES),
+    "albert": AlbertConfig(**SIZES, embedding=8),
+    "electra": ElectraConfig(
+        **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8
+    ),
+    "distilbert": DistilBertConfig(**SIZES, teacher_depth=None),
+}
+IDS = np.random.default_rng(0).integers(5, 64, (3, 9)).astype(np.int32)
+VALID = np.arange(9) < np.array([[9], [7], [4]])
+SEGMENTS = (np.arange(9) > 3).astype(np.int32) * VALID
+
+
+def drawn(model, *inputs):
+    """Parameters with values everywhere."""
+    rng = np.random.default_rng(1)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs))["params"]
+    return jax.tree.map(lambda leaf: rng.normal(0, 0.3, leaf.shape).astype(np.float32), shapes)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_is_read_as_it_was_pretrained(name):
+    encoder, config = (
+        ENCODERS[name],
+        ClassifierConfig(encoder=ENCODERS[name], labels=("a", "b", "c"), dropout=0.5),
+    )
+    whole, model = build(encoder), build(config)
+    pretrained = drawn(whole, IDS, VALID)
+    params = drawn(model, IDS, VALID)
+    params = params | {"encoder": relaid(pretrained, params["encoder"])}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
+
+    @jax.jit
+    def both(params, pretrained):
+        _, pooled_BD = whole.apply(
+            {"params": pretrained},
+            IDS,
+            VALID,
+            SEGMENTS if encoder.segments > 1 else None,
+            method="encode",
+        )
+        return model.apply({"params": params}, IDS, VALID, SEGMENTS), pooled_BD
+
+    logits_BC, x_BD = jax.device_get(both(params, pretrained))
+    head = params["classifier"]
+    if name in ("electra", "distilbert"):
+        h_BD = x_BD @ head["transform"]["kernel"] + head["transform"]["bias"]
+        x_BD, head = (
+            h_BD
+            * (
+                0.5 + 0.5 * np.vectorize(math.erf)(h_BD / 2**0.5) if name == "electra" else h_BD > 0
+            ),
+            head["scores"],
+        )
+    np.testing.assert_allclose(
+        logits_BC, x_BD @ head["out"]["kernel"] + head["out"]["bias"], atol=1e-5
+    )
+    assert logits_BC.shape == (3, 3) and logits_BC.dtype == np.float32
+
+
+def test_the_head_drops_what_it_reads():
+    model = ClassHead(3, partial(Dropout, 0.5))
+    params = drawn(model, np.zeros((2, 8), np.float32))
+    x_BD = np.ones((2, 8), np.float32)
+    learning = [
+        model.apply({"params": params}, x_BD, True, rngs={"dropout": jax.random.key(i)})
+        for i in (1, 1, 2)
+    ]
+    assert np.array_equal(learning[0], learning[1]) and not np.allclose(learning[0], learning[2])
+    np.testing.assert_allclose(
+        model.apply({"params": params}, x_BD),
+        x_BD @ params["out"]["kernel"] + params["out"]["bias"],
+        atol=1e-5,
+    )
+
+
+def test_labels_are_several_or_none():
+    for labels in (("a",), ("a", "b", "a")):
+        with pytest.raises(ValueError, match="two at least, all different, or none for a score"):
+            ClassifierConfig(labels=labels)
+    assert ClassifierConfig(labels=()).outputs == 1

@@ -1,0 +1,176 @@
+"""bfloat16 products: on a CPU those of float32, rounded once; elsewhere what XLA makes of them by itself."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from models.layers.matmul import product, shift
+from pretrain.training.flops import count
+
+B, L, D, H, K = 2, 5, 12, 3, 7
+
+
+def drawn(*shape, seed=0):
+    """Numbers of bfloat16, as float32."""
+    return (
+        np.random.default_rng(seed)
+        .standard_normal(shape)
+        .astype(ml_dtypes.bfloat16)
+        .astype(np.float32)
+    )
+
+
+CASES = {
+    "one": ((B, L, D), (D, H, K), 1, "bld,dhk->blhk"),
+    "two": ((B, L, H, K), (H, K, D), 2, "blhk,hkd->bld"),
+    "rows": ((L, D), (D, K), 1, "ld,dk->lk"),
+}
+
+
+@pytest.mark.parametrize("result", [None, jnp.float32], ids=["same", "float32"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
+    """And its gradients are those of NumPy's float32 products, rounded once; the gradient that comes in is rounded first."""
+    left, right, contract, letters = CASES[case]
+    x, w = drawn(*left), drawn(*right, seed=1)
+    y, back = jax.vjp(
+        partial(product, contract=contract, result=result), jnp.bfloat16(x), jnp.bfloat16(w)
+    )
+    expected = np.einsum(letters, x, w)
+    assert y.dtype == (result or jnp.bfloat16)
+    tight = 1e-5 if result else 2**-8
+    np.testing.assert_allclose(np.float32(y), expected, rtol=tight, atol=1e-5)
+    g = drawn(*expected.shape, seed=2) + (2**-12 if result else 0)
+    of_x, of_w = back(jnp.asarray(g, y.dtype))
+    g = g.astype(ml_dtypes.bfloat16).astype(np.float32)
+    inputs, made = letters.split("->")
+    a, b = inputs.split(",")
+    assert of_x.dtype == of_w.dtype == jnp.bfloat16
+    np.testing.assert_allclose(
+        np.float32(of_x), np.einsum(f"{made},{b}->{a}", g, w), rtol=2**-8, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        np.float32(of_w), np.einsum(f"{a},{made}->{b}", x, g), rtol=2**-8, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
+    """All three products, of rows and kernels of any dimensions; and they are what NumPy makes of the dimensions as they are."""
+    left, right, contract, letters = CASES[case]
+    x, w = drawn(*left), drawn(*right, seed=1)
+    value = jax.jit(
+        lambda x, w, g: (
+            jax.vjp(partial(product, contract=contract), x, w)[1](g),
+            product(x, w, contract),
+        )
+    )
+    g = drawn(*np.einsum(letters, x, w).shape, seed=2)
+    (of_x, of_w), y = value(x, w, g)
+    inputs, made = letters.split("->")
+    a, b = inputs.split(",")
+    np.testing.assert_allclose(y, np.einsum(letters, x, w), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(of_x, np.einsum(f"{made},{b}->{a}", g, w), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(of_w, np.einsum(f"{a},{made}->{b}", x, g), rtol=1e-5, atol=1e-5)
+    text = value.trace(x, w, g).lower(lowering_platforms=("cpu",)).as_text()
+    sides = re.findall(
+        r"stablehlo\.dot_general.*\(tensor<([\dx]*)f32>, tensor<([\dx]*)f32>\)", text
+    )
+    assert len(sides) == 3 and all(side.count("x") == 2 for pair in sides for side in pair)
+
+
+def types(platform, dtype):
+    """The types of all products of a value and its gradients, as compiled for a platform."""
+
+    def value(x, w):
+        return product(x, w, 1, None).astype(jnp.float32).sum()
+
+    arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((B, L, D), (D, K))]
+    text = (
+        jax.jit(jax.value_and_grad(value, (0, 1)))
+        .trace(*arrays)
+        .lower(lowering_platforms=(platform,))
+        .as_text()
+    )
+    return re.findall(
+        r"stablehlo\.dot_general.*\(tensor<[\dx]*(\w+)>, tensor<[\dx]*(\w+)>\) -> tensor<[\dx]*(\w+)>",
+        text,
+    )
+
+
+def test_only_a_cpu_widens():
+    assert types("cpu", jnp.bfloat16) == [("bf16", "bf16", "f32")] * 3
+    assert types("tpu", jnp.bfloat16) == types("cuda", jnp.bfloat16) == [("bf16",) * 3] * 3
+    assert types("cpu", jnp.float32) == types("tpu", jnp.float32) == [("f32",) * 3] * 3
+
+
+@pytest.mark.parametrize("made", [D - 1, D + 1])
+def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
+    """For the kernel's gradient, and it is the same gradient."""
+    x, w = drawn(B, L, D), drawn(D, made, seed=1)
+    (y, back), (other, other_back) = (
+        jax.vjp(product, x, w),
+        jax.vjp(lambda x, w: jnp.einsum("bld,dk->blk", x, w), x, w),
+    )
+    np.testing.assert_allclose(y, other, rtol=1e-5, atol=1e-6)
+    for one, two in zip(back(y), other_back(y)):
+        np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
+    text = (
+        jax.jit(lambda x, w, g: jax.vjp(product, x, w)[1](g)[1])
+        .trace(x, w, y)
+        .lower(lowering_platforms=("cpu",))
+        .as_text()
+    )
+    (left,) = re.findall(
+        r"stablehlo\.dot_general.*contracting_dims = \[0\] x \[0\].*\(tensor<10x(\d+)xf32>", text
+    )
+    assert int(left) == min(D, made)
+
+
+@pytest.mark.parametrize("made", [(D,), (H, K), (1000,)], ids=str)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16], ids=lambda dtype: dtype.__name__)
+def test_the_gradient_of_a_bias_is_the_sum_over_rows(made, dtype):
+    """Of 600 rows, which bfloat16 itself could not add up: from 256 on it does not know the next number."""
+    x, bias, g = (
+        jnp.asarray(a, dtype)
+        for a in (drawn(3, 200, *made), drawn(*made, seed=1), 1 + drawn(3, 200, *made, seed=2))
+    )
+    y, back = jax.vjp(shift, x, bias)
+    of_x, of_bias = back(g)
+    assert y.dtype == of_x.dtype == of_bias.dtype == dtype
+    np.testing.assert_array_equal(y, x + bias)
+    np.testing.assert_array_equal(of_x, g)
+    np.testing.assert_allclose(
+        np.float32(of_bias), np.float32(g).sum((0, 1)), rtol=1e-5 if dtype == jnp.float32 else 2**-8
+    )
+
+
+def test_only_a_cpu_multiplies_by_ones_and_only_long_rows():
+    def multiplies(platform, width):
+        arrays = [
+            jax.ShapeDtypeStruct(shape, jnp.float32)
+            for shape in ((B, L, width), (width,), (B, L, width))
+        ]
+        traced = jax.jit(lambda x, bias, g: jax.vjp(shift, x, bias)[1](g)).trace(*arrays)
+        return "dot_general" in traced.lower(lowering_platforms=(platform,)).as_text()
+
+    assert (
+        multiplies("cpu", B * L + 1)
+        and not multiplies("cpu", B * L)
+        and not multiplies("tpu", B * L + 1)
+    )
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32], ids=lambda dtype: dtype.__name__)
+def test_a_value_and_its_gradients_are_three_products(dtype):
+    """None is traced that nobody reads: XLA did not find all of those of BERT-large, whose step had a fifth more FLOPs for it."""
+    arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((L, D), (D, K))]
+    traced = jax.make_jaxpr(
+        jax.value_and_grad(lambda x, w: product(x, w).astype(jnp.float32).sum(), (0, 1))
+    )(*arrays)
+    assert count(traced) == 3 * 2 * L * D * K

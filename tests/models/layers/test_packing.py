@@ -1,0 +1,170 @@
+"""Texts that share a row are as if each were alone: hidden states, losses and gradients, in every model that takes such rows."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.training.losses import LOSSES
+
+LENGTHS = ((5, 9, 3, 4), (12, 8), (6, 2, 7))  # of the texts of each row, of 24 tokens: one is full
+L, P, A = (
+    24,
+    3,
+    9,
+)  # masked positions of a text, of which a packed row of four has all; texts in all
+FAMILIES = {
+    "bert": "masked_lm",
+    "roberta": "masked_lm",
+    "albert": "masked_lm",
+    "distilbert": "distillation",
+    "electra": "replaced_token",
+}
+
+
+def draws(seed=0):
+    """{"tokens": ids [A, L], "positions", "targets", "weights", "chances": [A, P]} of the texts, each in a row of its own."""
+    rng = np.random.default_rng(seed)
+    length_A = np.concatenate(LENGTHS)
+    valid_AL = np.arange(L) < length_A[:, None]
+    weights_AP = np.arange(P) < np.minimum(length_A, P)[:, None]
+    positions_AP = np.stack([np.sort(np.resize(rng.permutation(length), P)) for length in length_A])
+    return {
+        "tokens": np.where(valid_AL, rng.integers(1, 50, (A, L)), 0).astype(np.int32),
+        "valid": valid_AL,
+        "positions": positions_AP.astype(np.int32),
+        "targets": rng.integers(0, 50, (A, P)).astype(np.int32),
+        "weights": weights_AP.astype(np.float32),
+        "chances": rng.random((A, P), np.float32),
+        "token_weights": valid_AL.astype(np.float32),
+    }
+
+
+def packed(alone):
+    """The same texts in three rows."""
+    rows = {key: [] for key in (*alone, "pieces")}
+    text = 0
+    for lengths in LENGTHS:
+        offset, row = 0, {key: [] for key in rows}
+        for number, n in enumerate(lengths, 1):
+            for key in ("tokens", "valid", "token_weights"):
+                row[key].append(alone[key][text, :n])
+            row["pieces"].append(np.full(n, number, np.int32))
+            row["positions"].append(alone["positions"][text] + np.int32(offset))
+            for key in ("targets", "weights", "chances"):
+                row[key].append(alone[key][text])
+            offset, text = offset + n, text + 1
+        for key, parts in row.items():
+            value = np.concatenate(parts)
+            wide = L if key in ("tokens", "valid", "token_weights", "pieces") else 4 * P
+            rows[key].append(np.pad(value, (0, wide - len(value))))
+    return {key: np.stack(value) for key, value in rows.items()}
+
+
+ALONE = draws()
+PACKED = packed(ALONE)
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def computed(request, make, tiny_configs):
+    """computed(batch) -> (hidden states, sums of the loss) of a model."""
+    config = tiny_configs[request.param]
+    if request.param == "distilbert":
+        config = dataclasses.replace(config, teacher_depth=2)
+    model, params = make(config)
+    loss = LOSSES[FAMILIES[request.param]]
+
+    def compute(params, batch):
+        states, _ = model.apply(
+            {"params": params},
+            batch["tokens"],
+            batch["valid"],
+            pieces_BL=batch.get("pieces"),
+            method="encode",
+        )
+        return states, loss.sums(model, params, batch)
+
+    return partial(jax.jit(compute), params)
+
+
+def of_texts(states_BLD):
+    """The states of a packed batch, text by text: a list of [n, D]."""
+    return [
+        states_BLD[b, sum(LENGTHS[b][:i]) :][:n]
+        for b in range(len(LENGTHS))
+        for i, n in enumerate(LENGTHS[b])
+    ]
+
+
+def test_a_text_in_a_packed_row_is_as_if_alone(computed):
+    states, sums = computed(PACKED)
+    alone, expected = computed(ALONE)
+    for text, (mine, n) in enumerate(zip(of_texts(states), np.concatenate(LENGTHS), strict=True)):
+        np.testing.assert_allclose(mine, alone[text, :n], atol=1e-5)
+    assert sums.keys() == expected.keys()
+    for name in sums:
+        np.testing.assert_allclose(sums[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_one_texts_words_change_nothing_in_another(computed):
+    before = of_texts(computed(PACKED)[0])
+    for number in (1, 2):
+        tokens_BL = np.where(
+            PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"]
+        )
+        after = of_texts(computed(PACKED | {"tokens": tokens_BL})[0])
+        for was, now, mine in zip(
+            before,
+            after,
+            [i + 1 == number for lengths in LENGTHS for i in range(len(lengths))],
+            strict=True,
+        ):
+            moved = np.abs(now - was).max(axis=-1)
+            assert (
+                (moved > 1e-4).all() if mine else (moved < 1e-6).all()
+            )  # all of its own, and nothing else
+
+
+def test_gradients_are_those_of_texts_alone(make, bert_config):
+    """And the places that no text reaches have none, however long the rows are."""
+    model, params = make(bert_config)
+    gradients = jax.jit(
+        jax.grad(lambda params, batch: LOSSES["masked_lm"].sums(model, params, batch)["masked_lm"])
+    )
+    grads = gradients(params, PACKED)
+    jax.tree.map(
+        partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-4), grads, gradients(params, ALONE)
+    )
+    reached = np.flatnonzero(
+        np.abs(grads["bert"]["embeddings"]["positions"]["embedding"]).max(axis=1)
+    )
+    assert reached.tolist() == list(range(max(np.concatenate(LENGTHS))))
+
+
+def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
+    """Of what the second texts' states make: another first text leaves the gradients as they were, other seconds do not."""
+    model, params = make(bert_config)
+    noise_D = np.random.default_rng(2).standard_normal(bert_config.width).astype(np.float32)
+
+    @jax.jit
+    @jax.grad
+    def gradients(params, tokens_BL):
+        states_BLD, _ = model.apply(
+            {"params": params},
+            tokens_BL,
+            PACKED["valid"],
+            pieces_BL=PACKED["pieces"],
+            method="encode",
+        )
+        return jnp.where((PACKED["pieces"] == 2)[..., None], jnp.sin(states_BLD * noise_D), 0).sum()
+
+    before = gradients(params, PACKED["tokens"])
+    for number, moves in ((1, False), (2, True)):
+        tokens_BL = np.where(
+            PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"]
+        )
+        moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, gradients(params, tokens_BL))
+        assert max(jax.tree.leaves(moved)) > 1e-2 if moves else max(jax.tree.leaves(moved)) < 1e-5

@@ -1,0 +1,102 @@
+"""Hidden states and attention weights, layer by layer, are those of `transformers` with the same weights. Needs the extra `peers`."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from models import Gpt2Config
+from models.activations import observe
+from models.t5 import shift_right
+from pretrain.convert import FAMILIES, name_of
+
+torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
+transformers = pytest.importorskip(
+    "transformers", reason="the extra `peers` is not installed: no transformers"
+)
+
+GPT2 = Gpt2Config(vocab=50, length=32, width=24, heads=3, depth=3, mlp=40)
+VALID = np.arange(9) < np.array([[9], [6]])
+TOKENS = np.where(VALID, np.random.default_rng(0).integers(5, 50, VALID.shape), 0).astype(np.int32)
+TARGETS = np.random.default_rng(1).integers(5, 50, (2, 7)).astype(np.int32)
+FAMILY = [
+    ("bert", True),
+    ("albert", True),
+    ("electra", True),
+    ("distilbert", False),
+    ("gpt2", True),
+]
+FAMILY += [("t5", True), ("bart", False), ("transformer", True)]
+
+
+def peer(config, params, folder):
+    """`transformers`' base model with our parameters; its attention tells its weights."""
+    from safetensors.numpy import save_file
+
+    family = FAMILIES[name_of(config)]
+    vocabulary = type("Vocabulary", (), dict(pad=0, bos=0, eos=2, cls=0, sep=2))
+    (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
+    tensors = {
+        name: tensor
+        for name, tensor in family.to_hf(config, params).items()
+        if not name.startswith("generator/")
+    }
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+
+
+def compare(states, weights, their_states, their_weights, valid=VALID):
+    for ours, theirs in zip(states, their_states, strict=True):
+        np.testing.assert_allclose(np.asarray(ours)[valid], theirs.numpy()[valid], atol=1e-4)
+    for ours, theirs in zip(weights, their_weights, strict=True):
+        there = np.moveaxis(np.asarray(ours), 1, 2)[valid], np.moveaxis(theirs.numpy(), 1, 2)[valid]
+        np.testing.assert_allclose(*there, atol=1e-5)
+        np.testing.assert_allclose(there[0].sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize(("kind", "scan"), FAMILY)
+def test_every_layer_is_theirs(make, tiny_configs, tmp_path, kind, scan):
+    config = dataclasses.replace((tiny_configs | {"gpt2": GPT2})[kind], scan=scan)
+    model, params = make(config)
+    theirs = peer(config, params, tmp_path)
+    ask = dict(
+        input_ids=torch.tensor(TOKENS).long(),
+        attention_mask=torch.tensor(VALID).long(),
+        output_hidden_states=True,
+        output_attentions=True,
+    )
+    if hasattr(model, "decode"):
+        start = getattr(config, "start", 0)
+        read = np.where(np.arange(7) == 0, start, shift_right(TARGETS)).astype(np.int32)
+        ask["decoder_input_ids"] = torch.tensor(read).long()
+    with torch.no_grad():
+        told = theirs(**ask)
+    if not hasattr(model, "decode"):
+        arguments, method = (
+            ((TOKENS, VALID), "encode") if hasattr(model, "encode") else ((TOKENS,), "states")
+        )
+        seen = jax.jit(lambda params: observe(model, params, *arguments, method=method))(params)
+        compare(seen.states, seen.weights["attention"], told.hidden_states, told.attentions)
+        return
+
+    def both(params):
+        encoded = observe(model, params, TOKENS, VALID, method="encode")
+        return encoded, observe(model, params, encoded.output, VALID, read, method="decode")
+
+    encoded, decoded = jax.jit(both)(params)
+    compare(
+        encoded.states,
+        encoded.weights["attention"],
+        told.encoder_hidden_states,
+        told.encoder_attentions,
+    )
+    compare(
+        decoded.states,
+        decoded.weights["attention"],
+        told.decoder_hidden_states,
+        told.decoder_attentions,
+        np.ones((2, 7), bool),
+    )
+    compare((), decoded.weights["cross"], (), told.cross_attentions, np.ones((2, 7), bool))

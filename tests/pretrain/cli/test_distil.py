@@ -1,0 +1,170 @@
+"""`distil` begins a student with its teacher's layers, and the teacher stays as it is however long the student learns."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data.objectives import Distillation, MaskedLm
+from data.vocabulary.load import train_vocabulary
+from models import BertConfig, DistilBertConfig, T5Config, build
+from pretrain.__main__ import main
+from pretrain.cli.distil import begin, check_teacher
+from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.config import KINDS, to_json
+from pretrain.distributed.sharding import make_mesh
+from pretrain.training.program import make_program
+from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.load import open_trained
+
+BERT = BertConfig(
+    vocab=128, length=32, width=32, depth=4, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+)
+STUDENT = DistilBertConfig(
+    vocab=128,
+    length=32,
+    width=32,
+    depth=2,
+    teacher_depth=4,
+    heads=8,
+    mlp=64,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+TEXT = [
+    "The fox and the dog. A word and another word, and so on.",
+    "Gaps are left out of a text, and the reader fills them.",
+] * 20
+
+
+def noisy(config):
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(initialiser(starting_run(config)))
+    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.4, leaf.shape).astype(
+        np.float32
+    )  # noqa: E731
+    return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_a_student_of_all_layers_computes_what_its_teacher_does(scan):
+    teacher = dataclasses.replace(BERT, scan=not scan)
+    params = noisy(teacher)
+    whole = dataclasses.replace(STUDENT, depth=4, scan=scan)
+    ids = jnp.asarray(np.random.default_rng(1).integers(0, 128, (2, 7)), jnp.int32)
+    words, _ = jax.jit(build(teacher).apply)({"params": params}, ids, ids > 3)
+    own, lesson = jax.jit(build(whole).apply)(
+        {"params": begin(whole, teacher, params)}, ids, ids > 3
+    )
+    np.testing.assert_allclose(own, words, atol=5e-4)
+    np.testing.assert_allclose(lesson.words_BP, 0, atol=1e-4)
+
+
+def test_every_second_layer_is_taken():
+    params = noisy(BERT)
+    kernel = params["bert"]["encoder"]["layers"]["mlp"]["up"]["kernel"]
+    np.testing.assert_array_equal(
+        begin(STUDENT, BERT, params)["student"]["encoder"]["layers"]["mlp"]["up"]["kernel"],
+        kernel[[0, 2]],
+    )
+    three = begin(dataclasses.replace(STUDENT, depth=3), BERT, params)
+    np.testing.assert_array_equal(
+        three["student"]["encoder"]["layers"]["mlp"]["up"]["kernel"], kernel[[0, 1, 2]]
+    )
+
+
+def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
+    run = runs["distilbert"]
+    mesh = make_mesh(run.mesh, jax.devices()[:1])
+    with jax.numpy_dtype_promotion("standard"), jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        state = program.init()
+        params = begin(run.model, BERT, noisy(BERT))
+        state = state.replace(params=jax.device_put(params, program.placed.params))
+        before = params["teacher"]
+        kept = {
+            jax.tree_util.keystr(keys)
+            for keys, _ in jax.tree_util.tree_leaves_with_path(state.optimizer)
+        }
+        assert (
+            kept
+            and not any("teacher" in path for path in kept)
+            and any("student" in path for path in kept)
+        )
+        batch, lessons = random_batch(run), []
+        for _ in range(30):
+            state, metrics = program.update(
+                state, jax.device_put(batch, program.batch["tokens"].sharding)
+            )
+            lessons.append(float(metrics["distillation"]))
+    after = jax.device_get(state.params["teacher"])
+    assert all(
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+    )
+    assert lessons[-1] < 0.5 * lessons[0]
+
+
+def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
+    vocabulary = train_vocabulary(TEXT, 60, algorithm="bpe")
+    start_workdir(tmp_path / "bert", starting_run(BERT), noisy(BERT), vocabulary)
+    run = dataclasses.replace(
+        starting_run(STUDENT),
+        data=dataclasses.replace(
+            starting_run(STUDENT).data,
+            objective=Distillation(length=16, predictions=4, rows="documents"),
+        ),
+    )
+    (tmp_path / "student.json").write_text(to_json(run))
+    words = [
+        "distil",
+        str(tmp_path / "student.json"),
+        "--teacher",
+        str(tmp_path / "bert"),
+        "--workdir",
+        str(tmp_path / "w"),
+    ]
+    assert main(words) == 0
+    assert "2 layers of" in capsys.readouterr().out
+    assert read_run(tmp_path / "w") == run
+    trained = open_trained(tmp_path / "w")
+    assert (
+        set(trained.params) == {"student", "teacher"}
+        and trained.step == 0
+        and trained.origin()["folder"] == "bert"
+    )
+    assert main(["predict", "--workdir", str(tmp_path / "w"), "the [MASK] and"]) == 0
+    assert main(words) == 2 and "not empty" in capsys.readouterr().err
+    assert main([*words[:-1], str(tmp_path / "x"), "model.width=16"]) == 2
+    assert "say model.width=32" in capsys.readouterr().err and not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("student", "teacher", "message"),
+    [
+        (BERT, BERT, "only a DistilBertConfig with a teacher_depth is distilled, not a BertConfig"),
+        (dataclasses.replace(STUDENT, teacher_depth=None), BERT, "with a teacher_depth"),
+        (STUDENT, T5Config(), "the teacher is a BERT, not a T5Config"),
+        (
+            dataclasses.replace(STUDENT, vocab=64, teacher_depth=3),
+            BERT,
+            "step 7; say model.vocab=128 model.teacher_depth=4",
+        ),
+        (
+            dataclasses.replace(STUDENT, depth=5),
+            BERT,
+            "model.depth=5: the student has more layers than its teacher's 4",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(student, teacher, message):
+    with pytest.raises(ValueError, match=message):
+        check_teacher(student, teacher, 7)
+
+
+def test_a_student_may_go_on_without_its_teacher():
+    assert "DistilBertConfig" in KINDS
+    alone = starting_run(dataclasses.replace(STUDENT, teacher_depth=None))
+    assert isinstance(alone.data.objective, MaskedLm)

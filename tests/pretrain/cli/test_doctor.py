@@ -1,0 +1,84 @@
+"""doctor on a host of a pod: what it says of its neighbours, chips and workdir, and when it is ill."""
+
+import os
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.cli import doctor
+from pretrain.distributed import processes
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    """No variable of a launcher from outside."""
+    for name in list(os.environ):
+        if name.startswith(
+            (
+                "SLURM_",
+                "OMPI_",
+                "JAX_COORD",
+                "JAX_NUM_PROC",
+                "JAX_PROC",
+                "TPU_WORKER",
+                "TPU_PROCESS",
+                "MEGASCALE",
+                "CLOZE_CLUSTER",
+            )
+        ):
+            monkeypatch.delenv(name)
+
+
+def test_chips_are_device_files(tmp_path):
+    assert doctor.chips(tmp_path) == {}
+    for name in (
+        "accel0",
+        "accel1",
+        "vfio/0",
+        "vfio/vfio",
+        "nvidia0",
+        "nvidia-caps",
+        "nvidiactl",
+        "accelerator",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert doctor.chips(tmp_path) == {"TPU": 3, "GPU": 1}
+
+
+def test_a_host_that_is_alone_and_should_not_be_is_ill(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "chips", dict)
+    assert main(["doctor"]) == 0
+    assert "this host is alone" in capsys.readouterr().out
+    monkeypatch.setattr(processes, "join", lambda *words: None)
+    assert main(["doctor", "--coordinator", "node1:7", "--processes", "4", "--process", "2"]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "several hosts: --coordinator, --processes, --process, process 2 of 4 (from 0), coordinator node1:7"
+        in said
+    )
+    assert "but JAX joined 1" in said
+    for name, value in {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"}.items():
+        monkeypatch.setenv(name, value)
+    assert main(["doctor"]) == 1  # not started by srun
+    assert "has room for 4 processes" in capsys.readouterr().err
+
+
+def test_chips_that_jax_does_not_use_are_ill(monkeypatch, capsys):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.setattr(doctor, "chips", lambda: {"TPU": 4})
+    assert main(["doctor"]) == 1
+    said = capsys.readouterr().out
+    assert (
+        "4 TPU chips are in this machine" in said
+        and "but JAX runs on the cpu: pip install 'jax[tpu]'" in said
+    )
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # asked for
+    assert main(["doctor"]) == 0
+
+
+def test_a_workdir_that_cannot_be_written_is_ill(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "chips", dict)
+    (tmp_path / "file").touch()
+    assert main(["doctor", "--workdir", str(tmp_path / "file" / "run")]) == 1
+    assert "cannot be written" in capsys.readouterr().out

@@ -1,0 +1,189 @@
+"""The verbs that only tell: describe, report, doctor; and the program around all of them."""
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pretrain.__main__ import VERBS, main
+from pretrain.reporting.run_report import drawn, series, smooth
+from pretrain.workdir.goodput import PARTS
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("bert_base", 110_106_428),
+        ("t5_small", 60_506_624),
+        ("t5_base", 222_903_552),
+        ("t5_v1_1_base", 247_577_856),
+    ]
+    + [("albert_base", 11_813_810), ("albert_xxlarge", 223_158_450)]
+    + [("electra_small", 14_196_219)]
+    + [("roberta_base", 125_288_025), ("roberta_large", 356_461_657)]
+    + [("t5_large", 737_668_096), ("t5_3b", 2_851_598_336), ("t5_11b", 11_307_321_344)],
+)
+def test_describe_gives_the_published_sizes(name, parameters, capsys):
+    assert main(["describe", name, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["parameters"] == parameters == sum(facts["parameters_by_part"].values())
+    assert facts["flops"] == facts["flops_per_step"] * facts["steps"]
+    about = (
+        3 if name.startswith("t5") else 6
+    )  # a weight and token; T5's tokens pass one of its two stacks
+    uses = parameters + 11 * facts["parameters_by_part"].get(
+        "albert/encoder", 0
+    )  # ALBERT applies its one layer 12 times
+    assert about * 0.7 < facts["flops_per_token"] / uses < about * 1.3
+
+
+def test_describe_is_for_people_too(capsys):
+    assert main(["describe", "bert_large"]) == 0
+    said = capsys.readouterr().out
+    assert "bert/encoder" in said and "302,309,376" in said and "900,000" in said
+
+
+def rows(workdir, count=30, scores=lambda n: {}):
+    workdir.mkdir()
+    lines = [
+        {
+            "step": n,
+            "loss": 9 / n,
+            "masked_lm_accuracy": n / 99,
+            "gradient_norm": 1.0,
+            "learning_rate": 0.1,
+            "tokens_per_second": 5.0,
+        }
+        | (
+            {"heldout_loss": 8 / n, "heldout_masked_lm_accuracy": 0.5, **scores(n)}
+            if n % 10 == 0
+            else {}
+        )
+        for n in range(1, count + 1)
+    ]
+    (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return lines
+
+
+def test_a_skipped_step_has_no_loss_to_draw():
+    assert series(
+        [{"step": 1, "loss": 2.0}, {"step": 2, "loss": None}, {"step": 3, "loss": 1.0}], "loss"
+    ) == ([1, 3], [2.0, 1.0])
+
+
+def test_report_draws_the_curves(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    rows(tmp_path / "one", scores=lambda n: {"heldout_masked_lm": 8 / n, "heldout_mnli/f1": n / 99})
+    seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0, "down": 5.0}
+    ledger = {"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}}
+    (tmp_path / "one" / "goodput.json").write_text(json.dumps(ledger))
+    assert main(["report", "--workdir", str(tmp_path / "one")]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "one: goodput 75.0% of 40.0 s in 2 starts: start 10.0, step 30.0, down 5.0" in said
+        and "one/report/report.html" in said
+    )
+    page, *pictures = sorted(
+        (path.name for path in (tmp_path / "one" / "report").iterdir()),
+        key=lambda name: (name.endswith(".png"), name),
+    )
+    assert page == "report.html" and pictures == [
+        *(
+            "accuracy.png",
+            "gradient_norm.png",
+            "heldout_mnli_f1.png",
+            "learning_rate.png",
+            "loss.png",
+            "tokens_per_second.png",
+        )
+    ]
+    assert all(
+        (tmp_path / "one" / "report" / name).read_bytes().startswith(b"\x89PNG")
+        for name in pictures
+    )
+    assert main(["report", "--workdir", str(tmp_path / "none")]) == 2
+    assert "no rows to draw" in capsys.readouterr().err
+
+
+def test_the_curves_are_the_rows(tmp_path):
+    lines = rows(tmp_path / "one")
+    assert series(lines, "loss") == (
+        [line["step"] for line in lines],
+        [line["loss"] for line in lines],
+    )
+    assert series(lines, "heldout_loss")[0] == [10, 20, 30]
+    assert drawn(lines)[1] == (
+        "accuracy.png",
+        "share of targets guessed",
+        "masked_lm_accuracy",
+        "heldout_masked_lm_accuracy",
+    )
+    assert smooth([3.0] * 200) == pytest.approx([3.0] * 200)
+    assert smooth([0.0] * 100 + [1.0] * 100)[101] < 0.9
+
+
+def test_doctor(tmp_path, capsys):
+    assert main(["doctor", "--workdir", str(tmp_path / "new")]) == 0
+    said = capsys.readouterr().out
+    assert "cpu: 8 devices" in said and "can be written" in said and said.endswith("all is well\n")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_help_names_every_verb_quickly(root, capsys):
+    assert main(["--help"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"\n  {verb} " in said for verb in VERBS)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "pretrain", "--help"], cwd=root, check=True, capture_output=True
+        )
+        times.append(time.perf_counter() - start)
+    assert min(times) < 1.0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb, capsys):
+    with pytest.raises(SystemExit) as left:
+        main([verb, "--help"])
+    assert left.value.code == 0
+    assert f"python -m pretrain {verb}" in capsys.readouterr().out
+
+
+def test_a_verb_that_is_not_there(capsys):
+    assert main(["trian"]) == 2
+    assert "no verb 'trian': did you mean train?" in capsys.readouterr().err
+    assert main([]) == 2
+
+
+def test_what_reads_the_output_may_leave_early(root):
+    command = f"{sys.executable} -m pretrain describe bert_tiny | head -1"
+    done = subprocess.run(["bash", "-c", command], cwd=root, capture_output=True, text=True)
+    assert done.stdout.startswith("bert_tiny: BertConfig") and "rror" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "before", "option"),
+    [
+        ("report", [], "--workdir"),
+        ("glue", ["run"], "--test"),
+        ("average", ["--workdir", "w", "--output", "o"], "--steps"),
+        ("attention", ["--workdir", "w", "--output", "o"], "--layers"),
+        ("features", ["--workdir", "w", "--input", "i", "--output", "o"], "--layers"),
+    ],
+)
+def test_an_option_that_is_given_twice_keeps_both(verb, before, option):
+    parser = argparse.ArgumentParser()
+    importlib.import_module(VERBS[verb][0]).add_arguments(parser)
+    given = getattr(parser.parse_args([*before, option, "1", "2", option, "3"]), option.strip("-"))
+    assert [str(value) for value in given] == ["1", "2", "3"]

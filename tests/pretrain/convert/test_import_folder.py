@@ -1,0 +1,283 @@
+"""A folder is read without trusting it, and written whole or not at all."""
+
+import json
+import os
+import pickle
+import struct
+
+import ml_dtypes
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from pretrain.convert import safe_folder as folders
+from pretrain.convert.safe_folder import FolderError, Tensors, read_config, replacing, write_tensors
+
+TENSORS = {
+    "a.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "b.bias": np.linspace(-1, 1, 5, dtype=np.float32),
+    "c": np.array([1.5, np.inf, -0.0], np.float32),
+    "position_ids": np.arange(4),
+}
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A folder with a configuration and one file of tensors."""
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    save_file(TENSORS, tmp_path / "model.safetensors")
+    return tmp_path
+
+
+def same(tensors):
+    assert set(tensors) == set(TENSORS)
+    for name, array in TENSORS.items():
+        assert tensors[name].dtype == array.dtype and tensors[name].tobytes() == array.tobytes(), (
+            name
+        )
+
+
+# ---- reading -----------------------------------------------------------------
+
+
+def test_one_file(model):
+    same(Tensors(model))
+    assert Tensors(model).formats() == ("F32",)
+
+
+@pytest.mark.parametrize("limit", (1, 50, 70, 10_000))
+def test_written_in_parts_and_read_back(tmp_path, limit):
+    write_tensors(tmp_path, TENSORS, limit=limit)
+    same(Tensors(tmp_path))
+    files = sorted(path.name for path in tmp_path.glob("*.safetensors"))
+    if limit == 10_000:
+        assert files == ["model.safetensors"]
+        return
+    index = json.loads((tmp_path / folders.INDEX).read_text())
+    assert index["metadata"]["total_size"] == sum(array.nbytes for array in TENSORS.values())
+    assert files == [
+        f"model-{i:05d}-of-{len(files):05d}.safetensors" for i in range(1, len(files) + 1)
+    ]
+    for file in files:
+        held = load_file(tmp_path / file)
+        assert len(held) == 1 or sum(array.nbytes for array in held.values()) <= limit
+        assert all(index["weight_map"][name] == file for name in held)
+
+
+def test_arrays_that_are_views_are_written_right(tmp_path):
+    views = {"turned": TENSORS["a.weight"].T, "every_other": TENSORS["b.bias"][::2]}
+    write_tensors(tmp_path, views)
+    for name, array in load_file(tmp_path / "model.safetensors").items():
+        np.testing.assert_array_equal(array, views[name])
+
+
+def test_half_precision_becomes_float32_exactly(tmp_path):
+    values = np.array([1.0, 3.140625, -0.0078125, 0.0], np.float32)
+    save_file(
+        {"half": values.astype(np.float16), "brain": values.astype(ml_dtypes.bfloat16)},
+        tmp_path / "model.safetensors",
+    )
+    tensors = Tensors(tmp_path)
+    assert tensors.formats() == ("BF16", "F16")
+    for name in tensors:
+        assert tensors[name].dtype == np.float32
+        np.testing.assert_array_equal(tensors[name], values)
+
+
+def test_a_format_beyond_float32_is_refused(tmp_path):
+    save_file({"wide": np.zeros(2)}, tmp_path / "model.safetensors")
+    with pytest.raises(FolderError, match="model.safetensors: wide is stored as F64"):
+        Tensors(tmp_path)
+
+
+def header(text, length=None):
+    content = text.encode()
+    return struct.pack("<Q", len(content) if length is None else length) + content
+
+
+@pytest.mark.parametrize(
+    "content",
+    (
+        b"",
+        b"\x08\x00",
+        header("{}", 2**62),  # claims a header of 4 EiB
+        header("{}", 99_000_000),
+        header("not JSON"),
+        header(
+            '{"a": {"dtype": "F32", "shape": [1099511627776, 1099511627776], "data_offsets": [0, 4]}}'
+        )
+        + b"0000",
+        header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') + b"0000",
+        header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}') + b"00000000",
+        b"PK\x03\x04 a zip, which is what a pickled checkpoint is",
+    ),
+)
+def test_damaged_file_is_named(model, content):
+    (model / "model.safetensors").write_bytes(content)
+    with pytest.raises(
+        FolderError,
+        match=rf"model.safetensors: not a whole .safetensors file of {len(content)} bytes",
+    ):
+        Tensors(model)
+
+
+def test_every_truncation_is_noticed(model):
+    whole = (model / "model.safetensors").read_bytes()
+    for length in (*range(0, 40), *range(40, len(whole), 17), len(whole) - 1):
+        (model / "model.safetensors").write_bytes(whole[:length])
+        with pytest.raises(FolderError, match="not a whole"):
+            Tensors(model)
+
+
+def index(folder, places):
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    (folder / folders.INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+@pytest.mark.parametrize(
+    "file",
+    (
+        "../x.safetensors",
+        "/etc/passwd",
+        "sub/x.safetensors",
+        "..\\x.safetensors",
+        "..",
+        "",
+        "x.bin",
+        "x.safetensors\0",
+        "./x.safetensors",
+    ),
+)
+def test_an_index_cannot_leave_its_folder(model, file):
+    save_file(TENSORS, model.parent / "x.safetensors")
+    index(model, {"a.weight": file})
+    with pytest.raises(FolderError, match="only .safetensors files beside the index are read"):
+        Tensors(model)
+
+
+def test_an_index_and_its_files_must_agree(model):
+    save_file(TENSORS, model / "x.safetensors")
+    index(model, {"a.weight": "x.safetensors", "absent": "x.safetensors"})
+    with pytest.raises(FolderError, match="x.safetensors: has no tensor absent"):
+        Tensors(model)
+    index(model, {"a.weight": "y.safetensors"})
+    with pytest.raises(FolderError, match="y.safetensors: missing"):
+        Tensors(model)
+    for wrong in (None, [], {}, {"a.weight": 3}):
+        index(model, wrong)
+        with pytest.raises(FolderError, match="weight_map"):
+            Tensors(model)
+
+
+class Trap:
+    """Unpickling it leaves a mark."""
+
+    def __reduce__(self):
+        return os.mkdir, (os.environ["TRAP"],)
+
+
+def test_a_pickle_is_never_opened(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAP", str(tmp_path / "trapped"))
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Trap()))
+    with pytest.raises(
+        FolderError, match=r"pytorch_model.bin but no model.safetensors.*save_pretrained"
+    ):
+        Tensors(model)
+    assert not (tmp_path / "trapped").exists()
+    pickle.loads(pickle.dumps(Trap()))  # the trap would have worked
+    assert (tmp_path / "trapped").exists()
+
+
+def test_wrong_folders(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        read_config(tmp_path / "absent")
+    with pytest.raises(FolderError, match="no config.json"):
+        read_config(tmp_path)
+    for content, word in (
+        ("{", "not JSON"),
+        ("[1]", "holds list"),
+        ('{"a": \xff', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+    ):
+        (tmp_path / "config.json").write_bytes(content.encode("latin-1"))
+        with pytest.raises(FolderError, match=f"config.json: .*{word}"):
+            read_config(tmp_path)
+    with pytest.raises(FolderError, match="no model.safetensors"):
+        Tensors(tmp_path)
+    save_file(TENSORS, tmp_path / "adapter.safetensors")
+    with pytest.raises(
+        FolderError, match="it has adapter.safetensors and no model.safetensors.index.json"
+    ):
+        Tensors(tmp_path)
+
+
+def test_code_in_a_folder_is_passed_over_and_said_so(tmp_path):
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}})
+    )
+    (tmp_path / "evil.py").write_text("raise SystemExit('run')")
+    said = []
+    assert read_config(tmp_path, said.append)["model_type"] == "bert"
+    assert len(said) == 1 and "auto_map" in said[0] and "never runs" in said[0]
+
+
+# ---- writing -----------------------------------------------------------------
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+    output = tmp_path / "deep" / "out"
+    with pytest.raises(RuntimeError):
+        with replacing(output) as part:
+            (part / "config.json").write_text("{}")
+            assert not output.exists()
+            raise RuntimeError
+    assert list((tmp_path / "deep").iterdir()) == []
+    with replacing(output) as part:
+        (part / "config.json").write_text("{}")
+    assert [path.name for path in output.iterdir()] == ["config.json"]
+    assert [path.name for path in output.parent.iterdir()] == ["out"]
+
+
+def test_what_is_there_is_replaced_only_when_told_to(tmp_path):
+    output = tmp_path / "out"
+    output.mkdir()
+    with replacing(output) as part:  # an empty folder is no loss
+        (part / "README.md").write_text("first")
+    with pytest.raises(FileExistsError, match="not empty.*--overwrite"):
+        with replacing(output):
+            pass
+    with pytest.raises(RuntimeError):  # a failure leaves the old one
+        with replacing(output, overwrite=True) as part:
+            (part / "README.md").write_text("second")
+            raise RuntimeError
+    assert (output / "README.md").read_text() == "first"
+    with replacing(output, overwrite=True) as part:
+        (part / "README.md").write_text("second")
+    assert (output / "README.md").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
+    output = tmp_path / "home"
+    output.mkdir()
+    (output / "thesis.txt").write_text("years of work")
+    with pytest.raises(FileExistsError, match="holds thesis.txt, which no export writes"):
+        with replacing(output, overwrite=True):
+            pass
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "link").symlink_to(output)
+    for name in ("file", "link"):
+        with pytest.raises(FileExistsError, match="not a folder"):
+            with replacing(tmp_path / name, overwrite=True):
+                pass
+    assert (output / "thesis.txt").read_text() == "years of work"
+
+
+def test_rests_of_a_killed_export_do_not_stand_in_the_way(tmp_path):
+    for rest in (".out.part", ".out.old"):
+        (tmp_path / rest).mkdir()
+        (tmp_path / rest / "model.safetensors").write_bytes(b"cut")
+    with replacing(tmp_path / "out") as part:
+        assert list(part.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]

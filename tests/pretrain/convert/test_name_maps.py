@@ -1,0 +1,735 @@
+"""The tables map every parameter, both ways, and refuse with a name whatever does not fit."""
+
+import dataclasses
+import types
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+
+from models import (
+    AlbertConfig,
+    BartConfig,
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    Gpt2Config,
+    Gpt3Config,
+    GptConfig,
+    RobertaConfig,
+    T5Config,
+    TransformerConfig,
+    build,
+)
+from pretrain.convert import (
+    CONFIGS,
+    FAMILIES,
+    albert,
+    bart,
+    bert,
+    classifier,
+    distilbert,
+    electra,
+    family_of,
+    gpt,
+    gpt2,
+    name_map,
+    name_of,
+    roberta,
+    t5,
+    transformer,
+)
+from pretrain.convert.heads import HEADS
+from pretrain.convert.name_map import JOINED, KERNEL, KERNEL_OUT, SAME
+
+BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
+T5 = T5Config(
+    vocab=19,
+    width=6,
+    depth=2,
+    decoder_depth=3,
+    heads=2,
+    head_width=4,
+    mlp=5,
+    buckets=8,
+    max_distance=20,
+)
+ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, heads=3, mlp=5)
+ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, heads=3, mlp=5)
+ELECTRA = ElectraConfig(
+    vocab=19,
+    length=7,
+    embedding=4,
+    width=6,
+    depth=2,
+    heads=3,
+    mlp=5,
+    generator_width=3,
+    generator_heads=1,
+    generator_mlp=2,
+)
+BART = BartConfig(vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
+TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
+DISTILBERT = DistilBertConfig(
+    vocab=19, length=7, width=6, depth=2, teacher_depth=None, heads=3, mlp=5
+)
+GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
+GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
+GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
+CASES = {
+    "gpt": GPT,
+    "bart": BART,
+    "distilbert": DISTILBERT,
+    "distilbert unrolled": dataclasses.replace(DISTILBERT, scan=False),
+    "bart unrolled": dataclasses.replace(BART, scan=False),
+    "gpt2": GPT2,
+    "gpt2 unrolled": dataclasses.replace(GPT2, scan=False),
+    "bert": BERT,
+    "bert unrolled": dataclasses.replace(BERT, scan=False),
+    "t5": T5,
+    "t5 unrolled": dataclasses.replace(T5, scan=False),
+    "t5 v1.1": dataclasses.replace(T5, gated=True, tied=False),
+    "t5 v1.1 unrolled": dataclasses.replace(T5, gated=True, tied=False, scan=False),
+    "albert": ALBERT,
+    "electra": ELECTRA,
+    "electra unrolled": dataclasses.replace(ELECTRA, embedding=6, scan=False),
+    "transformer": TRANSFORMER,
+    "transformer unrolled": dataclasses.replace(TRANSFORMER, scan=False),
+    "roberta": ROBERTA,
+    "roberta unrolled": dataclasses.replace(ROBERTA, scan=False),
+}
+VOCABULARY = types.SimpleNamespace(pad=0, bos=2, eos=1, cls=2, sep=3)
+
+
+def random_params(config, seed=0):
+    ids = jnp.ones((1, 3), jnp.int32)
+    encoders = dict.fromkeys(
+        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0)
+    )
+    read = (
+        encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))
+    ).get(type(config), (ids,))
+    shapes = jax.eval_shape(lambda: build(config).init(jax.random.key(0), *read))["params"]
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), shapes)
+
+
+def same(one, other):
+    assert jax.tree.structure(one) == jax.tree.structure(other)
+    return all(
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+def config(request):
+    return request.param
+
+
+# ---- there and back --------------------------------------------------------------
+
+
+def test_a_round_trip_is_the_identity(config):
+    module, params = family_of(config), random_params(config)
+    tensors = module.to_hf(config, params)
+    back, report = module.from_hf(config, tensors, random_params(config, seed=1))
+    assert same(back, params) and report == name_map.Report((), ())
+    assert all(
+        tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values()
+    )
+    twice = sum(tensors[name].size for name in getattr(module, "SHARED", ()))  # in two folders
+    assert not tensors.pop("final_logits_bias", np.zeros(1)).any()  # which ours has not
+    assert (
+        sum(tensor.size for tensor in tensors.values())
+        == sum(leaf.size for leaf in jax.tree.leaves(params)) + twice
+    )
+
+
+@pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "transformer", "roberta", "gpt2"])
+def test_scanned_and_unrolled_have_the_same_tensors(name):
+    scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
+    module, params = family_of(scanned), random_params(scanned)
+    tensors = module.to_hf(scanned, params)
+    other, _ = module.from_hf(unrolled, tensors, random_params(unrolled))
+    inner = other.get(name_of(scanned), other)
+    assert "layers" not in str(other.keys() | inner.get("encoder", inner.get("decoder")).keys())
+    again = module.to_hf(unrolled, other)
+    assert tensors.keys() == again.keys() and all(
+        np.array_equal(tensors[name], again[name]) for name in tensors
+    )
+    assert same(name_map.relaid(params, other), other) and same(
+        name_map.relaid(other, params), params
+    )
+
+
+def test_what_is_laid_out_anew_is_what_is_asked_for():
+    params = random_params(BERT)
+    encoder = {"bert": params["bert"]}
+    assert same(name_map.relaid(params | {"head": {"kernel": 1}}, encoder), encoder)
+    with pytest.raises(KeyError, match="bert/embeddings/"):
+        name_map.relaid({"word": params["word"]}, random_params(CASES["bert unrolled"]))
+
+
+def test_a_configuration_comes_back(config):
+    module = family_of(config)
+    described = module.hf_config(config, VOCABULARY)
+    assert FAMILIES[described["model_type"]] is module and len(described["architectures"]) == 1
+    assert module.our_config(described) == dataclasses.replace(config, scan=True)
+
+
+def test_families_are_explicit():
+    pretrained = {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart, distilbert}
+    assert set(FAMILIES.values()) == pretrained and set(CONFIGS.values()) == pretrained | {
+        classifier
+    }
+    names = {
+        BertConfig: "bert",
+        T5Config: "t5",
+        RobertaConfig: "roberta",
+        AlbertConfig: "albert",
+        GptConfig: "openai-gpt",
+    }
+    names |= {
+        ElectraConfig: "electra",
+        TransformerConfig: "marian",
+        BartConfig: "bart",
+        DistilBertConfig: "distilbert",
+    }
+    names |= {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
+    heads = {config for config, module in CONFIGS.items() if module is classifier}
+    assert {config: name_of(config()) for config in CONFIGS if config not in heads} == names
+    assert all(
+        name_of(head(encoder=RobertaConfig())) == "roberta" and head in HEADS for head in heads
+    ) and heads == set(HEADS)
+    with pytest.raises(
+        ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"
+    ):
+        family_of(VOCABULARY)
+
+
+def test_layouts():
+    """A kernel [in, out] is their matrix [out, in]; heads are the slow part of a joined dimension."""
+    x = np.arange(24.0).reshape(2, 3, 4)
+    theirs = KERNEL.theirs(x)  # [D = 2, H = 3, K = 4]
+    assert theirs.shape == (12, 2) and theirs[1 * 4 + 2, 1] == x[1, 1, 2]
+    theirs = KERNEL_OUT.theirs(x)  # [H = 2, K = 3, D = 4]
+    assert theirs.shape == (4, 6) and theirs[3, 1 * 3 + 2] == x[1, 2, 3]
+    assert JOINED.theirs(x[0]).tolist() == x[0].ravel().tolist()
+    for layout in (SAME, KERNEL, KERNEL_OUT):
+        np.testing.assert_array_equal(layout.ours(layout.theirs(x), x.shape), x)
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16, np.float64, np.float32])
+def test_float_types_are_read_as_float32(kind):
+    tensors = {
+        name: tensor.astype(kind) for name, tensor in bert.to_hf(BERT, random_params(BERT)).items()
+    }
+    params, _ = bert.from_hf(BERT, tensors, random_params(BERT, seed=1))
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
+    words = tensors["bert.embeddings.word_embeddings.weight"].astype(np.float32)
+    np.testing.assert_array_equal(params["bert"]["embeddings"]["words"]["embedding"], words)
+
+
+def test_low_precision_parameters_are_exported_as_float32():
+    low = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), random_params(BERT))
+    tensors = bert.to_hf(BERT, low)
+    assert {tensor.dtype for tensor in tensors.values()} == {np.dtype(np.float32)}
+
+
+def test_tensors_are_read_only_when_they_are_wanted():
+    """A folder's mapping loads from disk; a head that has no place here must not be."""
+    tensors = bert.to_hf(BERT, random_params(BERT)) | {"classifier.weight": np.zeros(3, np.float32)}
+    read = []
+
+    class Lazy(Mapping):
+        def __getitem__(self, name):
+            read.append(name)
+            return tensors[name]
+
+        def __iter__(self):
+            return iter(tensors)
+
+        def __len__(self):
+            return len(tensors)
+
+    _, report = bert.from_hf(BERT, Lazy(), random_params(BERT))
+    assert report.unused == ("classifier.weight",) and sorted(read) == sorted(
+        tensors.keys() - {"classifier.weight"}
+    )
+
+
+# ---- what others have named otherwise --------------------------------------------
+
+
+@pytest.fixture
+def tensors():
+    return bert.to_hf(BERT, random_params(BERT))
+
+
+def imported(tensors):
+    return bert.from_hf(BERT, tensors, random_params(BERT, seed=1))
+
+
+def test_encoders_without_heads(tensors):
+    """Pooler and heads stay as they were initialised, and are listed."""
+    body = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name.startswith("bert.") and "pooler" not in name
+    }
+    params, report = imported(body)
+    initial, whole = random_params(BERT, seed=1), random_params(BERT)
+    assert set(report.missing) == tensors.keys() - body.keys() and report.unused == ()
+    assert same(params["bert"]["encoder"], whole["bert"]["encoder"])
+    assert same(params["bert"]["pooler"], initial["bert"]["pooler"])
+    assert same(params["word"], initial["word"]) and same(params["next"], initial["next"])
+    bare = {name.removeprefix("bert."): tensor for name, tensor in body.items()}
+    without_prefix, again = imported(bare)
+    assert same(without_prefix, params) and again == report
+
+
+def test_old_names_copies_and_buffers(tensors):
+    """As the first released files have them: gamma and beta, the output's table once more, and the position ids."""
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor
+        for name, tensor in tensors.items()
+    }
+    old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in old.items()}
+    assert old.keys() != tensors.keys()
+    old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].copy()
+    old["cls.predictions.decoder.bias"] = old.pop("cls.predictions.bias")
+    old["bert.embeddings.position_ids"] = np.arange(7)[None]
+    params, report = imported(old)
+    assert same(params, random_params(BERT)) and report == name_map.Report(
+        (), ("bert.embeddings.position_ids",)
+    )
+
+
+def test_roberta_as_others_have_it():
+    """Without the pooler, as transformers saves it; without the head, bare; with the table twice and buffers, as it was released."""
+    params, initial = random_params(ROBERTA), random_params(ROBERTA, seed=1)
+    tensors = roberta.to_hf(ROBERTA, params)
+    headless = {name: tensor for name, tensor in tensors.items() if not name.startswith("lm_head.")}
+    for kept, missing in (
+        (
+            {name: tensor for name, tensor in tensors.items() if "pooler" not in name},
+            ["roberta/pooler"],
+        ),
+        (headless, ["word"]),
+        ({name.removeprefix("roberta."): tensor for name, tensor in headless.items()}, ["word"]),
+    ):
+        found, report = roberta.from_hf(ROBERTA, kept, initial)
+        leaves, ours, fresh = (
+            name_map.flatten(found),
+            name_map.flatten(params),
+            name_map.flatten(initial),
+        )
+        for path in leaves:
+            assert leaves[path] is not None and same(
+                leaves[path], (fresh if path.startswith(tuple(missing)) else ours)[path]
+            ), path
+        assert (
+            len(report.missing) == sum(path.startswith(tuple(missing)) for path in leaves)
+            and not report.unused
+        )
+    old = tensors | {"lm_head.decoder.weight": tensors["roberta.embeddings.word_embeddings.weight"]}
+    old |= {
+        "lm_head.decoder.bias": tensors["lm_head.bias"],
+        "roberta.embeddings.position_ids": np.arange(8)[None],
+    }
+    found, report = roberta.from_hf(ROBERTA, old, initial)
+    assert same(found, params) and report == name_map.Report(
+        (), ("roberta.embeddings.position_ids",)
+    )
+
+
+@pytest.mark.parametrize(
+    ("left", "missing"),
+    [("sop_classifier", "order"), ("predictions", "word"), ("albert.pooler", "albert/pooler")],
+)
+def test_alberts_without_a_head(left, missing):
+    """Released encoders lack some of them. Older files have the table twice, and buffers."""
+    params, initial = random_params(ALBERT), random_params(ALBERT, seed=1)
+    tensors = albert.to_hf(ALBERT, params)
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(left)}
+    kept |= {"predictions.decoder.weight": tensors["albert.embeddings.word_embeddings.weight"]}
+    found, report = albert.from_hf(
+        ALBERT, kept | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial
+    )
+    leaves, ours, fresh = (
+        name_map.flatten(found),
+        name_map.flatten(params),
+        name_map.flatten(initial),
+    )
+    assert all(
+        same(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves
+    )
+    assert all(name.startswith(left) for name in report.missing) and report.unused == (
+        "albert.embeddings.position_ids",
+    )
+
+
+def test_robertas_positions_begin_behind_the_padding():
+    """The released settings: 514 rows of positions, of which a row of text reads 512."""
+    released = {
+        "model_type": "roberta",
+        "max_position_embeddings": 514,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 1,
+    }
+    assert roberta.our_config(released) == RobertaConfig()
+    with pytest.raises(
+        ValueError, match="padding's id, which is 1 in this vocabulary; the model's begin at 1"
+    ):
+        roberta.hf_config(ROBERTA, types.SimpleNamespace(pad=1, cls=2, sep=3))
+
+
+def test_t5_copies_of_its_words():
+    params = random_params(T5)
+    tensors = t5.to_hf(T5, params)
+    words = tensors.pop("shared.weight")
+    tensors |= {
+        "encoder.embed_tokens.weight": words,
+        "decoder.embed_tokens.weight": words,
+        "lm_head.weight": words,
+    }
+    tensors["decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"] = np.zeros(
+        (8, 2), np.float32
+    )
+    found, report = t5.from_hf(T5, tensors, random_params(T5, seed=1))
+    assert same(found, params) and len(report.unused) == 1 and not report.missing
+
+
+def test_untied_t5_without_a_head_scores_by_its_words():
+    """As transformers 5 computes such a folder."""
+    config = CASES["t5 v1.1"]
+    tensors = t5.to_hf(config, random_params(config))
+    del tensors["lm_head.weight"]
+    params, _ = t5.from_hf(config, tensors, random_params(config, seed=1))
+    np.testing.assert_array_equal(params["head"]["kernel"], params["words"]["embedding"].T)
+
+
+@pytest.mark.parametrize(("module", "config"), [(gpt, GPT), (gpt2, GPT2)])
+def test_gpts_with_and_without_a_head(module, config):
+    """As the released files have them: no prefix, and the causal masks of each layer; or the table twice."""
+    whole = random_params(config)
+    tensors = module.to_hf(config, whole)
+    bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
+    masks = {f"h.{i}.attn.bias": np.ones((1, 1, 7, 7), np.float32) for i in range(2)}
+    params, report = module.from_hf(config, bare | masks, random_params(config, seed=1))
+    assert same(params, whole)
+    assert report == name_map.Report((), ("transformer.h.0.attn.bias", "transformer.h.1.attn.bias"))
+    twice = tensors | {
+        "lm_head.weight": tensors[module.WORDS],
+        "score.weight": np.zeros((2, 6), np.float32),
+    }
+    params, report = module.from_hf(config, twice, random_params(config, seed=1))
+    assert same(params, whole) and report == name_map.Report((), ("score.weight",))
+    with pytest.raises(ValueError, match=rf"lm_head\.weight differs from {module.WORDS}"):
+        module.from_hf(
+            config, tensors | {"lm_head.weight": -tensors[module.WORDS]}, random_params(config)
+        )
+
+
+def test_queries_keys_and_values_lie_side_by_side():
+    """In one matrix [in, 3 x heads x head width], in this order (OpenAI's released code)."""
+    params = random_params(GPT2)
+    joint = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.weight"]
+    attention = jax.tree.map(lambda leaf: leaf[1], params["decoder"]["layers"]["attention"])
+    x = np.random.default_rng(2).standard_normal(6).astype(np.float32)
+    parts = [
+        np.einsum("d,dhk->hk", x, attention[name]["kernel"]).ravel()
+        for name in ("query", "key", "value")
+    ]
+    np.testing.assert_allclose(x @ joint, np.concatenate(parts), rtol=1e-5)
+    biases = gpt2.to_hf(GPT2, params)["transformer.h.1.attn.c_attn.bias"]
+    np.testing.assert_array_equal(biases[6:12], attention["key"]["bias"].ravel())
+
+
+@pytest.mark.parametrize("scan", [True, False])
+def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
+    """Its pairs become layers 0, 1, 2, 3, dense ones first; with bands it is refused with the reason."""
+    config = dataclasses.replace(GPT3, scan=scan)
+    params = random_params(config)
+    tensors = gpt2.to_hf(config, params)
+    back, _ = gpt2.from_hf(
+        Gpt2Config(**{**vars(GPT2), "depth": 4, "scan": False}),
+        tensors,
+        random_params(dataclasses.replace(GPT2, depth=4, scan=False)),
+    )
+    stack = params["decoder"]
+    pairs = (
+        [jax.tree.map(lambda leaf, i=i: leaf[i], stack["layers"]) for i in range(2)]
+        if scan
+        else [stack["layer_0"], stack["layer_1"]]
+    )
+    for i, (pair, kind) in enumerate(
+        (pair, kind) for pair in pairs for kind in ("dense", "banded")
+    ):
+        assert same(back["decoder"][f"layer_{i}"], pair[kind])
+    assert (
+        gpt2.hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"]
+        and name_of(config) == "gpt2"
+    )
+    banded = dataclasses.replace(config, window=6)
+    for refused in (lambda: gpt2.to_hf(banded, params), lambda: gpt2.hf_config(banded, VOCABULARY)):
+        with pytest.raises(
+            ValueError,
+            match=r"bands of 6 positions \(model.window\) in rows of 7 cannot be exported: transformers has no",
+        ):
+            refused()
+
+
+# ---- refusals --------------------------------------------------------------------
+
+
+def test_a_missing_tensor_is_named(tensors):
+    del tensors["bert.encoder.layer.1.output.dense.weight"]
+    with pytest.raises(
+        ValueError, match=r"missing bert\.encoder\.layer\.1\.output\.dense\.weight, which"
+    ):
+        imported(tensors)
+
+
+def test_half_a_head_is_no_head(tensors):
+    """A head is there or it is not: a part that went missing is a damaged file."""
+    del tensors["cls.predictions.transform.dense.bias"]
+    with pytest.raises(ValueError, match=r"missing cls\.predictions\.transform\.dense\.bias"):
+        imported(tensors)
+
+
+def test_t5_without_a_decoder_is_refused():
+    whole = t5.to_hf(T5, random_params(T5))
+    tensors = {name: tensor for name, tensor in whole.items() if not name.startswith("decoder")}
+    with pytest.raises(ValueError, match=r"missing decoder\.block\.0.* and \d+ more"):
+        t5.from_hf(T5, tensors, random_params(T5))
+
+
+def test_a_layer_too_many_is_named(tensors):
+    tensors["bert.encoder.layer.2.output.dense.bias"] = np.zeros(6, np.float32)
+    with pytest.raises(
+        ValueError, match=r"no place in the model for bert\.encoder\.layer\.2\.output\.dense\.bias"
+    ):
+        imported(tensors)
+
+
+def test_a_wrong_shape_is_named(tensors):
+    name = "bert.encoder.layer.0.attention.self.query.weight"
+    tensors[name] = np.zeros((6, 4), np.float32)
+    with pytest.raises(
+        ValueError, match=rf"{name} has shape \[6, 4\]; config.json makes it \[6, 6\]"
+    ):
+        imported(tensors)
+
+
+def test_a_wrong_joint_matrix_is_named():
+    tensors = gpt2.to_hf(GPT2, random_params(GPT2))
+    name = "transformer.h.0.attn.c_attn.weight"
+    for shape in ((6, 15), (6, 17)):
+        with pytest.raises(
+            ValueError,
+            match=r"c_attn\.weight\[(query|value)\] has shape \[6, \d\]; config.json makes it \[6, 6\]",
+        ):
+            gpt2.from_hf(GPT2, tensors | {name: np.zeros(shape, np.float32)}, random_params(GPT2))
+    del tensors[name]
+    with pytest.raises(ValueError, match=r"missing transformer\.h\.0\.attn\.c_attn\.weight\[key\]"):
+        gpt2.from_hf(GPT2, tensors, random_params(GPT2))
+
+
+def test_a_gpt_of_another_mlp_is_refused():
+    with pytest.raises(ValueError, match=r"model.mlp=5: an OpenAIGPTLMHeadModel has MLPs of 4 x 6"):
+        gpt.hf_config(dataclasses.replace(GPT, mlp=5), VOCABULARY)
+
+
+@pytest.mark.parametrize("kind", [np.int8, ml_dtypes.float8_e4m3fn])
+def test_quantised_weights_are_refused(tensors, kind):
+    tensors["bert.pooler.dense.bias"] = np.zeros(6, kind)
+    with pytest.raises(
+        ValueError,
+        match=r"bert\.pooler\.dense\.bias is (int8|float8_e4m3fn); expected one of float16",
+    ):
+        imported(tensors)
+
+
+def test_two_tensors_for_one_place_are_named(tensors):
+    tensors["bert.embeddings.LayerNorm.gamma"] = tensors["bert.embeddings.LayerNorm.weight"]
+    with pytest.raises(
+        ValueError,
+        match=r"embeddings\.LayerNorm\.weight and bert\.embeddings\.LayerNorm\.gamma are two",
+    ):
+        imported(tensors)
+
+
+def test_a_tied_weight_that_differs_from_its_copy_is_named(tensors):
+    tensors["cls.predictions.decoder.weight"] = (
+        tensors["bert.embeddings.word_embeddings.weight"] + 1
+    )
+    with pytest.raises(
+        ValueError, match=r"cls\.predictions\.decoder\.weight differs from bert\.embeddings\.word"
+    ):
+        imported(tensors)
+    tied = t5.to_hf(T5, random_params(T5))
+    with pytest.raises(ValueError, match=r"lm_head\.weight differs from shared\.weight"):
+        t5.from_hf(T5, tied | {"lm_head.weight": -tied["shared.weight"]}, random_params(T5))
+
+
+def test_parameters_of_another_configuration_are_named():
+    params = random_params(BERT)
+    with pytest.raises(
+        ValueError, match=r"bert/encoder/layers/\S+ has 2 layers; the configuration says 3"
+    ):
+        bert.to_hf(dataclasses.replace(BERT, depth=3), params)
+    del params["next"]
+    params["odd"] = {"kernel": np.zeros(1)}
+    with pytest.raises(
+        ValueError, match=r"next/bias, next/kernel missing, odd/kernel without a rule"
+    ):
+        bert.to_hf(BERT, params)
+    with pytest.raises(ValueError, match=r"head/kernel"):
+        t5.to_hf(dataclasses.replace(T5, tied=False), random_params(T5))
+    with pytest.raises(ValueError, match=r"initial parameters are not those .*: head/kernel"):
+        t5.from_hf(T5, {}, random_params(dataclasses.replace(T5, tied=False)))
+
+
+def test_two_rules_for_one_parameter_are_named():
+    with pytest.raises(ValueError, match="two rules for our a: A and B"):
+        name_map.expand((("a", "A", SAME), ("a", "B", SAME)), {})
+    with pytest.raises(ValueError, match="two rules for their A: a and b"):
+        name_map.expand((("a", "A", SAME), ("b", "A", SAME)), {})
+    with pytest.raises(ValueError, match="two rules for their w: s/layer_0/w and s/layer_1/w"):
+        name_map.expand((("s/layers/w", "w", SAME),), {"s": 2})
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "value"),
+    [
+        ("bert", "hidden_act", "relu"),
+        ("bert", "hidden_act", "gelu_new"),
+        ("bert", "position_embedding_type", "relative_key"),
+        ("bert", "is_decoder", True),
+        ("bert", "add_cross_attention", True),
+        ("bert", "tie_word_embeddings", False),
+        ("bert", "model_type", "roberta"),
+        ("bert", "hidden_size", "768"),
+        ("bert", "num_hidden_layers", 2.5),
+        ("bert", "vocab_size", 0),
+        ("bert", "hidden_dropout_prob", 1.5),
+        ("bert", "quantization_config", {"bits": 4}),
+        ("albert", "hidden_act", "gelu"),
+        ("albert", "num_hidden_groups", 2),
+        ("albert", "inner_group_num", 2),
+        ("electra", "hidden_act", "gelu_new"),
+        ("electra", "num_hidden_layers", 3),
+        ("electra", "embedding_size", 5),
+        ("roberta", "hidden_act", "gelu_new"),
+        ("roberta", "model_type", "xlm-roberta"),
+        ("roberta", "max_position_embeddings", 1),
+        ("t5", "feed_forward_proj", "gated-silu"),
+        ("t5", "is_encoder_decoder", False),
+        ("t5", "decoder_start_token_id", 3),
+        ("t5", "pad_token_id", 5),
+        ("t5", "num_layers", True),
+        ("t5", "model_type", "umt5"),
+        ("openai-gpt", "afn", "relu"),
+        ("openai-gpt", "embd_pdrop", 0.3),
+        ("gpt2", "activation_function", "gelu"),
+        ("gpt2", "scale_attn_weights", False),
+        ("gpt2", "scale_attn_by_inverse_layer_idx", True),
+        ("gpt2", "add_cross_attention", True),
+        ("gpt2", "embd_pdrop", 0.3),
+        ("gpt2", "n_inner", "5"),
+        ("marian", "activation_function", "swish"),
+        ("marian", "scale_embedding", False),
+        ("marian", "normalize_before", True),
+        ("marian", "decoder_start_token_id", 58100),
+    ],
+)
+def test_settings_that_are_not_supported_are_named(family, key, value):
+    tiny = {
+        "bert": BERT,
+        "t5": T5,
+        "roberta": ROBERTA,
+        "albert": ALBERT,
+        "electra": ELECTRA,
+        "openai-gpt": GPT,
+        "gpt2": GPT2,
+    }
+    config = (tiny | {"marian": TRANSFORMER})[family]
+    described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
+    spoken = {
+        "vocab_size": "vocab",
+        "hidden_dropout_prob": "dropout",
+        "max_position_embeddings": "length",
+    }.get(key, key)
+    with pytest.raises(ValueError, match=spoken):
+        FAMILIES[family].our_config(described)
+
+
+def test_absent_and_null_settings_are_the_families_defaults():
+    assert bert.our_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
+    small = t5.our_config({"model_type": "t5", "num_decoder_layers": None})
+    assert small == T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048)
+    assert t5.our_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
+    assert bert.our_config({"hidden_dropout_prob": 0}).dropout == 0.0
+
+
+def test_gpts_absent_settings_are_the_papers():
+    assert gpt2.our_config({"model_type": "gpt2", "n_inner": None}) == Gpt2Config()
+    assert gpt2.our_config({"n_embd": 12, "resid_pdrop": 0.0, "embd_pdrop": 0.0}).mlp == 48
+    assert gpt.our_config({"model_type": "openai-gpt"}) == GptConfig()
+
+
+@pytest.mark.parametrize(
+    ("described", "tied"),
+    [
+        ({}, True),
+        ({"tie_word_embeddings": True}, True),
+        ({"tie_word_embeddings": False}, False),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": False}, False),
+        ({"tie_word_embeddings": True, "scale_decoder_outputs": True}, True),
+    ],
+)
+def test_t5_tied_in_the_words_of_transformers_4_and_5(described, tied):
+    assert t5.our_config({"model_type": "t5"} | described).tied == tied
+
+
+def test_a_transformers_bias_and_sinusoids():
+    """Released translators have a bias on their scores; older files have sinusoids, and the table under each of its names."""
+    params = random_params(TRANSFORMER)
+    tensors = transformer.to_hf(TRANSFORMER, params)
+    copies = dict.fromkeys(transformer.COPIES, tensors["model.shared.weight"]) | dict.fromkeys(
+        transformer.KNOWN, np.ones((9, 6), np.float32)
+    )
+    found, report = transformer.from_hf(
+        TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1)
+    )
+    assert same(found, params) and report == name_map.Report((), tuple(sorted(transformer.KNOWN)))
+    with pytest.raises(ValueError, match="final_logits_bias is not 0: this model adds a bias"):
+        transformer.from_hf(
+            TRANSFORMER,
+            tensors | {"final_logits_bias": np.ones((1, 19), np.float32)},
+            random_params(TRANSFORMER),
+        )
+    with pytest.raises(
+        ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel's norms have 1e-05"
+    ):
+        transformer.hf_config(dataclasses.replace(TRANSFORMER, epsilon=1e-6), VOCABULARY)
+    for key, value in (
+        ("decoder_ffn_dim", 7),
+        ("decoder_attention_heads", 2),
+        ("decoder_vocab_size", 20),
+    ):
+        with pytest.raises(
+            ValueError, match=f"{key} is {value} and .* TransformerConfig has one for both"
+        ):
+            transformer.our_config(transformer.hf_config(TRANSFORMER, VOCABULARY) | {key: value})
+
+
+def test_t5_needs_padding_to_be_id_0():
+    with pytest.raises(ValueError, match="this vocabulary's is 3"):
+        t5.hf_config(T5, types.SimpleNamespace(pad=3, eos=1))

@@ -1,0 +1,187 @@
+"""A kernel that replaces `attend` computes the same, forwards and backwards, on a mesh; where it cannot, `attend` does, and it is said why."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models.layers.attention import attend
+from models.layers.dropout import Drop
+from models.layers.masks import Mask, causal_mask, padding_mask
+from pretrain.config import Mesh
+from pretrain.distributed.attention_kernels import (
+    cudnn_attend,
+    make_attend,
+    splash_attend,
+    why_not_cudnn,
+    why_not_splash,
+)
+from pretrain.distributed.sharding import make_mesh
+from pretrain.training import flops
+
+B, L, H, K = 4, 256, 2, 8
+LENGTHS = np.array([[L], [200], [1], [130]])
+VALID = jnp.asarray(np.arange(L) < LENGTHS)
+SEGMENTS = jnp.asarray(np.where(VALID, 1 + (np.arange(L) >= LENGTHS // 3), 0).astype(np.int32))
+DROP = Drop(jnp.zeros(2, jnp.uint32), 0.1, ())
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """Pallas promotes types freely."""
+
+
+def vectors(*shape, seed=0, dtype=jnp.float32):
+    return jax.random.normal(jax.random.key(seed), shape, dtype)
+
+
+def both(kernel, mask, M=L, **kw):
+    """((output, gradients) of the kernel, the same of `attend`), where the positions that are read count."""
+    q, k, v = vectors(B, L, H, K), vectors(B, M, H, K, seed=1), vectors(B, M, H, K, seed=2)
+    there = VALID[..., None, None]  # whoever is padding may read what it likes
+    weigh = vectors(B, L, H, K, seed=3) * there
+
+    def run(function):
+        def value(q, k, v):
+            o = function(q, k, v, mask=mask, **kw)
+            return (o * weigh).sum(), o * there
+
+        (_, o), grads = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2), has_aux=True))(q, k, v)
+        return o, grads
+
+    return run(kernel), run(attend)
+
+
+MASKS = {
+    "none": None,
+    "padding": padding_mask(VALID),
+    "causal": causal_mask(),
+    "window, padding": causal_mask(VALID, window=70),
+    "packed": causal_mask(VALID, SEGMENTS),
+    "packed both ways": padding_mask(VALID, SEGMENTS),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [(name, (1, 2, 2, 2)) for name in MASKS]
+    + [("padding", (8, 1, 1, 1)), ("packed", (1, 1, 4, 2))],
+    ids=str,
+)
+def test_splash_is_attend(name, sizes):
+    """On 8 rows' devices a batch of 4 cannot lie: that mesh takes 4 of them. Over `model` 4, two heads stay whole."""
+    mesh = make_mesh(
+        Mesh(*sizes) if sizes[0] < 8 else Mesh(4), jax.devices()[: 8 if sizes[0] < 8 else 4]
+    )
+    with jax.set_mesh(mesh):
+        one, other = both(partial(splash_attend, mesh=mesh, interpret=True), MASKS[name])
+    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
+
+
+def test_splash_reads_memory_of_another_length_and_takes_a_scale():
+    mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
+    mask = padding_mask(jnp.asarray(np.arange(128) < LENGTHS // 2 + 1))
+    one, other = both(partial(splash_attend, mesh=mesh, interpret=True), mask, M=128, scale=1.0)
+    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
+
+
+@pytest.mark.parametrize("name", [name for name in MASKS])
+@pytest.mark.parametrize("biased", [False, True])
+def test_what_cudnn_is_asked_for_is_attend(name, biased):
+    """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN itself needs a GPU."""
+    mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
+    bias = vectors(1, H, L, L, seed=5) if biased else None
+    one, other = both(
+        partial(cudnn_attend, mesh=mesh, implementation="xla"), MASKS[name], bias=bias
+    )
+    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 1), (2, 2, 1, 2)], ids=str)
+def test_flops_of_splash_are_its_nine_products(sizes):
+    """2 forwards, 3 for the gradient of q, 4 for those of k and v, where XLA's attention has 2 and 4; and a product of o with its gradient."""
+    mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
+    q = jax.ShapeDtypeStruct((B, L, H, K), jnp.float32)
+
+    def value(function):
+        return jax.grad(lambda q, k, v: function(q, k, v).sum(), argnums=(0, 1, 2))
+
+    with jax.set_mesh(mesh):
+        kernel = flops.count(jax.make_jaxpr(value(partial(splash_attend, mesh=mesh)))(q, q, q))
+    assert kernel == 9 * 2 * B * L * L * H * K + 2 * B * L * H * K
+    assert flops.count(jax.make_jaxpr(value(attend))(q, q, q)) == 6 * 2 * B * L * L * H * K
+
+
+def shapes(B=8, L=256, M=256, H=4, K=64, dtype=jnp.bfloat16):
+    return jax.ShapeDtypeStruct((B, L, H, K), dtype), jax.ShapeDtypeStruct((B, M, H, K), dtype)
+
+
+def ask(why_not, mask=None, bias=None, drop=None, sizes=(2, 2, 2), **kw):
+    return why_not(*shapes(**kw), mask, bias, drop, make_mesh(Mesh(*sizes)))
+
+
+def test_what_stands_against_splash_is_said():
+    assert ask(why_not_splash) is ask(why_not_splash, causal_mask(window=7)) is None
+    assert ask(why_not_splash, drop=DROP) == "cannot drop weights"
+    assert "cannot add a bias" in ask(why_not_splash, bias=vectors(1, 4, 256, 256))
+    assert "pair by pair" in ask(why_not_splash, causal_mask().dense(256, 256))
+    assert "into which 114 on 1 devices do not divide" in ask(why_not_splash, L=114)
+    assert "into which 257 on 1 devices do not divide" in ask(why_not_splash, M=257)
+    assert "into which 256 on 4 devices do not divide" in ask(why_not_splash, sizes=(1, 2, 1, 4))
+    assert "6 do not divide among 4" in ask(why_not_splash, B=6)
+
+
+def test_what_stands_against_cudnn_is_said():
+    segments = jnp.zeros((8, 255), jnp.int32)
+    packed, odd = Mask(segments=(segments, segments)), dict(L=255, M=255)
+    assert (
+        ask(why_not_cudnn)
+        is ask(why_not_cudnn, padding_mask(VALID), vectors(1, 4, 256, 256))
+        is ask(why_not_cudnn, causal_mask(), **odd)
+        is None
+    )
+    assert "by a seed" in ask(why_not_cudnn, drop=DROP)
+    assert "not in float32" in ask(why_not_cudnn, dtype=jnp.float32)
+    assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, packed, **odd)
+    assert "no gradient for a bias beside" in ask(
+        why_not_cudnn, packed, vectors(1, 4, 255, 255), **odd
+    )
+    assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in ask(
+        why_not_cudnn, None, vectors(1, 4, 255, 255), **odd
+    )
+    assert "not [1, 1, 256, 256]" in ask(why_not_cudnn, None, vectors(1, 1, 256, 256))
+    assert "heads of up to 128 in steps of 8, not of 100" in ask(why_not_cudnn, K=100)
+    assert "not of 136" in ask(why_not_cudnn, K=136)
+    assert "all positions of a row on one device" in ask(why_not_cudnn, sizes=(1, 2, 2, 2))
+
+
+def test_on_a_cpu_it_is_xlas_own():
+    heard = []
+    assert make_attend(make_mesh(Mesh()), lambda *said: heard.append(said)) is attend
+    assert heard == [("XLA", None)]
+
+
+@pytest.mark.parametrize("platform", ["tpu", "gpu"])
+def test_the_platform_chooses_and_what_it_lacks_falls_back(platform):
+    """A mesh of devices that are not there: nothing is computed but the choice."""
+    from types import SimpleNamespace
+
+    devices = np.array([SimpleNamespace(platform=platform)])
+    mesh = SimpleNamespace(
+        devices=devices, shape=dict.fromkeys(("data", "fsdp", "sequence", "model"), 1)
+    )
+    heard = []
+    chosen = make_attend(mesh, lambda *said: heard.append(said))
+    q = vectors(2, 128, 2, 8, dtype=jnp.bfloat16)
+    np.testing.assert_array_equal(chosen(q, q, q, drop=DROP), attend(q, q, q, drop=DROP))
+    ((kernel, reason),) = heard
+    assert kernel == "XLA" and reason.startswith(
+        {"tpu": "Splash cannot drop", "gpu": "cuDNN drops"}[platform]
+    )
+    chosen(q, *[x.swapaxes(1, 2) for x in (q, q)], kept=True)
+    assert heard[1] == (
+        "XLA",
+        {"tpu": "Splash reads no cache", "gpu": "cuDNN reads no cache"}[platform],
+    )

@@ -1,0 +1,394 @@
+"""Several real processes on this machine: the same run as one process makes, and no run at all where they do not agree."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.cli import local
+from pretrain.distributed import cluster_detection, preflight
+from pretrain.distributed import processes as cluster
+from pretrain.overrides import ConfigError
+from pretrain.workdir import metrics_file, samples_file
+from pretrain.workdir.checkpoints import restore_params
+
+STEPS = [
+    "train.steps=4",
+    "checkpoint.every=2",
+    "evaluate.every=4",
+    "evaluate.samples=3",
+    "mesh.data=2",
+    "mesh.fsdp=2",
+]
+
+
+def launch(root, processes, devices, *words):
+    return subprocess.run(
+        [sys.executable, "-m", "pretrain", "local", "--devices", str(devices), str(processes), *map(str, words)],
+        cwd=root, capture_output=True, text=True, timeout=250,
+    )  # fmt: skip
+
+
+def leaves(tree):
+    import jax
+
+    return [np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(tree)]
+
+
+def assert_close(one, other, tolerance):
+    """By the norm of each parameter's difference."""
+    for a, b in zip(leaves(one), leaves(other), strict=True):
+        assert np.linalg.norm(a - b) <= tolerance * np.linalg.norm(b) + 1e-7
+
+
+@pytest.fixture(scope="module")
+def alone(root, configs, tmp_path_factory):
+    """The workdir of one process with four devices."""
+    workdir = tmp_path_factory.mktemp("alone") / "run"
+    done = launch(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return workdir
+
+
+def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, configs, tmp_path):
+    workdir = tmp_path / "run"
+    first = launch(
+        root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.until=2"
+    )
+    assert first.returncode == 0, first.stdout + first.stderr
+    second = launch(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert "continuing after step 2" in second.stdout and "2 of 8 rows" in second.stdout
+    _, step, params = restore_params(workdir)
+    assert step == 4
+    assert_close(params, restore_params(alone)[2], 1e-6)
+    seen, expected = (
+        metrics_file.read(workdir / "metrics.jsonl"),
+        metrics_file.read(alone / "metrics.jsonl"),
+    )
+    assert [row["step"] for row in seen] == [1, 2, 3, 4]
+    for row, other in zip(seen, expected, strict=True):
+        assert row["tokens"] == other["tokens"] and row["loss"] == pytest.approx(
+            other["loss"], rel=1e-6
+        )
+    assert seen[-1]["heldout_loss"] == pytest.approx(expected[-1]["heldout_loss"], rel=1e-6)
+    assert not list(workdir.glob(".preflight*"))
+    said, expected = (samples_file.read(path / samples_file.NAME) for path in (workdir, alone))
+    assert [line["step"] for line in said] == [2, 4] and [line["step"] for line in expected] == [4]
+    (gaps, others) = (
+        [gap for one in lines[-1]["samples"] for gap in one["gaps"]] for lines in (said, expected)
+    )
+    assert (
+        gaps
+        == [gap | {"probability": pytest.approx(gap["probability"], abs=2e-4)} for gap in others]
+        and len(said[-1]["samples"]) == 3
+    )
+
+
+TELL = "from pretrain import waits; waits.EVERY = 0\n"
+SLOW = "import time; from pretrain import feed; place = feed.place; feed.place = lambda *words: time.sleep(0.5) or place(*words)\n"
+
+
+@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(
+    request, root, configs, tmp_path, number
+):
+    if number == signal.SIGTERM:
+        request.getfixturevalue("whole")
+    workdir = tmp_path / "run"
+    endless = ["train.steps=100000", "checkpoint.every=100000", "evaluate.every=0", "mesh.data=2"]
+    words = ["train", str(configs["bert"]), "--workdir", str(workdir), *endless]
+    processes = start(root, [words, words], code=[TELL, TELL + SLOW])
+    end = time.monotonic() + 120
+    while len(metrics_file.read(workdir / "metrics.jsonl")) < 8 and time.monotonic() < end:
+        time.sleep(0.05)
+    processes[1].send_signal(number)
+    said = [process.communicate(timeout=100)[0] for process in processes]
+    assert sorted(process.returncode for process in processes) == sorted(
+        [128 + signal.SIGTERM, 128 + number]
+    ), said
+    (step,) = [
+        int(path.name) for path in (workdir / "checkpoints").iterdir() if path.name.isdigit()
+    ]
+    assert [row["step"] for row in metrics_file.read(workdir / "metrics.jsonl")] == list(
+        range(1, step + 1)
+    )
+    assert f"saved step {step}" in said[0]
+    told = metrics_file.read(workdir / "metrics.jsonl")[3:]  # by then both have told of a step
+    assert min(row["input_seconds_max"] for row in told) >= 0.5
+    assert sum(row["slowest_host"] for row in told) > len(told) / 2, told
+
+
+def by_jax(i, count, port):
+    return [], {}
+
+
+def by_flags(i, count, port):
+    return ["--coordinator", f"127.0.0.1:{port}", "--processes", str(count), "--process", str(i)], {
+        "CLOZE_CLUSTER": "none"
+    }
+
+
+def by_slurm(i, count, port):
+    """As `srun --ntasks=count` on one node."""
+    told = {
+        "JOB_ID": 7,
+        "STEP_NODELIST": "localhost",
+        "NTASKS": count,
+        "PROCID": i,
+        "LOCALID": i,
+        "STEP_TASKS_PER_NODE": count,
+    }
+    return [], {
+        "CLOZE_CLUSTER": "slurm",
+        "JAX_COORDINATOR_PORT": str(port),
+        **{f"SLURM_{name}": str(value) for name, value in told.items()},
+    }
+
+
+def start(root, words, joined=by_jax, code=None):
+    """One process for each list of words, as one run. code: for each process, what it does before it reads its words."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes = []
+    for i, one in enumerate(words):
+        flags, environment = joined(i, len(words), port)
+        command = local.command(i, len(words), 1, port, [*one, *flags])
+        if joined is not by_jax:
+            command["env"] = {
+                name: value
+                for name, value in command["env"].items()
+                if name not in cluster_detection.JAX
+            } | environment
+        if code:
+            program = (
+                code[i]
+                + "import sys; from pretrain.__main__ import main; sys.exit(main(sys.argv[1:]))"
+            )
+            command["args"] = [sys.executable, "-c", program, *command["args"][3:]]
+        processes.append(subprocess.Popen(**command, cwd=root))
+    return processes
+
+
+def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, configs, tmp_path):
+    common = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    other = [*common[:3], str(tmp_path / "elsewhere"), "evaluate.every=0"]
+    processes = start(root, [common, [*other, "optimizer.learning_rate=0.5"]], by_slurm)
+    said = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [2, 2], said
+    for text in said:
+        assert (
+            "the hosts of this run do not agree" in text and "(process 1) has configuration" in text
+        )
+        assert "is another folder" in text and "step 1" not in text
+    assert not (tmp_path / "run" / "config.json").exists() and not list(
+        (tmp_path / "run").glob(".preflight*")
+    )
+
+
+HANG = """
+import os, pathlib, signal, time
+from pretrain import preflight
+
+def stop(workdir):  # once the other has come as far: before that it waits for JAX, which has patience of its own
+    while not any(pathlib.Path(workdir).glob("*")):
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+preflight._write_note = stop
+"""
+SOON = "from pretrain import preflight; preflight.WAIT = 1\n"
+
+
+@pytest.mark.parametrize("hung", (1, 0))
+def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path, hung):
+    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    processes = start(
+        root, [words, words], by_flags, [HANG if i == hung else SOON for i in range(2)]
+    )
+    try:
+        said = processes[1 - hung].communicate(timeout=150)[
+            0
+        ]  # most of it to start, on a busy machine
+        assert processes[hung].poll() is None
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    who = f"process 1 ({socket.gethostname()}) of 2" if hung else "process 0, the coordinator, of 2"
+    assert (
+        processes[1 - hung].returncode == 2
+        and f"{who} has not come as far as the others within 1 s" in said
+    ), said
+    assert "leaves without them" in said and "Check failure" not in said
+
+
+def test_differences_are_told_against_the_majority():
+    same = {"configuration": "a", "local devices": 4, "note": "n"}
+    said = [same | {"host": f"host{i} (process {i})"} for i in range(4)]
+    assert preflight.differences(said) == []
+    said[2] |= {"local devices": 3, "note": "m"}
+    assert preflight.differences(said) == ["host2 (process 2) has local devices 3, 3 of 4 have 4"]
+
+
+class Client:
+    """A coordinator's store to which the other processes have said `said`, and answer nothing else."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def key_value_set(self, key, value):
+        self.said[key] = value
+
+    def blocking_key_value_get(self, key, milliseconds):
+        import jax
+
+        if key not in self.said:
+            raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED")
+        return self.said[key]
+
+
+def talk(monkeypatch, processes, said):
+    monkeypatch.setattr("jax.process_count", lambda: processes)
+    monkeypatch.setattr(
+        cluster, "client", lambda: Client({key: json.dumps(value) for key, value in said.items()})
+    )
+    monkeypatch.setattr(cluster, "host_of", lambda process: f"node{process}")
+
+
+def test_a_process_that_never_speaks_is_named(monkeypatch):
+    talk(monkeypatch, 3, {"cloze/preflight/facts/0": {"host": "here"}})
+    with pytest.raises(
+        ConfigError,
+        match=r"process 1 \(node1\), 2 \(node2\) of 3 has not come as far as the others within 25 s",
+    ):
+        preflight._exchange("facts", {"host": "here"}, 25)
+
+
+def test_hosts_with_different_stores_are_named(monkeypatch, stores):
+    mine, other = stores["bert"], stores["t5"]
+    run = SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse"))
+    told = preflight.store_facts(mine)
+    sound = {"host": "node1 (process 1)", "damage": None, "left out": "no documents"}
+    talk(
+        monkeypatch,
+        2,
+        {
+            "cloze/preflight/store/1": told | {"host": "node1 (process 1)"},
+            "cloze/preflight/sound/1": sound,
+        },
+    )
+    assert preflight.preflight_store(run, mine) is mine
+    with pytest.raises(ConfigError, match="do not agree: .* has token store .*; .* has vocabulary"):
+        preflight.preflight_store(run, other)
+
+
+def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
+    mine = stores["bert"]
+    run, told = (
+        SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="skip")),
+        preflight.store_facts(mine),
+    )
+    less = {
+        "host": "node1 (process 1)",
+        "damage": None,
+        "left out": "2 of train documents (00c0ffee)",
+    }
+    talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": less})
+    with pytest.raises(
+        ConfigError, match=r"do not agree: node1 \(process 1\) has left out 2 of train documents"
+    ):
+        preflight.preflight_store(run, mine)
+
+
+def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
+    mine = stores["bert"]
+    run, told = (
+        SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse")),
+        preflight.store_facts(mine),
+    )
+    damaged = {
+        "host": "node1 (process 1)",
+        "damage": "books/tokens.bin: crc32c 1",
+        "left out": "no documents",
+    }
+    talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": damaged})
+    with pytest.raises(ConfigError, match=r"^node1 \(process 1\): books/tokens.bin: crc32c 1$"):
+        preflight.preflight_store(run, mine)
+    talk(
+        monkeypatch,
+        2,
+        {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": damaged | {"damage": None}},
+    )
+
+    def verify_once(store):
+        raise ValueError("here it is damaged")
+
+    monkeypatch.setattr(type(mine), "verify_once", verify_once)
+    with pytest.raises(
+        ConfigError,
+        match=r"\(process 0\): here it is damaged; or leave the damaged documents out with data.on_corrupt=skip$",
+    ):
+        preflight.preflight_store(run, mine)
+
+
+def test_a_workdir_that_cannot_be_written_is_told_of_its_host(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert preflight._write_note(tmp_path / "file") is None
+    note = preflight._write_note(tmp_path / "run")
+    said = [
+        {"host": "a (process 0)", "note": note},
+        {"host": "b (process 1)", "note": None},
+        {"host": "c (process 2)", "note": ".preflight-2"},
+    ]
+    first, second = preflight._unseen(tmp_path / "run", said)
+    assert (
+        first == f"b (process 1) cannot write to {tmp_path / 'run'}"
+        and "is another folder on c (process 2)" in second
+    )
+
+
+# ---- `local` itself ----------------------------------------------------------
+
+
+def test_when_one_process_fails_the_others_are_stopped_and_its_status_is_told(monkeypatch, capfd):
+    program = "import os, sys, time; i = int(os.environ['JAX_PROCESS_ID']); print('here', flush=True); i == 1 and sys.exit(7); time.sleep(60)"
+    real = local.command
+    monkeypatch.setattr(
+        local, "command", lambda *args: real(*args) | {"args": [sys.executable, "-c", program]}
+    )
+    monkeypatch.setattr(local, "GRACE", 0.5)
+    began = time.monotonic()
+    ending = local.run_all(3, 1, ["train"])
+    assert (ending.status, ending.process, ending.mended) == (7, 1, False)
+    assert time.monotonic() - began < 20
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[1] here", "[2] here", "here"]
+
+
+@pytest.mark.parametrize("words", [["0", "train"], ["2"], ["--devices", "0", "2", "train"]])
+def test_local_says_what_is_wrong(capsys, words):
+    assert main(["local", *words]) == 2
+    assert "error: local" in capsys.readouterr().err
+
+
+def test_one_that_is_done_waits_for_the_others(monkeypatch, root):
+    """A slow end of one is no reason for the first to leave, though what hangs at the end of a process is not waited for."""
+    program = (
+        "import os, time\nfrom pretrain import cluster, watchdog\ncluster.start()\nwatchdog.LEAVING = 1.0\n"
+        "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\ncluster.part()\nwatchdog.leave_soon(0)"
+    )
+    real = local.command
+    monkeypatch.setattr(
+        local,
+        "command",
+        lambda *args: real(*args) | {"args": [sys.executable, "-c", program], "cwd": root},
+    )
+    assert local.run_all(2, 1, ["train"]).status == 0

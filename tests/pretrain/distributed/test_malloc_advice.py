@@ -1,0 +1,32 @@
+"""Who runs on a CPU without launch.sh's settings is told; nobody else."""
+
+import pathlib
+import platform
+import re
+
+import pytest
+
+from pretrain.distributed.malloc_advice import advice
+
+SETTINGS = re.search(
+    r"GLIBC_TUNABLES:-(.*?)}", pathlib.Path(__file__).parents[3].joinpath("launch.sh").read_text()
+).group(1)
+
+
+@pytest.mark.parametrize(
+    "device, settings, told",
+    [
+        ("cpu", "", True),
+        ("cpu", SETTINGS, False),
+        ("cpu", "glibc.cpu.x=1", True),
+        ("tpu", "", False),
+    ],
+)
+def test_the_advice_is_for_cpus_without_the_settings(monkeypatch, device, settings, told):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
+    assert bool(advice(device, {"GLIBC_TUNABLES": settings})) == told
+
+
+def test_another_libc_is_left_alone(monkeypatch):
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert advice("cpu", {}) is None

@@ -1,0 +1,179 @@
+"""The table of axes: every parameter of every model has exactly one row, and what does not fit is an error that names it."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from models import build
+from pretrain.config import CONFIGS, Mesh, load
+from pretrain.distributed.sharding import (
+    AXES_OF,
+    PARAMETERS,
+    constrain,
+    gathered,
+    kept_whole,
+    make_mesh,
+    meaning,
+    path_of,
+    shardings,
+    spec,
+)
+from pretrain.training.state import State, init_params
+
+NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_parameter_has_one_row(name):
+    run = load(name)
+    params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        dims = meaning(path_of(keys), leaf.shape)
+        assert set(dims) <= AXES_OF.keys()
+        assert len(dims) == leaf.ndim
+
+
+def test_every_row_has_a_parameter(runs):
+    paths = []
+    for run in runs.values():
+        params = jax.eval_shape(partial(init_params, build(run.model), run.data.objective, 0))
+        paths += [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(params)]
+    import re
+
+    unused = [
+        end for end, _ in PARAMETERS if not any(re.search(rf"(^|/){end}$", path) for path in paths)
+    ]
+    assert not unused
+
+
+@pytest.mark.parametrize(
+    ("path", "shape", "message"),
+    [
+        (
+            "bert/encoder/layers/surprise/kernel",
+            (2, 3),
+            "no row of PARAMETERS matches bert/encoder/layers/surprise/kernel",
+        ),
+        (
+            "encoder/layers/mlp/up/kernel",
+            (3, 4),
+            "has shape (3, 4), but 'mlp/(gate|up)/kernel' has 3 dimensions",
+        ),
+        ("words/embedding", (3,), "words/embedding has shape (3,)"),
+    ],
+)
+def test_a_parameter_without_a_row_is_named(path, shape, message):
+    with pytest.raises(ValueError) as caught:
+        meaning(path, shape)
+    assert message in str(caught.value)
+
+
+def test_two_rows_are_refused(monkeypatch):
+    monkeypatch.setattr(
+        "pretrain.distributed.sharding.PARAMETERS", (*PARAMETERS, ("embedding", (None, None)))
+    )
+    with pytest.raises(
+        ValueError, match="'words/embedding' and 'embedding' of PARAMETERS matches words/embedding"
+    ):
+        meaning("words/embedding", (4, 4))
+
+
+def test_specs():
+    mesh = make_mesh(Mesh(2, 2, 2))
+    assert spec("words/embedding", (128, 32), mesh) == P("model", "fsdp")
+    assert spec("encoder/layers/attention/query/kernel", (2, 32, 8, 4), mesh) == P(
+        None, "fsdp", "model", None
+    )
+    assert spec("encoder/layer_0/attention/query/kernel", (32, 8, 4), mesh) == P(
+        "fsdp", "model", None
+    )
+    assert spec("encoder/layers/attention_norm/scale", (2, 32), mesh) == P(None, None)
+    assert spec("words/embedding", (127, 32), mesh) == P(None, "fsdp")
+
+
+def test_what_does_not_divide_is_told():
+    mesh = make_mesh(Mesh(1, 2, 4))
+    params = {"words": {"embedding": jnp.zeros((126, 32))}, "norm": {"scale": jnp.zeros(32)}}
+    assert kept_whole(params, mesh) == [("words/embedding", 126, "model")]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "axes"),
+    [
+        ((-1, 1, 1), (8, 1, 1, 1)),
+        ((1, -1, 2), (1, 4, 1, 2)),
+        ((2, 2, -1), (2, 2, 1, 2)),
+        ((1, 2, 1, -1), (1, 2, 4, 1)),
+    ],
+)
+def test_one_axis_takes_what_is_left(sizes, axes):
+    assert tuple(make_mesh(Mesh(*sizes)).shape.values()) == axes
+
+
+@pytest.mark.parametrize("sizes", [(3, 1, 1), (-1, 3, 1), (1, 1, 1), (1, 1, 1, 3), (16, 1, 1)])
+def test_a_mesh_covers_all_devices(sizes):
+    with pytest.raises(ValueError, match="does not cover 8 devices"):
+        make_mesh(Mesh(*sizes))
+
+
+def test_activations_lie_over_rows_and_positions_where_they_divide():
+    mesh = make_mesh(Mesh(1, 2, 2, 2))
+    place = jax.jit(constrain(mesh))
+    assert place(jnp.zeros((4, 6, 8))).sharding.shard_shape((4, 6, 8)) == (2, 3, 8)
+    assert place(jnp.zeros((4, 5, 8))).sharding.shard_shape((4, 5, 8)) == (2, 5, 8)
+
+
+def test_the_scores_parameters_are_brought_together_over_fsdp_alone():
+    mesh = make_mesh(Mesh(1, 4, 2))
+    params = {"words": {"embedding": jnp.zeros((16, 8))}}
+    (leaf,) = jax.tree.leaves(jax.jit(gathered(mesh))(params))
+    assert leaf.sharding.shard_shape(leaf.shape) == (8, 8)
+
+
+def test_words_for_a_mesh_may_come_in_any_order():
+    for words in (["mesh.data=1", "mesh.fsdp=-1"], ["mesh.fsdp=-1", "mesh.data=1"]):
+        assert tuple(make_mesh(load("bert_tiny", words).mesh).shape.values()) == (1, 8, 1, 1)
+    with pytest.raises(ValueError, match="only one of them may be -1"):
+        make_mesh(Mesh(-1, -1, 1))
+
+
+def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
+    mesh = make_mesh(Mesh(1, 4, 2))
+    params = {
+        "words": {"embedding": jnp.zeros((512, 256))},
+        "head": {"kernel": jnp.zeros((32, 64))},
+    }
+    state = State(
+        step=jnp.zeros((), jnp.int32), params=params, optimizer=optax.adafactor(0.1).init(params)
+    )
+    placed = shardings(state, mesh)
+    shapes = jax.tree.map(
+        lambda leaf, where: (leaf.shape, where.spec), state.optimizer, placed.optimizer
+    )
+    specs = dict(
+        jax.tree.leaves(
+            shapes, is_leaf=lambda x: isinstance(x, tuple) and len(x) == 2 and isinstance(x[1], P)
+        )
+    )
+    assert specs[(32, 64)] == P("fsdp", "model")
+    assert specs[(512,)] == specs[(256,)] == P()
+
+
+def test_a_large_moment_that_follows_no_parameter_is_refused():
+    """Each device would hold all of it."""
+    state = State(
+        step=jax.ShapeDtypeStruct((), jnp.int32),
+        params={"words": {"embedding": jax.ShapeDtypeStruct((8192, 4096), jnp.float32)}},
+        optimizer={"words": {"embedding": jax.ShapeDtypeStruct((4096, 8192), jnp.float32)}},
+    )
+    with pytest.raises(ValueError, match=r"words/embedding \(4096, 8192\) follows no parameter"):
+        shardings(state, make_mesh(Mesh(1, 4, 2)))

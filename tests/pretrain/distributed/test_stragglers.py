@@ -1,0 +1,67 @@
+"""The slowest process is the one that waits least for its devices, by means since it last told."""
+
+import json
+
+import pytest
+
+from pretrain.distributed import processes, stragglers
+from pretrain.distributed.stragglers import Waits
+
+
+class Client:
+    """A coordinator's store."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def key_value_set(self, key, value, allow_overwrite):
+        assert allow_overwrite  # or the second telling fails
+        self.said[key] = value
+
+    def key_value_dir_get(self, folder):
+        return [(key, value) for key, value in self.said.items() if key.startswith(folder)]
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """What is told, by key; time stands still."""
+    said = {
+        "cloze/preflight/facts/1": "{}",
+        "cloze/waits/1": json.dumps([0.3, 0.1]),
+        "cloze/waits/10": json.dumps([0.0, 0.5]),
+    }
+    monkeypatch.setattr(processes, "client", lambda: Client(said))
+    monkeypatch.setattr("jax.process_count", lambda: 11)
+    monkeypatch.setattr(stragglers.time, "monotonic", lambda: said.get("now", 100.0))
+    return said
+
+
+def test_one_process_alone_tells_nothing(monkeypatch):
+    monkeypatch.setattr(stragglers, "EVERY", 0)
+    assert Waits().step(0.1, 0.2) == {}
+
+
+def test_the_first_process_names_the_slowest_now_and_then(said):
+    mine = Waits()
+    assert mine.step(0.0, 0.4) == {} and "cloze/waits/0" not in said
+    said["now"] = 100.0 + stragglers.EVERY
+    assert mine.step(0.2, 0.6) == {
+        "input_seconds_max": 0.3,
+        "device_seconds_min": 0.1,
+        "slowest_host": 1,
+    }
+    assert json.loads(said["cloze/waits/0"]) == pytest.approx([0.1, 0.5])  # the mean of two steps
+    assert mine.step(9.0, 9.0) == {}  # just told
+    said |= {"now": said["now"] + stragglers.EVERY, "cloze/waits/1": json.dumps([0.0, 99.0])}
+    assert mine.step(1.0, 0.2) == {
+        "input_seconds_max": 5.0,
+        "device_seconds_min": 0.5,
+        "slowest_host": 10,
+    }
+
+
+def test_the_others_only_tell(said, monkeypatch):
+    monkeypatch.setattr("jax.process_index", lambda: 7)
+    mine = Waits()
+    said["now"] = 100.0 + stragglers.EVERY
+    assert mine.step(0.1, 0.2) == {} and json.loads(said["cloze/waits/7"]) == [0.1, 0.2]

@@ -1,0 +1,133 @@
+"""The watchdog ends what lasts, and nothing else; and whatever hangs, it leaves."""
+
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from pretrain.config import load
+from pretrain.distributed import watchdog
+from pretrain.distributed.watchdog import HUNG, Limits, Watchdog
+from pretrain.overrides import ConfigError
+from pretrain.workdir.goodput import Ledger
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """No JAX here."""
+
+
+class Left(Exception):
+    """Stands in for the end of the process, which ends the watchdog's thread only."""
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """The statuses with which the process would have been ended."""
+    statuses = []
+
+    def leave(status):
+        statuses.append(status)
+        raise Left
+
+    monkeypatch.setattr(watchdog.os, "_exit", leave)
+    monkeypatch.setattr(watchdog, "TICK", 0.01)
+    monkeypatch.setattr(watchdog, "LEAVE", 0.3)
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)
+    return statuses
+
+
+def until(holds):
+    end = time.monotonic() + 20
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert holds()
+
+
+def test_what_lasts_is_told_with_the_stacks_of_all_threads(left, tmp_path, capfd):
+    with Watchdog(Limits(step=0.05), tmp_path / "stacks.txt") as watching:
+        watching.to("step")
+        until(lambda: left)
+    assert left == [HUNG] == [75]
+    told = (tmp_path / "stacks.txt").read_text()
+    assert (
+        "thread MainThread:" in told
+        and "thread watchdog:" in told
+        and "in test_what_lasts_is_told" in told
+    )
+    said = capfd.readouterr().err
+    assert (
+        told in said
+        and "error: hung: 'step' has lasted 0 s, its limit is watchdog.step=0.05. The stacks"
+        in said
+    )
+
+
+def test_what_is_begun_again_and_again_and_what_has_no_limit_does_not_last(left, tmp_path):
+    with Watchdog(Limits(evaluate=0.3), tmp_path / "stacks.txt") as watching:
+        with Ledger(
+            None, time.time(), 0, watching.to
+        ) as ledger:  # which tells each part that it is told
+            for _ in range(60):
+                ledger.to("evaluate")
+                time.sleep(0.01)
+            with ledger.during("compile"):
+                time.sleep(0.5)
+                assert watching.doing[0] == "compile"
+        assert not left
+
+
+def test_time_in_which_nothing_ran_is_not_counted(left, tmp_path, monkeypatch):
+    """A process that was stopped, a laptop that slept: the clock jumps by hours between two looks."""
+    real, jumps = time.monotonic, []
+    monkeypatch.setattr(watchdog.time, "monotonic", lambda: real() + 3600 * len(jumps))
+    with Watchdog(Limits(step=60), tmp_path / "stacks.txt") as watching:
+        watching.to("step")
+        for _ in range(5):
+            time.sleep(0.03)
+            jumps.append(1)
+        time.sleep(0.05)
+        assert not left
+
+
+def test_a_save_in_the_background_is_watched_while_the_loop_goes_on(left, tmp_path):
+    over = threading.Event()
+    saving = threading.Thread(target=over.wait, name=watchdog.SAVER)
+    with Watchdog(Limits(save=0.1), tmp_path / "stacks.txt") as watching:
+        saving.start()
+        end = time.monotonic() + 5
+        while not left and time.monotonic() < end:
+            watching.to("step")
+            time.sleep(0.01)
+    over.set()
+    saving.join()
+    assert left == [HUNG]
+
+
+def test_a_disk_that_hangs_and_neighbours_that_do_not_answer_do_not_keep_it(left, capfd):
+    class Hanging:
+        write_text = staticmethod(lambda text: threading.Event().wait(5))
+
+    began = time.monotonic()
+    with Watchdog(
+        Limits(step=0.01), Hanging(), farewell=lambda: threading.Event().wait(5)
+    ) as watching:
+        watching.to("step")
+        until(lambda: left)
+    assert time.monotonic() - began < 3 and "error: hung: 'step'" in capfd.readouterr().err
+
+
+def test_limits_are_words_of_a_run():
+    assert load("bert_tiny", ["watchdog.step=60"]).watchdog == Limits(step=60.0)
+    with pytest.raises(ConfigError, match="Limits.save is -1.0; it must be at least 0"):
+        load("bert_tiny", ["watchdog.save=-1"])
+
+
+def test_a_thread_that_is_left_behind_does_not_keep_the_process():
+    code = (
+        "import sys, threading\nfrom pretrain import watchdog\nwatchdog.LEAVING = 0.2\n"
+        "threading.Thread(target=threading.Event().wait).start()\nwatchdog.leave_soon(3)\nsys.exit(3)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], timeout=30).returncode == 3

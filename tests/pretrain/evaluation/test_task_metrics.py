@@ -1,0 +1,81 @@
+"""Metrics are those of the libraries, over the rows that count, and what cannot be measured is refused before anything is computed."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from pretrain.evaluation import task_metrics
+from pretrain.evaluation.task_metrics import check_metrics, measured
+from pretrain.overrides import ConfigError
+
+NEEDS_SKLEARN = pytest.mark.skipif(
+    importlib.util.find_spec("sklearn") is None, reason="scikit-learn is of the extra `metrics`"
+)
+
+
+def rows(predicted, right):
+    """As `Loss.judged` gives them, with a row at the end that only fills a batch."""
+    return np.array([*([p, r, 1] for p, r in zip(predicted, right)), (1, 0, 0)], np.float32)
+
+
+RIGHT, PREDICTED = (
+    [1, 1, 1, 0, 0, 0, 0, 1],
+    [1, 1, 0, 0, 0, 1, 0, 1],
+)  # 3 of 4 ones found, 3 of 4 told are ones
+
+
+@NEEDS_SKLEARN
+def test_of_classes():
+    tp, tn, fp, fn = 3, 3, 1, 1
+    matthews = (tp * tn - fp * fn) / np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    found = measured(("accuracy", "f1", "matthews", "macro_f1"), rows(PREDICTED, RIGHT))
+    assert found == pytest.approx(
+        {"accuracy": 6 / 8, "f1": 6 / 8, "matthews": matthews, "macro_f1": 6 / 8}
+    )
+    skewed = measured(
+        ("f1", "macro_f1"), rows([1, 1, 1, 1], [1, 1, 1, 0])
+    )  # f1 is of the second class
+    assert skewed == pytest.approx({"f1": 6 / 7, "macro_f1": 3 / 7})
+    assert measured(("matthews", "f1"), rows([0, 0, 0], [1, 0, 1])) == {"matthews": 0.0, "f1": 0.0}
+
+
+def test_of_scores():
+    rng = np.random.default_rng(0)
+    right = rng.integers(0, 6, 200).astype(np.float32)
+    predicted = (np.exp(right) + rng.normal(0, 5, 200)).astype(np.float32)
+
+    def ranks(values):  # the mean place of those that are equal
+        return np.array(
+            [(values < value).sum() + ((values == value).sum() + 1) / 2 for value in values]
+        )
+
+    found = measured(("pearson", "spearman"), rows(predicted, right))
+    assert found["pearson"] == pytest.approx(np.corrcoef(predicted, right)[0, 1])
+    assert found["spearman"] == pytest.approx(np.corrcoef(ranks(predicted), ranks(right))[0, 1])
+    assert measured(("pearson", "spearman"), rows([2.0, 2.0, 2.0], [1, 2, 3])) == {
+        "pearson": 0.0,
+        "spearman": 0.0,
+    }
+
+
+def test_what_cannot_be_measured_is_refused(monkeypatch):
+    with pytest.raises(
+        ConfigError,
+        match="pearson is of regression; classification has accuracy, f1, macro_f1, matthews",
+    ):
+        check_metrics(("accuracy", "pearson"), "classification")
+    with pytest.raises(
+        ConfigError, match="accuracy is of classification and multiple_choice; masked_lm has none"
+    ):
+        check_metrics(("accuracy",), "masked_lm")
+    with pytest.raises(ConfigError, match="f1 is of two classes, here are 3; take macro_f1"):
+        check_metrics(("f1",), "classification", 3)
+    monkeypatch.setattr(
+        task_metrics.importlib.util, "find_spec", lambda name: None if name == "sklearn" else name
+    )
+    with pytest.raises(
+        ConfigError, match=r"matthews needs sklearn: pip install 'cloze\[metrics\]'"
+    ):
+        check_metrics(("accuracy", "matthews"), "classification")
+    check_metrics(("pearson",), "regression")

@@ -1,0 +1,118 @@
+"""A fine-tuned model reads what it learned from, row for row, and is in `transformers` what it is here."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.examples import labelled
+from data.examples.labelled import Example
+from data.objectives import Classification, Regression
+from data.pipeline import Stream
+from models import ClassifierConfig
+from pretrain.config import Run
+from pretrain.convert import name_of, tokenizer
+from pretrain.convert.model_card import of
+from pretrain.convert.read_write import write_model
+from pretrain.finetune.predict_labels import Labels
+from pretrain.workdir.load import Trained
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
+
+ENCODERS = encoders()
+ENCODERS |= {"bert_unrolled": dataclasses.replace(ENCODERS["bert"], scan=False)}
+PAIRS = [(a, b) for a in TEXT for b in TEXT]
+ALONE = [(text,) for text in TEXT]
+
+
+def tuned(name, vocabularies, labels=("no", "maybe", "yes"), length=16):
+    """A model with values everywhere."""
+    encoder, objective = ENCODERS[name], Classification if labels else Regression
+    run = Run(
+        model=ClassifierConfig(encoder=encoder, labels=labels),
+        data=Data(
+            objective=objective(length=length, separators=2 if name == "roberta" else 1),
+            batch_size=4,
+        ),
+    )
+    return Trained("w", run, 7, values(run), vocabularies.get(name, vocabularies["bert"]))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+@pytest.mark.parametrize("texts", [PAIRS, ALONE], ids=["pairs", "alone"])
+def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp_path):
+    trained = tuned(name, vocabularies)
+    examples = [
+        Example(text, trained.run.model.labels[i % 3], "here") for i, text in enumerate(texts)
+    ]
+    store = labelled.write_labelled(
+        tmp_path / "store", trained.vocabulary, {"train": examples}, trained.run.model.labels
+    )
+    stream = Stream(store, dataclasses.replace(trained.run.data, batch_size=len(texts)))
+    batch = stream.evaluation_batch(0)
+    theirs = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
+    theirs.enable_truncation(16, strategy="longest_first")
+    encodings = theirs.encode_batch([text if len(text) == 2 else text[0] for text in texts])
+    for i, encoding in enumerate(encodings):
+        count = int(batch["valid"][i].sum())
+        assert batch["tokens"][i, :count].tolist() == encoding.ids
+        if name == "bert":
+            assert batch["segments"][i, :count].tolist() == encoding.type_ids
+    assert stream.table.cut == sum(bool(encoding.overflowing) for encoding in encodings) > 0
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_transformers_tells_the_same(name, vocabularies, tmp_path, capsys):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    transformers.utils.logging.disable_progress_bar()
+    for labels in (("no", "maybe", "yes"), ()):
+        trained, folder = tuned(name, vocabularies, labels), tmp_path / f"{len(labels)}"
+        write_model(folder, trained.run.model, trained.params, trained.vocabulary)
+        model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
+            folder, output_loading_info=True
+        )
+        assert not any(info.values()), info
+        cut = dict(truncation=True, max_length=16, padding=True, return_tensors="pt")
+        for texts in (PAIRS, ALONE):
+            ids = transformers.AutoTokenizer.from_pretrained(folder)(*map(list, zip(*texts)), **cut)
+            with torch.no_grad():
+                logits = model.eval()(**ids).logits
+            results = Labels(trained, 4)(texts, [None] * len(texts))
+            if not labels:
+                np.testing.assert_allclose(
+                    [result["score"] for result in results], logits[:, 0], atol=1e-4
+                )
+                assert model.config.problem_type == "regression" and model.config.num_labels == 1
+                continue
+            told = np.log(
+                [[result["probabilities"][label] for label in labels] for result in results]
+            )
+            np.testing.assert_allclose(told, torch.log_softmax(logits, -1), atol=1e-4)
+            named = [model.config.id2label[i] for i in logits.argmax(-1).tolist()]
+            assert named == [result["label"] for result in results]
+    assert "texts are longer than a row of 16 tokens and were cut" in capsys.readouterr().err
+
+
+def test_the_card_says_what_it_tells(vocabularies, tmp_path):
+    (tmp_path / "origin.json").write_text(
+        json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
+    )
+    trained = dataclasses.replace(tuned("bert", vocabularies), workdir=tmp_path)
+    card = of(trained)
+    assert "pipeline_tag: text-classification\n" in card and "| labels | no, maybe, yes |" in card
+    assert (
+        "Fine-tuned with Cloze, for 7 steps, from step 7,500 of `bert_mini`." in card
+        and "the labels of examples, rows of 16" in card
+    )
+    assert (
+        "AutoModelForSequenceClassification.from_pretrained" in card
+        and "knows no other task" in card
+    )
+    (tmp_path / "origin.json").write_text(
+        json.dumps(
+            {"folder": "bert_mini", "pretrained_step": 7500, "fresh": ["encoder/bert/pooler/bias"]}
+        )
+    )
+    assert "on labelled examples alone, for 7 steps, from random parameters" in of(trained)

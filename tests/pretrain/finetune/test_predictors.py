@@ -1,0 +1,134 @@
+"""Taggers and choosers are in `transformers` what they are here, on every encoder."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from data.config import Data
+from data.examples.multiple_choice import Question
+from data.objectives import MultipleChoice, Tagging
+from models import ChoiceConfig, TaggerConfig
+from pretrain.config import Run
+from pretrain.convert.model_card import of
+from pretrain.convert.read_write import write_model
+from pretrain.finetune.predict_choices import Choices
+from pretrain.finetune.predict_tags import Tags
+from pretrain.workdir.load import Trained
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
+
+ENCODERS = encoders()
+TAGS = ("O", "B-X", "I-X", "B-Y", "I-Y")
+WORDS = [tuple(text.split()) for text in TEXT]
+QUESTIONS = [Question((first, *TEXT), tuple(TEXT)) for first in TEXT]
+
+
+def tuned(name, model, objective, vocabularies):
+    """A model with values everywhere."""
+    run = Run(model=model, data=Data(objective=objective, batch_size=4))
+    return Trained("w", run, 7, values(run), vocabularies[name])
+
+
+def theirs(trained, folder, auto):
+    """(their model, their tokenizer) of an export."""
+    transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
+    transformers.utils.logging.disable_progress_bar()
+    write_model(folder, trained.run.model, trained.params, trained.vocabulary)
+    model, info = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True)
+    assert not any(info.values()), info
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_tags_are_those_of_transformers(name, vocabularies, tmp_path, capsys, monkeypatch):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    trained = tuned(
+        name, TaggerConfig(encoder=ENCODERS[name], labels=TAGS), Tagging(length=16), vocabularies
+    )
+    model, tokenizer = theirs(trained, tmp_path / "w", "AutoModelForTokenClassification")
+    assert model.config.id2label == dict(enumerate(TAGS))
+    words = [
+        [f"{' ' if i and name == 'roberta' else ''}{word}" for i, word in enumerate(sentence)]
+        for sentence in WORDS
+    ]
+    ids = tokenizer(
+        words,
+        is_split_into_words=True,
+        truncation=True,
+        max_length=16,
+        padding="max_length",
+        return_tensors="pt",
+    )
+    with torch.no_grad():
+        logits = model(**ids).logits.numpy()
+    tags = Tags(trained, 4)
+    valid = ids["attention_mask"].bool().numpy()
+    ours = jax.jit(tags.model.apply)(
+        {"params": trained.params}, ids["input_ids"].numpy().astype(np.int32), valid
+    )
+    np.testing.assert_allclose(np.asarray(ours)[valid], logits[valid], atol=1e-4)
+    for row, result in enumerate(tags(WORDS, [None] * len(WORDS))):
+        firsts = {}
+        for at, word in enumerate(ids.word_ids(row)):
+            if word is not None:
+                firsts.setdefault(word, TAGS[logits[row, at].argmax()])
+        assert result["tags"] == [firsts.get(i, "O") for i in range(len(WORDS[row]))]
+        assert result.get("cut", False) == (row < 2)
+    assert (
+        "2 of 3 sentences are longer than a row of 16 tokens and were cut"
+        in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_choices_are_those_of_transformers(name, vocabularies, tmp_path):
+    torch = pytest.importorskip("torch", reason="the extra `peers` is not installed")
+    objective = MultipleChoice(length=24, choices=3, separators=2 if name == "roberta" else 1)
+    trained = tuned(name, ChoiceConfig(encoder=ENCODERS[name]), objective, vocabularies)
+    model, tokenizer = theirs(trained, tmp_path / "w", "AutoModelForMultipleChoice")
+    results = Choices(trained, 4)(QUESTIONS, [None] * 3)
+    for question, result in zip(QUESTIONS, results):
+        first, *seconds = question.texts
+        ids = tokenizer(
+            [first] * 3, seconds, truncation=True, max_length=24, padding=True, return_tensors="pt"
+        )
+        with torch.no_grad():
+            logits = model(**{key: array[None] for key, array in ids.items()}).logits[0]
+        np.testing.assert_allclose(
+            np.log(result["probabilities"]), torch.log_softmax(logits, -1), atol=1e-4
+        )
+        assert result["choice"] == TEXT[int(logits.argmax())] and result["number"] == int(
+            logits.argmax()
+        )
+
+
+def test_the_card_says_what_it_tells(vocabularies, tmp_path):
+    (tmp_path / "origin.json").write_text(
+        json.dumps({"folder": "bert_mini", "pretrained_step": 7500})
+    )
+    tagger = tuned(
+        "bert",
+        TaggerConfig(encoder=ENCODERS["bert"], labels=TAGS),
+        Tagging(length=16),
+        vocabularies,
+    )
+    card = of(dataclasses.replace(tagger, workdir=tmp_path))
+    assert (
+        "pipeline_tag: token-classification\n" in card
+        and "| labels | O, B-X, I-X, B-Y, I-Y |" in card
+    )
+    assert (
+        "AutoModelForTokenClassification.from_pretrained" in card
+        and "the tags of words, rows of 16" in card
+    )
+    chooser = tuned(
+        "bert", ChoiceConfig(encoder=ENCODERS["bert"]), MultipleChoice(length=16), vocabularies
+    )
+    card = of(dataclasses.replace(chooser, workdir=tmp_path))
+    assert (
+        "pipeline_tag: multiple-choice\n" in card
+        and "the right one of 4 choices, rows of 16" in card
+        and "| choices | 4 in training" in card
+    )

@@ -1,0 +1,189 @@
+"""`senses` finds a word wherever it stands, and its picture is of that word's vectors."""
+
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from data.vocabulary.load import train_vocabulary
+from models import ClassifierConfig, build
+from pretrain.__main__ import main
+from pretrain.cli.import_ import starting_run
+from pretrain.convert import tokenizer
+from pretrain.inference import word_senses
+from pretrain.workdir.checkpoints import start_workdir
+from tests.pretrain.finetune.encoders import TEXT, encoders, values
+
+TEXTS = ["A bank, or two banks.", "No such word.", "(Bank) left-bank BANK!"]
+
+
+def test_a_word_is_found_whatever_stands_around_it():
+    spans = [span for text in TEXTS for span in _spans(text)]
+    offsets = np.cumsum([0, *(len(text.split()) for text in TEXTS)])
+    x_RD = np.ones((len(spans), 2))
+    x_RD[-1] = np.nan  # the last left no piece
+    found = word_senses.occurrences(
+        "bank", TEXTS, {"spans": np.array(spans), "offsets": offsets}, x_RD
+    )
+    assert found == [(1, 0, "A bank, or two"), (8, 2, "(Bank) left-bank BANK!")]
+
+
+def _spans(text):
+    begin = 0
+    for word in text.split():
+        begin = text.index(word, begin)
+        yield begin, begin + len(word)
+        begin += len(word)
+
+
+def test_pca_finds_the_directions_that_were_put_in():
+    rng = np.random.default_rng(0)
+    plane_N2 = rng.normal(size=(40, 2)) * (5.0, 2.0)
+    axes_2D = np.linalg.qr(rng.normal(size=(9, 2)))[0].T
+    x_ND = plane_N2 @ axes_2D + 1e-3 * rng.normal(size=(40, 9)) + 7
+    found_N2, shares = word_senses.pca(x_ND.astype(np.float32))
+    plane_N2 -= plane_N2.mean(axis=0)
+    distances = [
+        np.linalg.norm(points[:, None] - points, axis=-1) for points in (found_N2, plane_N2)
+    ]
+    np.testing.assert_allclose(*distances, atol=2e-2)
+    assert shares[0] > shares[1] and shares.sum() == pytest.approx(1, abs=1e-5)
+    assert found_N2[:, 0].var() > found_N2[:, 1].var()
+
+
+def test_tsne_keeps_neighbours_where_two_directions_cannot():
+    """Eight groups that lie at right angles to each other: any two of their directions press the others together."""
+    pytest.importorskip("sklearn")
+    rng = np.random.default_rng(0)
+    group_N = rng.permutation(np.repeat(np.arange(8), np.arange(3, 11)))
+    x_ND = (np.eye(8, 12)[group_N] + 0.01 * rng.normal(size=(len(group_N), 12))).astype(np.float32)
+
+    def kept(points_N2):
+        apart = np.linalg.norm(points_N2[:, None] - points_N2, axis=-1) + np.diag(
+            np.full(len(points_N2), np.inf)
+        )
+        return (group_N[apart.argmin(axis=1)] == group_N).mean()
+
+    points_N2 = word_senses.tsne(x_ND)
+    assert points_N2.shape == (52, 2) and kept(points_N2) == 1 > kept(word_senses.pca(x_ND)[0])
+
+
+def test_a_picture_takes_any_words(tmp_path, spied):
+    scatter = spied(pytest.importorskip("matplotlib.axes").Axes, "scatter")
+    points = np.random.default_rng(0).normal(size=(4, 2))
+    word_senses.draw(
+        {"PCA": points},
+        ["$5", None, "_x", "$5"],
+        ["$\\nothing{$", "a", "b", "c"],
+        "'$\\no{$'",
+        tmp_path / "p.part",
+    )
+    assert (tmp_path / "p.part").read_bytes().startswith(b"\x89PNG")
+    for call, mine in zip(scatter.call_args_list, ([0, 3], [1], [2]), strict=True):
+        np.testing.assert_array_equal(call.args[1:], points[mine].T)
+
+
+def test_the_picture_is_of_the_words_vectors(tmp_path, spied, capsys):
+    """Of a fine-tuned model: a point is the mean of the word's pieces, as the encoder has them."""
+    pytest.importorskip("matplotlib"), pytest.importorskip("sklearn")
+    run = starting_run(ClassifierConfig(encoder=encoders()["bert"]))
+    params, vocabulary = values(run), train_vocabulary(TEXT * 20, 72, algorithm="bpe")
+    start_workdir(tmp_path / "w", run, params, vocabulary)
+    texts = [
+        ("A bank, a dog.", "money"),
+        ("No.", None),
+        ("The Bank.", None),
+        ("bank or bank", "river"),
+        ("bank", "money"),
+        ("out of a bank!", "river"),
+    ]
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"text": text, "sense": sense}) + "\n" for text, sense in texts)
+    )
+    projected, draw = (spied(word_senses, name) for name in ("projections", "draw"))
+    path = tmp_path / "p.png"
+    assert (
+        main(
+            [
+                "senses",
+                "--workdir",
+                str(tmp_path / "w"),
+                "--word",
+                "bank",
+                "--input",
+                str(tmp_path / "in.jsonl"),
+                "--output",
+                str(path),
+            ]
+        )
+        == 0
+    )
+    assert f"{path}: 6 times 'bank' in 5 texts" in capsys.readouterr().out
+    assert path.read_bytes().startswith(b"\x89PNG") and sorted(
+        one.name for one in tmp_path.iterdir()
+    ) == ["in.jsonl", "p.png", "w"]
+    points, labels, around, title = draw.call_args.args[:4]
+    assert [points_N2.shape for points_N2 in points.values()] == [
+        (6, 2)
+    ] * 2 and title == "'bank', last of w, step 0"
+    assert labels == ["money", None, "river", "river", "money", "river"]
+    assert around == [
+        "A bank, a dog.",
+        "The Bank.",
+        "bank or bank",
+        "bank or bank",
+        "bank",
+        "of a bank!",
+    ]
+    ids = tokenizer.build(vocabulary, "bert").encode("bank").ids  # [CLS], its pieces, [SEP]
+    encode = jax.jit(partial(build(run.model.encoder).apply, method="encode"))
+    states_BLD, _ = encode(
+        {"params": params["encoder"]}, jnp.asarray([ids]), jnp.ones((1, len(ids)), bool)
+    )
+    assert len(ids) > 3
+    np.testing.assert_allclose(
+        projected.call_args.args[0][4], states_BLD[0, 1:-1].mean(axis=0), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "message"),
+    [
+        (
+            ['{"text": "the bank"}'] * 4,
+            (),
+            "in.jsonl: 4 texts with 'bank'; a picture needs 5 at least",
+        ),
+        (['{"text": "the bank", "sense": 3}'], (), "in.jsonl:1: the field sense is a string"),
+        (
+            ["", '{"txt": "the bank"}'],
+            (),
+            "in.jsonl:2: expected an object with the field text, a string",
+        ),
+        ([], (), "in.jsonl: no text in it"),
+        ([], ("--word", "two words"), "--word 'two words': one word, without white space"),
+        ([], ("--output", "p.svg"), "--output p.svg: a name that ends in .png"),
+        ([], ("--output", "none/p.png"), "none: no such folder"),
+    ],
+)
+def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):
+    monkeypatch.setattr("pretrain.cli.senses.NEEDS", {})  # as though the extras were there
+    (tmp_path / "in.jsonl").write_text("".join(line + "\n" for line in lines))
+    say = [
+        "senses",
+        "--workdir",
+        str(tmp_path / "w"),
+        "--word",
+        "bank",
+        "--input",
+        str(tmp_path / "in.jsonl"),
+        "--output",
+        str(tmp_path / "p.png"),
+    ]
+    assert main([*say, *words]) == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "p.png").exists()
+    monkeypatch.setattr("pretrain.cli.senses.NEEDS", {"no_such_module": "metrics"})
+    assert main(say) == 2 and "pip install -e '.[metrics]'" in capsys.readouterr().err

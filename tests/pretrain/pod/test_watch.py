@@ -1,0 +1,193 @@
+"""What the watch over a pod does next, look by look, on a pod that is a list of answers."""
+
+import pytest
+
+from pretrain.distributed.watchdog import HUNG
+from pretrain.pod import archive
+from pretrain.pod.gcloud import GcloudError, Report, Request, State
+from pretrain.pod.watch import PATIENT, Watch
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """No JAX here."""
+
+
+class Scripted:
+    """describe() and reports() give these in turn, the last for ever; an exception is raised. What changes the pod is noted."""
+
+    name = "bert"
+
+    def __init__(self, states=("ACTIVE",), reports=(), nodes=("READY",)):
+        self.states, self.answers, self.did, self.kinds = (
+            list(states),
+            list(reports),
+            [],
+            list(nodes),
+        )
+
+    def next(self, answers):
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def describe(self):
+        state = self.next(self.states)
+        return State(state) if isinstance(state, str) else state
+
+    def reports(self):
+        return [
+            Report(f"w-{index}", *answer) for index, answer in enumerate(self.next(self.answers))
+        ]
+
+    def nodes(self, slices):
+        return self.kinds
+
+    def push(self, path, tree):
+        self.did.append("push")
+
+    def worker(self, *words, env=None):
+        self.did.append(" ".join(words))
+
+    def create(self, request):
+        self.did.append("create")
+
+    def delete(self):
+        self.did.append("delete")
+
+
+RUN, DONE, BUG, ABORT = ("running", 0), ("exited", 0), ("exited", 1), ("exited", 134)
+
+
+class Waits(list):
+    def append(self, seconds):
+        assert len(self) < 300, "the watch does not end"
+        super().append(seconds)
+
+
+@pytest.fixture
+def look(monkeypatch, capsys):
+    """look(pod) watches it to the end: (status, what was done to the pod, the waits, what was said)."""
+    monkeypatch.setattr(archive, "identity", lambda path: "tree")
+
+    def run(pod, spot=True, tries=5):
+        waits = Waits()
+        watching = Watch(
+            pod,
+            Request("v4-16", "image", spot),
+            ["train"],
+            {},
+            poll=1.0,
+            tries=tries,
+            sleep=waits.append,
+        )
+        status = watching.run()
+        return status, pod.did, waits, capsys.readouterr().out
+
+    return run
+
+
+def test_done(look):
+    status, did, waits, said = look(
+        Scripted(reports=[[RUN, RUN]] * 50 + [[DONE, RUN], [DONE, DONE]])
+    )
+    assert status == 0 and did == [] and set(waits) == {1.0} and len(waits) == 51
+    assert said.count("2 of 2 workers run") == 1  # weeks of one line would hide the others
+
+
+@pytest.mark.parametrize("spot", [True, False])
+def test_an_error_of_the_program_is_not_tried_again(look, spot):
+    status, did, waits, said = look(Scripted(reports=[[RUN, RUN], [BUG, ABORT]]), spot)
+    assert status == 1 and did == [] and "failed on w-0 with status 1" in said
+    assert len(waits) == (
+        1 + PATIENT if spot else 1
+    )  # on a spot pod it may be the neighbour's preemption
+
+
+def test_an_error_before_a_preemption_is_the_preemption(look):
+    pod = Scripted(
+        ["ACTIVE", "ACTIVE", "SUSPENDING", "SUSPENDED", None, "ACTIVE"],
+        [[RUN], [BUG], [("empty", 0)], [DONE]],
+    )
+    assert look(pod)[:2] == (0, ["delete", "create", "push", "start train"])
+
+
+def test_what_ended_by_a_signal_is_started_again_but_not_for_ever(look):
+    status, did, waits, _ = look(Scripted(reports=[[ABORT, ("lost", 0)], [RUN, RUN], [DONE, DONE]]))
+    assert (status, did, waits) == (0, ["start train"], [2.0, 1.0])
+    status, did, waits, said = look(Scripted(reports=[[ABORT, ABORT]]))
+    assert (
+        status == 1
+        and did == ["start train"] * 4
+        and waits == [2.0, 4.0, 8.0, 16.0]
+        and "giving up" in said
+    )
+    assert look(Scripted(reports=[[BUG, ("exited", HUNG)], [DONE, DONE]]), False)[:2] == (
+        0,
+        ["start train"],
+    )  # the others' errors come of it
+
+
+def test_failures_are_forgotten_after_a_while(look):
+    again = [[ABORT]] + [[RUN]] * PATIENT
+    status, did, _, _ = look(Scripted(reports=again * 9 + [[DONE]]))
+    assert status == 0 and len(did) == 9
+
+
+def test_workers_that_outlive_the_others_are_ended(look):
+    status, did, waits, _ = look(
+        Scripted(reports=[[RUN, ("lost", 0)]] * (PATIENT + 1) + [[RUN, RUN], [DONE, DONE]])
+    )
+    assert status == 0 and did == ["stop force", "start train"] and len(waits) == PATIENT + 2
+
+
+def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(look):
+    for states in (
+        ["ACTIVE", None],
+        ["ACTIVE", "DELETING"],
+        ["ACTIVE", State("SUSPENDED", "USER")],
+    ):
+        status, did, _, said = look(Scripted(states, [[RUN]]))
+        assert status == 1 and did == [] and ("someone else" in said or "by a user" in said)
+    # Also the pod that the watch itself has asked for.
+    status, did, _, _ = look(Scripted(["SUSPENDED", None, "PROVISIONING", None], [[RUN]]))
+    assert status == 1 and did == ["delete", "create"]
+
+
+def test_no_capacity_for_ever(look):
+    status, did, waits, _ = look(Scripted(["FAILED", "DELETING", None] * 9, [[RUN]]))
+    assert status == 1 and did == ["delete", "create"] * 4 and max(waits) == 16.0
+
+
+def test_nodes_may_be_gone_before_the_queued_resource_says_so(look):
+    deaf = [GcloudError("ssh: timed out")] * 3
+    pod = Scripted(
+        ["ACTIVE"] * 4 + ["DELETING", None, "ACTIVE"],
+        [[RUN], *deaf, [("empty", 0)], [DONE]],
+        nodes=["PREEMPTED"],
+    )
+    assert look(pod)[:2] == (0, ["delete", "create", "push", "start train"])
+    # Ssh that fails while the nodes are well deletes nothing.
+    status, did, _, said = look(Scripted(reports=[[RUN], GcloudError("ssh: timed out")]))
+    assert status == 1 and did == [] and "giving up" in said
+
+
+def test_an_outage_here_is_waited_out(look):
+    outage = [GcloudError("could not resolve host")] * 4
+    status, did, waits, _ = look(Scripted([*outage, "ACTIVE"], [[RUN], [DONE]]))
+    assert (status, did, waits) == (0, [], [2.0, 4.0, 8.0, 16.0, 1.0])
+
+
+def test_a_watch_that_died_between_create_and_push_is_taken_up(look):
+    status, did, _, _ = look(
+        Scripted(
+            ["PROVISIONING", "ACTIVE"],
+            [[("empty", 0)] * 2, [("empty", 0)] * 2, [RUN, RUN], [DONE, DONE]],
+        )
+    )
+    assert (status, did) == (0, ["push", "start train"])
+    status, did, _, _ = look(
+        Scripted(reports=[[("empty", 0)], [RUN], [DONE]])
+    )  # a start that not everyone heard
+    assert (status, did) == (0, ["stop force", "push", "start train"])

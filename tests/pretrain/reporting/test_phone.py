@@ -1,0 +1,195 @@
+"""The pages in a browser: they fit a phone's screen, whatever a run or a text is called, and draw and tell what they were given.
+
+Needs Chromium, by $CHROMIUM or on the path.
+"""
+
+import html
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from pretrain.config import Mesh
+from pretrain.distributed.sharding import make_mesh
+from pretrain.inference.attention_maps import Panel, Token, as_data
+from pretrain.reporting.html import page
+from pretrain.reporting.run_report import report
+from pretrain.workdir import environment_file, samples_file
+from pretrain.workdir.goodput import PARTS
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "headless_shell")
+WIDTH, HEIGHT = 390, 2400  # CSS pixels; so high that a picture has all of a page
+LONG = "an_argument_without_any_place_to_break_it_" * 3
+# Before the page's own script: what it throws, and what the page would fetch.
+WATCH = """<script>
+const thrown = [];
+addEventListener("error", event => thrown.push(event.message));
+addEventListener("securitypolicyviolation", event => thrown.push(event.violatedDirective));
+</script>"""
+# What stands beyond the right edge, unless it scrolls by itself, and then what a test asks. The page is made narrow: a window may be wider than
+# was asked for.
+MEASURE = f"""<script>
+addEventListener("load", () => {{
+  document.documentElement.style.width = "{WIDTH}px";
+  const scrolls = one => one && (/auto|scroll/.test(getComputedStyle(one).overflowX) || scrolls(one.parentElement));
+  const wide = [...document.body.querySelectorAll("*")].filter(one => !scrolls(one.parentElement) && one.getBoundingClientRect().right > {WIDTH} + 1);
+  const told = {{ wide: wide.map(one => `${{one.tagName}} ${{one.id}} ${{one.textContent.slice(0, 60)}}`) }};
+  const one = id => document.getElementById(id), all = path => [...document.querySelectorAll(path)];
+  const change = (id, name, value) => {{ one(id)[name] = value; one(id).dispatchEvent(new Event("change")); }};
+  try {{ told.asked = (() => {{ ASKED }})(); }} catch (error) {{ thrown.push(String(error)); }}
+  document.body.dataset.told = JSON.stringify({{ ...told, thrown }});
+}});
+</script>"""
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """measured(text, asked, picture): what is too wide on a page as wide as a phone, and what a function's body `asked` returns there.
+
+    Fails where a script throws. picture: a file for a picture of the page, as PNG.
+    """
+    chromium = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if not chromium:
+        pytest.skip("no Chromium: $CHROMIUM names one")
+    folder = tmp_path_factory.mktemp("chromium")
+
+    def measure(text, asked, picture=None):
+        text = text.replace("<head>", "<head>" + WATCH, 1).replace(
+            "</body>", MEASURE.replace("ASKED", asked) + "</body>"
+        )
+        (folder / "page.html").write_text(text, encoding="utf-8")
+        how = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={folder / 'profile'}",
+            f"--window-size={WIDTH},{HEIGHT}",
+        ]
+        how += [f"--screenshot={picture}"] if picture else []
+        done = subprocess.run(
+            [chromium, *how, "--dump-dom", f"file://{folder / 'page.html'}"],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        found = re.search(r'data-told="([^"]*)"', done.stdout)
+        assert found, done.stderr
+        told = json.loads(html.unescape(found[1]))
+        assert told["thrown"] == []
+        return told["wide"], told["asked"]
+
+    return measure
+
+
+def run(workdir, count):
+    """The files of a run with whatever a page shows."""
+    workdir.mkdir(parents=True)
+    row = {
+        "loss": 9.0,
+        "gradient_norm": 1e-7,
+        "learning_rate": 0.1,
+        "tokens": 123456.0,
+        "seconds": 2.0,
+        "tokens_per_second": 61728.0,
+        LONG: 1.0,
+    }
+    rows = [
+        row
+        | {"step": n, "loss": 9 / n}
+        | ({"heldout_loss": 8 / n, f"heldout_{LONG}": 0.5} if n % 10 == 0 else {})
+        for n in range(1, count + 1)
+    ]
+    (workdir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (workdir / "config.json").write_text(
+        json.dumps({"train": {"steps": count, LONG: LONG}, "store": f"/{LONG}/{count}"})
+    )
+    seconds = {part: 12345.678 for part in PARTS}
+    (workdir / "goodput.json").write_text(
+        json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}})
+    )
+    environment_file.note(workdir, 0, make_mesh(Mesh(-1)), 1, 1e12, 1e13)
+    for step in (10, 20):
+        gaps = [{"right": LONG, "told": "…s", "probability": 0.12}] * 8
+        samples_file.write(
+            workdir / samples_file.NAME,
+            {
+                "step": step,
+                "samples": [{"text": ["A", LONG, *["and so on"] * 6, "…s."], "gaps": gaps}],
+            },
+        )
+
+
+def test_the_report_of_two_runs(measured, tmp_path):
+    run(tmp_path / "a" / LONG, 40)
+    run(tmp_path / "b" / LONG, 20)
+    (path,) = report(
+        [tmp_path / "a" / LONG, tmp_path / "b" / LONG], tmp_path / "out", pictures=False
+    )
+    look = """
+      const look = () => ({
+        curves: all(".chart").map(chart => [chart.querySelector("h3").textContent, [...chart.querySelectorAll("path")].map(path => path.getAttribute("d"))]),
+        told: one("charts").querySelector(".told").textContent,
+        samples: all("#samples output").map(output => output.textContent),
+      });
+      const begin = look();
+      change("along", "selectedIndex", 1);
+      change("logx", "checked", true);
+      for (const slider of all("#samples input")) { slider.value = 0; slider.dispatchEvent(new Event("input")); }
+      return [begin, look()];"""
+    wide, (begin, after) = measured(path.read_text(encoding="utf-8"), look)
+    assert wide == []
+    curves = dict(begin["curves"])
+    assert (
+        len(curves) == len(begin["curves"])
+        and {"loss (nats)", "learning rate", "tokens/s"} <= curves.keys()
+    )
+    for paths in curves.values():  # of each run its training, and of what is held out too
+        assert len(paths) in (2, 4) and all(
+            path.startswith("M") and "L" in path and "NaN" not in path for path in paths
+        )
+    assert len(curves["loss (nats)"]) == 4 and len(curves["learning rate"]) == 2
+    assert begin["told"].startswith("steps 40: ") and after["told"].startswith("tokens 4.938M: ")
+    assert all(
+        before != now
+        for (_, before), (_, now) in zip(begin["curves"], after["curves"], strict=True)
+    )
+    assert begin["samples"] == ["step 20"] * 2 and after["samples"] == ["step 10"] * 2
+
+
+def test_the_attention_of_many_heads(measured, tmp_path):
+    """What is drawn and told are the weights, of the layer and the reader that are chosen."""
+    image = pytest.importorskip("matplotlib.image")
+    tokens = [*(Token(f"word{n}", False) for n in range(60)), Token(LONG, False)]
+    x_NHLM = np.random.default_rng(0).gumbel(scale=2, size=(2, 16, 61, 61))
+    panel = Panel(
+        "encoder",
+        tokens,
+        tokens,
+        (np.exp(x_NHLM) / np.exp(x_NHLM).sum(axis=-1, keepdims=True)).astype(np.float32),
+    )
+    look = """
+      const look = () => [one("most").textContent, [...one("map").getContext("2d").getImageData(0, 5, 61, 1).data].filter((_, i) => i % 4 === 3)];
+      one("readers").children[5].dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+      const begin = look();
+      change("layer", "selectedIndex", 1);
+      return [all("#all canvas").map(canvas => canvas.title), begin, look()];"""
+    wide, (titles, *looks) = measured(
+        page("attention", as_data(LONG, [("in:1", LONG, None)], [[panel]])),
+        look,
+        tmp_path / "p.png",
+    )
+    assert wide == []
+    assert titles == [f"layer {layer}, head {head}" for layer in (1, 2) for head in range(1, 17)]
+    for weights_M, (most, drawn) in zip(panel.weights_NHLM[:, 0, 5], looks, strict=True):
+        likeliest = np.argsort(-weights_M)[:4]
+        assert most == " · ".join(f"{tokens[m].text} {100 * weights_M[m]:.1f} %" for m in likeliest)
+        np.testing.assert_allclose(drawn, 255 * np.sqrt(weights_M), atol=1)
+    colours = image.imread(tmp_path / "p.png")[..., :3]
+    assert (
+        np.ptp(colours, axis=-1) > 0.1
+    ).mean() > 0.005  # what is read is marked in blue; without the script all is grey

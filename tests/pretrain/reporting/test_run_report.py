@@ -1,0 +1,227 @@
+"""The page of a run says what its files say, over however many runs, and fetches nothing."""
+
+import json
+import re
+
+import jax
+import pytest
+
+from pretrain.config import Mesh
+from pretrain.distributed.sharding import make_mesh
+from pretrain.reporting.run_report import (
+    POINTS,
+    best_of,
+    curves,
+    drawn,
+    flat,
+    report,
+    thinned,
+    with_mfu,
+)
+from pretrain.workdir import environment_file, samples_file
+from pretrain.workdir.goodput import PARTS
+
+
+def rows(workdir, count=1000, scale=1.0, **more):
+    workdir.mkdir(parents=True)
+    lines = [
+        {
+            "step": n,
+            "loss": scale * 9 / n,
+            "next_sentence": 1 / n,
+            "gradient_norm": 1.0,
+            "learning_rate": 0.1,
+            "tokens": 50.0,
+            "seconds": 2.0,
+            "skipped": 0.0,
+        }
+        | {"tokens_per_second": 25.0, "masked_lm_accuracy": n / count}
+        | ({"heldout_loss": 8 / n, "heldout_next_sentence": 0.5} if n % 100 == 0 else {})
+        for n in range(1, count + 1)
+    ]
+    if count > 4:
+        lines[4]["loss"] = None
+    (workdir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (workdir / "config.json").write_text(
+        json.dumps({"type": "Run", "train": {"type": "Train", "steps": count}, **more})
+    )
+    return lines
+
+
+def told(path):
+    text = path.read_text(encoding="utf-8")
+    return text, json.loads(
+        re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1]
+    )["runs"]
+
+
+def test_two_runs_of_one_name_on_one_page(tmp_path):
+    rows(tmp_path / "a" / "w", note="</script><script>alert(1)</script> https://x.org/")
+    rows(tmp_path / "b" / "w", 10, scale=2.0)
+    seconds = dict.fromkeys(PARTS, 0.0) | {"start": 10.0, "step": 30.0}
+    (tmp_path / "b" / "w" / "goodput.json").write_text(
+        json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}})
+    )
+    gaps = [{"right": "dog", "told": "<b>cat</b>", "probability": 0.25}]
+    samples_file.write(
+        tmp_path / "b" / "w" / samples_file.NAME,
+        {"step": 10, "samples": [{"text": ["The", "barks."], "gaps": gaps}]},
+    )
+    (path,) = report([tmp_path / "a" / "w", tmp_path / "b" / "w"], tmp_path / "out", pictures=False)
+    text, (first, second) = told(path)
+    assert [first["title"], second["title"]] == [
+        str(tmp_path / "a" / "w"),
+        str(tmp_path / "b" / "w"),
+    ]
+    labels = [
+        "loss (nats)",
+        "share of targets guessed",
+        "gradient norm",
+        "learning rate",
+        "tokens/s",
+        "next sentence",
+    ]
+    assert (
+        [curve["label"] for curve in first["curves"]]
+        == [curve["label"] for curve in second["curves"]]
+        == labels
+    )
+    loss = second["curves"][0]
+    assert (
+        loss["train"][0] == [1, 2, 3, 4, 6, 7, 8, 9, 10]
+        and loss["train"][3][1] == 9.0
+        and loss["heldout"] is None
+    )
+    assert loss["train"][1][-1] == 500 and loss["train"][2][-1] == pytest.approx(20 / 3600)
+    assert (
+        first["curves"][0]["heldout"][0] == [*range(100, 1001, 100)]
+        and first["curves"][-1]["heldout"][3] == [0.5] * 10
+    )
+    assert len(first["curves"][0]["train"][0]) <= POINTS and first["heldout"] == {
+        "heldout_loss": 0.008,
+        "heldout_next_sentence": 0.5,
+    }
+    assert (
+        first["facts"]["steps"] == 1000
+        and first["facts"]["tokens"] == 50_000
+        and first["facts"]["tokens/s, mean"] == 25
+    )
+    assert first["goodput"] is None and second["goodput"] == {"starts": 2, "seconds": seconds}
+    assert first["config"]["train.steps"] == 1000 and second["config"]["train.steps"] == 10
+    assert first["samples"] == {"steps": [], "rows": []} and second["samples"]["steps"] == [10]
+    assert second["samples"]["rows"] == [
+        {"text": ["The", "barks."], "right": ["dog"], "told": [[["<b>cat</b>", 0.25]]]}
+    ]
+    # Nothing of a run's own words is run or fetched.
+    assert (
+        "<script>alert" not in text
+        and text.count("<script") == text.count("</script") == 2
+        and "default-src 'none'" in text
+    )
+    template = text.replace(text[text.index('id="data">') : text.index("</script>")], "")
+    assert not re.search(r"https?:|\bsrc=|\bhref=|url\(|@import|\bimport\(|fetch\(", template)
+
+
+def test_the_score_that_chooses_the_step_is_drawn_and_told_at_its_best(tmp_path):
+    """It has no counterpart in training; the loss has its lowest elsewhere."""
+    rows(tmp_path / "w", 0, checkpoint={"best": "matthews"})
+    scored = [
+        {
+            "step": n,
+            "heldout_loss": loss,
+            "heldout_classification": loss,
+            "heldout_matthews": value,
+            "heldout_rows": 9,
+            "heldout_sst2/accuracy": 0.5,
+        }
+        for n, loss, value in ((10, 0.3, 0.0), (20, 0.5, 0.4), (30, 0.6, 0.2), (40, 0.7, None))
+    ]
+    (tmp_path / "w" / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in scored)
+    )
+    (told_,) = told(report([tmp_path / "w"], tmp_path / "out", pictures=False)[0])[1]
+    found = {
+        curve["label"]: (
+            curve["train"],
+            curve["heldout"] and [curve["heldout"][0], curve["heldout"][3]],
+        )
+        for curve in told_["curves"]
+    }
+    assert list(found) == ["loss (nats)", "matthews", "sst2/accuracy"] and found["matthews"] == (
+        None,
+        [[10, 20, 30], [0.0, 0.4, 0.2]],
+    )
+    assert (
+        told_["heldout"]["heldout_matthews"] == 0.2
+        and told_["best"]["by"] == "matthews"
+        and told_["best"]["step"] == 20
+    )
+    assert told_["best"]["scores"] == {
+        key: value for key, value in scored[1].items() if key != "step"
+    }
+    # Without a metric it is the lowest loss; without scores there is none.
+    assert best_of({10: {"heldout_loss": 0.3}, 20: {"heldout_loss": 0.2}}, "loss")["step"] == 20
+    assert best_of({10: {"heldout_loss": 0.3}}, "f1") is None
+    # A loss that was guessed right may have several accuracies: one stands for all, the others for themselves.
+    keys = ("masked_lm_accuracy", "next_sentence_accuracy", "heldout_masked_lm_accuracy")
+    assert [curve[2:] for curve in drawn([{"step": 1} | dict.fromkeys(keys, 0.5)])] == [
+        (keys[0], keys[2]),
+        (keys[1], None),
+    ]
+
+
+def test_a_run_has_a_title_and_is_drawn_once(tmp_path, monkeypatch):
+    rows(tmp_path / "w", 2)
+    rows(tmp_path / "x" / "w", 2)
+    monkeypatch.chdir(tmp_path / "w")
+    assert [
+        run["title"] for run in told(report(["."], tmp_path / "out", pictures=False)[0])[1]
+    ] == ["w"]
+    assert [
+        run["title"]
+        for run in told(report([".", "../x/w"], tmp_path / "out", pictures=False)[0])[1]
+    ] == [".", "../x/w"]
+    for again in ("../w/", str(tmp_path / "w")):
+        with pytest.raises(ValueError, match=f"--workdir {again}: named twice"):
+            report([".", again], tmp_path / "out", pictures=False)
+
+
+def test_a_thinned_curve_is_the_means_of_its_parts():
+    along = {n: (10 * n, n / 2) for n in range(1, 8)}
+    assert thinned([1, 2, 4, 5, 7], [1.0, 3.0, 4.0, 6.0, 9.0], along, most=3) == [
+        [2, 5, 7],
+        [20, 50, 70],
+        [1.0, 2.5, 3.5],
+        [2.0, 5.0, 9.0],
+    ]
+    assert thinned([], [], along) is None
+    assert flat({"type": "Run", "a": {"type": "A", "b": {"c": 1}, "d": [2]}}) == {
+        "type": "Run",
+        "a.type": "A",
+        "a.b.c": 1,
+        "a.d": [2],
+    }
+
+
+def test_the_environment_of_a_run_tells_its_mfu(tmp_path):
+    """Each row by the start that it belongs to; a start's line replaces those of starts that left no step."""
+    mesh = make_mesh(Mesh(-1))
+    for step, peak in ((0, 1.0), (0, 1000.0), (4, None), (2, 500.0)):
+        environment_file.note(tmp_path, step, mesh, 1, 100.0, peak)
+    lines = environment_file.read(tmp_path)
+    assert [(line["step"], line["peak_flops"]) for line in lines] == [(0, 1000.0), (2, 500.0)]
+    assert (
+        lines[0]["devices"] == 8
+        and lines[0]["packages"]["jax"] == jax.__version__
+        and sorted(path.name for path in tmp_path.iterdir()) == [environment_file.NAME]
+    )
+    found = with_mfu(
+        [{"step": n, "loss": 1.0, "seconds": 0.5} for n in (1, 2, 3)]
+        + [{"step": 4, "seconds": None}],
+        lines,
+    )
+    assert [row.get("mfu") for row in found] == [0.2, 0.2, 0.4, None]
+    assert curves(found)[-1]["label"] == "MFU"
+    assert not any("mfu" in row for row in with_mfu([{"step": 1, "seconds": 1.0}], []))
+    (tmp_path / environment_file.NAME).write_text("{}\n")
+    assert environment_file.read(tmp_path) == []

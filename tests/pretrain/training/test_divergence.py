@@ -1,0 +1,354 @@
+"""A step that would do harm changes nothing; many in a row are left behind, with the same result however often the run is stopped."""
+
+import dataclasses
+import json
+import math
+import time
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.config import Adafactor, AdamW, Lamb, load
+from pretrain.distributed.device_feed import feed
+from pretrain.distributed.fingerprints import leaves_of
+from pretrain.distributed.sharding import make_mesh
+from pretrain.overrides import ConfigError
+from pretrain.training import step
+from pretrain.training.divergence import Diverged, Guard, watch
+from pretrain.training.loop import train
+from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.program import make_program
+from pretrain.training.state import start
+from pretrain.training.step import make_step
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
+from tests.pretrain.compiling import AS_USERS_DO
+
+# ---- one step, of a model small enough to be compiled at once -----------------
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+@jax.custom_vjp
+def trap(y, poison):
+    """y; its gradient is NaN where `poison` is set."""
+    return y
+
+
+trap.defvjp(
+    lambda y, poison: (y, poison), lambda poison, d: (jnp.where(poison.sum() > 0, jnp.nan, d), None)
+)
+
+
+def sums(model, params, batch, **how):
+    y = trap(batch["x"] @ params["kernel"], batch["poison"])
+    return {"squares": jnp.square(y - 1).sum(-1) @ batch["weights"]}
+
+
+SQUARES = SimpleNamespace(
+    terms=("squares",),
+    tokens=("weights",),
+    value=lambda means: means["squares"],
+    totals=lambda batch: {"squares": batch["weights"].sum()},
+    sums=sums,
+)
+
+
+def batch(seed, scale=1.0, poison=False, value=None):
+    x = np.random.default_rng(seed).standard_normal((8, 4)).astype(np.float32) * np.float32(scale)
+    if value is not None:
+        x[3, 1] = value  # in one row of one micro-batch
+    return {"x": x, "weights": np.ones(8, np.float32), "poison": np.full(8, poison, np.float32)}
+
+
+NAN = batch(0, value=np.nan)
+BAD = {"nan": NAN, "inf": batch(0, value=np.inf), "gradients": batch(0, poison=True)}
+OPTIMIZERS = {
+    "adamw": AdamW(learning_rate=0.1, warmup=3),
+    "relative": AdamW(learning_rate=0.1, warmup=3, relative=True),
+    "adafactor": Adafactor(learning_rate=0.1, warmup=3),
+    "lamb": Lamb(learning_rate=0.1, warmup=3),
+    "teacher": AdamW(learning_rate=0.1, warmup=3),
+}
+
+
+def stepper(optimizer="adamw", microbatches=1, **guard):
+    """(jitted step, its first state) of y = x W, beside which a teacher may stay as it is."""
+    run = load(
+        "distilbert_base" if optimizer == "teacher" else "bert_tiny",
+        [f"guard.{name}={value}" for name, value in guard.items()],
+    )
+    run = dataclasses.replace(run, optimizer=OPTIMIZERS[optimizer])
+    transformation = optimizer_of(run)
+    params = {"kernel": jnp.asarray(np.random.default_rng(9).standard_normal((4, 3)), jnp.float32)}
+    params |= {"teacher": {"kernel": jnp.ones((2, 2))}} if optimizer == "teacher" else {}
+    one = make_step(
+        *(None, SQUARES, transformation, schedule(run.optimizer, run.train.steps)),
+        **dict(seed=0, microbatches=microbatches, spike=run.guard.spike, memory=run.guard.memory),
+    )
+    return jax.jit(one, compiler_options=AS_USERS_DO), start(params, transformation)
+
+
+def through(one, state, batches):
+    """(last state, [metrics]) on the host."""
+    seen = []
+    for each in batches:
+        state, said = one(state, each)
+        seen.append(jax.device_get(said))
+    return jax.device_get(state), seen
+
+
+def bits(tree):
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(tree))
+
+
+def same(one, other):
+    return bits((one.params, one.optimizer)) == bits((other.params, other.optimizer))
+
+
+CASES = [("adamw", 1, kind) for kind in BAD] + [
+    ("adamw", 4, "nan"),
+    ("relative", 1, "nan"),
+    ("adafactor", 4, "gradients"),
+    ("lamb", 1, "inf"),
+]
+CASES += [("teacher", 1, "nan")]
+
+
+@pytest.mark.parametrize(("optimizer", "microbatches", "kind"), CASES)
+def test_bad_steps_leave_what_the_others_would_have_made(optimizer, microbatches, kind):
+    """In warm-up and later, alone and in a row: parameters, moments and counts are those of a run that never saw them, to the bit."""
+    one, state = stepper(optimizer, microbatches)
+    good, bad = [batch(seed) for seed in range(1, 7)], BAD[kind]
+    expected, clean = through(one, state, good)
+    after, seen = through(one, state, [good[0], bad, *good[1:4], bad, bad, *good[4:]])
+    assert same(expected, after) and after.step == 9 and expected.step == 6
+    assert [said["skipped"] for said in seen] == [0, 1, 0, 0, 0, 1, 1, 0, 0]
+    assert math.isfinite(seen[1]["loss"]) == (kind == "gradients") and not math.isfinite(
+        seen[1]["gradient_norm"]
+    )
+    taken = [said["learning_rate"] for said in seen if not said["skipped"]]
+    assert (
+        taken == [said["learning_rate"] for said in clean] and taken[0] != taken[-1]
+    )  # the rate waits with the moments
+    assert np.isfinite(np.frombuffer(bits(after.params), np.float32)).all()
+
+
+def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
+    """All of it but the choice itself is measured against the program before there was a guard: see LOG.md."""
+    good = [batch(seed) for seed in range(20)]
+    guarded = through(*stepper(), good)
+    monkeypatch.setattr(step, "chosen", lambda taken, new, old: new)
+    free = through(*stepper(), good)
+    assert same(guarded[0], free[0]) and [said["loss"] for said in guarded[1]] == [
+        said["loss"] for said in free[1]
+    ]
+    harmed, _ = through(*stepper(), [NAN])
+    assert np.isnan(np.frombuffer(bits(harmed.params), np.float32)).all()  # what the choice is for
+
+
+@pytest.mark.parametrize("optimizer", ("adamw", "teacher"))
+def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
+    one, state = stepper(optimizer, spike=6, memory=5)
+    good = [batch(seed) for seed in range(8)]
+    high = batch(8, scale=10**0.5 * 2)  # the gradient grows with the square of x
+    early, seen = through(one, state, [*good[:4], high])
+    assert [said["skipped"] for said in seen] == [0] * 5
+    expected, clean = through(one, state, good)
+    after, seen = through(one, state, [*good[:6], high, *good[6:]])
+    assert seen[6]["gradient_norm"] > 6 * np.mean([said["gradient_norm"] for said in clean[:6]])
+    assert [said["skipped"] for said in seen] == [0] * 6 + [1] + [0] * 2 and same(expected, after)
+    one, state = stepper()
+    assert [said["skipped"] for said in through(one, state, [*good, high])[1]] == [
+        0
+    ] * 9  # off unless asked for
+
+
+def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
+    transformation = watch(3)
+    norms = transformation.init(None)
+    for n, mean in enumerate((4.0, 3.0, 4.0, 6.0), 1):
+        grads = {"a": jnp.full(1, (4.0, 2.0, 6.0, 10.0)[n - 1])}
+        assert transformation.update(grads, norms)[0] is grads
+        norms = transformation.update(grads, norms)[1]
+        assert (norms.mean, norms.taken) == (pytest.approx(mean), n)
+
+
+def test_what_makes_no_sense_is_refused():
+    for word, message in (
+        ("guard.spike=0.5", "must be 0 or above 1"),
+        ("guard.patience=0", "at least 1"),
+        ("guard.patients=3", "did you mean 'patience'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load("bert_tiny", [word])
+
+
+# ---- the loop's decisions ----------------------------------------------------
+
+
+def test_a_window_is_counted_and_left_behind_once():
+    guard = Guard(3, {})
+    items = guard.feed(lambda start: iter_of(start, 20), 0)
+    seen = []
+    for item in items:
+        seen.append(item)
+        if item < 12:
+            guard.see(item + 1, 3 <= item < 5 or 7 <= item < 10)
+        if guard.tripped:
+            assert (guard.first(), guard.step) == (8, 10) and guard.record() == {
+                "skipped": 3,
+                "returned": False,
+            }
+            guard.went_back()
+        if item == 12:
+            break
+    assert seen == list(range(13)) and not guard.tripped
+    assert guard.returned and guard.record() == {
+        "skipped": 0,
+        "returned": False,
+    }  # good steps since
+    for step in (14, 15, 16):
+        guard.see(step, True)
+    guard.went_back()
+    assert guard.record() == {
+        "skipped": 0,
+        "returned": True,
+    }  # of a stop before the first good step
+    guard.see(17, True)
+    with pytest.raises(Diverged, match="steps 17 to 17 were skipped.* as were those for which"):
+        guard.ended()
+    again = Guard(2, {"skipped": 1, "returned": True})
+    again.see(15, True)
+    with pytest.raises(Diverged):
+        again.first()
+
+
+def iter_of(start, end):
+    yield from range(start, end)
+
+
+# ---- whole runs --------------------------------------------------------------
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """poisoned(steps): those have a NaN among their weights, whichever run reads them."""
+
+    def poison(steps):
+        def source(stream, mesh, start, stop):
+            for step, batch in feed(stream, mesh, start, stop):
+                yield (
+                    step,
+                    batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
+                    if step + 1 in steps
+                    else batch,
+                )
+
+        monkeypatch.setattr("pretrain.training.loop.feed", source)
+
+    return poison
+
+
+def rows(workdir):
+    seen = metrics_file.read(workdir / "metrics.jsonl")
+    assert all(row["loss"] is None for row in seen if row["skipped"])  # NaN is no JSON
+    return seen
+
+
+def skipped(workdir):
+    return [row["step"] for row in rows(workdir) if row["skipped"]]
+
+
+def record(workdir, step):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        return checkpoints.record(step)
+
+
+def continued(run, workdir, step, numbered, stop):
+    """The leaves of the state of `step` that goes on from the number given, by the batches behind it: an independent loop."""
+    from data.pipeline import Stream
+    from data.store.reader import Store
+
+    mesh = make_mesh(run.mesh)
+    program = make_program(run, mesh)
+    with jax.set_mesh(mesh), Checkpoints(workdir, read_only=True) as checkpoints:
+        state = checkpoints.restore(program.abstract, program.placed, before=step + 1)
+        assert state.step == step
+        state = state.replace(step=jax.device_put(np.int32(numbered), program.placed.step))
+        for _, batch in feed(Stream(Store.open(run.data.store), run.data), mesh, numbered, stop):
+            state, _ = program.update(state, batch)
+        return leaves_of(state.params), leaves_of(state.optimizer)
+
+
+def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
+    configs, tmp_path, poisoned, capsys
+):
+    """Steps 2, and 6 to 8: from step 4 on with the data behind step 8. The same when the run stops at 7, or crashes behind 9."""
+    poisoned({2, 6, 7, 8})
+    words = ["guard.patience=3", "evaluate.every=0"]
+    run, workdir = load(configs["bert"], words), tmp_path / "run"
+    began = time.time()
+    assert train(run, workdir) is None
+    said = capsys.readouterr().err
+    assert (
+        "step 2 skipped: loss nan" in said
+        and "steps 6 to 8 were skipped: on from step 4, with the data behind step 8" in said
+    )
+    assert skipped(workdir) == [2, 6, 7, 8] and [row["step"] for row in rows(workdir)] == list(
+        range(1, 13)
+    )
+    assert [
+        (row["step"], row["went_back_to"]) for row in rows(workdir) if "went_back_to" in row
+    ] == [(9, 4)]
+    final = record(workdir, 12)
+    assert (final["params"], final["optimizer"]) == continued(run, workdir, 4, 8, 12)
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        assert checkpoints.steps() == [
+            12,
+            9,
+            4,
+        ]  # what was due at 8, in the window, waited for a good step
+
+    other = tmp_path / "other"
+    assert train(load(configs["bert"], [*words, "train.until=7"]), other) is None
+    assert record(other, 7)["guard"] == {"skipped": 2, "returned": False}
+    assert train(run, other) is None
+    ledgers = [json.loads((place / "goodput.json").read_text()) for place in (workdir, other)]
+    assert sum(ledgers[0]["seconds"].values()) == pytest.approx(
+        ledgers[0]["until"] - began, rel=0.02
+    )
+    assert [ledger["starts"] for ledger in ledgers] == [1, 2] and all(
+        ledger["seconds"]["lost"] > 0 for ledger in ledgers
+    )
+    for key in ("params", "optimizer"):
+        assert record(other, 12)[key] == final[key]
+
+
+def test_without_end_the_run_ends(configs, tmp_path, poisoned, capsys):
+    from pretrain.__main__ import main
+
+    poisoned(set(range(6, 99)))
+    words = [
+        "train",
+        str(configs["bert"]),
+        "--workdir",
+        str(tmp_path / "run"),
+        "guard.patience=3",
+        "evaluate.every=0",
+    ]
+    assert main(words) == 1
+    said = capsys.readouterr().err
+    assert "on from step 4, with the data behind step 8" in said
+    assert (
+        "error: steps 9 to 11 were skipped, for their loss or gradients are not finite or too large, as were those for which"
+        in said
+    )
+    assert skipped(tmp_path / "run") == [6, 7, 8, 9, 10, 11]
+    assert not json.loads((tmp_path / "run" / "goodput.json").read_text())["ended"]

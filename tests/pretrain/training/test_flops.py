@@ -1,0 +1,74 @@
+"""FLOPs counted from the program against the published estimate: 6 per parameter and token, plus attention and head."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from data.objectives import SpanCorruption
+from pretrain.config import load
+from pretrain.training import flops
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def test_a_scan_counts_as_often_as_it_runs():
+    w = jnp.ones((8, 8))
+
+    def scanned(x):
+        return jax.lax.scan(lambda x, _: (x @ w, None), x, length=5)[0]
+
+    assert flops.count(jax.make_jaxpr(scanned)(jnp.ones((4, 8)))) == 5 * 2 * 4 * 8 * 8
+
+
+def test_the_dearer_branch_counts():
+    w = jnp.ones((8, 8))
+
+    def either(x):
+        return jax.lax.cond(x.sum() > 0, lambda x: x @ w @ w, lambda x: x @ w, x)
+
+    assert flops.count(jax.make_jaxpr(either)(jnp.ones((4, 8)))) == 2 * 2 * 4 * 8 * 8
+
+
+@pytest.mark.parametrize("scan", (True, False))
+@pytest.mark.parametrize("remat", (True, False))
+def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
+    run = load("bert_tiny", ["train.microbatches=2", "data.batch_size=8"])
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, scan=scan, remat=remat))
+    c, objective = run.model, run.data.objective
+    B, L, P, D = 8, objective.length, objective.predictions, c.width
+    layers = c.depth * (4 * D * D + 2 * D * c.mlp)
+    expected = 6 * B * L * layers  # the encoder's kernels
+    expected += 12 * c.depth * B * L * L * D  # scores and their sum of values
+    expected += 6 * B * P * D * (c.vocab + D)  # the word head
+    expected += (
+        6 * B * L * D * c.segments - 2 * B * L * D * c.segments
+    )  # one-hot segments: no gradient to the ids
+    assert flops.of_step(run) == pytest.approx(expected, rel=0.01)
+
+
+def test_an_unknown_accelerator_has_no_peak():
+    class Device:
+        platform, device_kind = "tpu", "TPU v99"
+
+    assert flops.peak(Device, "bfloat16") is None
+    Device.device_kind = "TPU v4"
+    assert flops.peak(Device, "bfloat16") == 275e12
+    assert flops.measured("float32", size=64, seconds=0.01) > 1e6
+
+
+def test_scoring_words_in_parts_is_no_work_that_counts(runs):
+    """80,000 words and 29 targets a row are scored in two parts, whose scores are computed twice; a quarter of them in one."""
+    run = runs["t5"]
+    run = dataclasses.replace(
+        run, data=dataclasses.replace(run.data, objective=SpanCorruption(inputs=128))
+    )
+    small, middle, large = (
+        flops.of_step(dataclasses.replace(run, model=dataclasses.replace(run.model, vocab=vocab)))
+        for vocab in (20_000, 40_000, 80_000)
+    )
+    assert large - middle == 2 * (middle - small)

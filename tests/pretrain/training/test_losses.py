@@ -1,0 +1,171 @@
+"""Scores of a large vocabulary are never held at once, and what is summed from them is the same."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.training.cross_entropy import cross_entropy, vocabulary_loss
+from pretrain.training.losses import LOSSES
+
+
+def problem(B=2, T=13, D=8, V=50, dtype=jnp.float32):
+    keys = jax.random.split(jax.random.key(0), 4)
+    y, table = jax.random.normal(keys[0], (B, T, D), dtype), jax.random.normal(keys[1], (V, D))
+    return y, table, jax.random.randint(keys[2], (B, T), 0, V), jax.random.uniform(keys[3], (B, T))
+
+
+def logits_of(table, dtype=jnp.float32):
+    return lambda y: jnp.einsum(
+        "btd,vd->btv", y, table.astype(dtype), preferred_element_type=jnp.float32
+    )
+
+
+@pytest.mark.parametrize("scores", [1, 50, 110, 200, 10_000])
+def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
+    """13 positions in 13, 13, 7, 4 parts and one: those of 7 and 4 are filled up."""
+    y, table, targets, weights = problem()
+
+    def value(y, table, **how):
+        nats, hits = vocabulary_loss(logits_of(table), y, targets, weights, **how)
+        return nats, hits
+
+    (nats, hits), grads = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(
+        y, table, scores=scores
+    )
+    (expected, right), exact = jax.value_and_grad(
+        lambda y, t: cross_entropy(logits_of(t)(y), targets, weights), argnums=(0, 1), has_aux=True
+    )(y, table)
+    np.testing.assert_allclose(nats, expected, rtol=1e-6)
+    np.testing.assert_allclose(hits, right, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), grads, exact)
+
+
+@pytest.mark.parametrize("scores", [110, 10_000])
+def test_smoothed_targets(scores):
+    """Szegedy et al. 2016, section 7: the cross-entropy with (1 - e) of the target and e / V of every word, by NumPy, and its gradient."""
+    y, table, targets, weights = problem()
+
+    def value(y, table, smoothing=0.1):
+        return vocabulary_loss(
+            logits_of(table), y, targets, weights, scores=scores, smoothing=smoothing
+        )
+
+    (nats, hits), (d_y, d_table) = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(y, table)
+    logits = np.einsum("btd,vd->btv", np.asarray(y, np.float64), table)
+    p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    q = 0.9 * np.eye(50)[np.asarray(targets)] + 0.1 / 50
+    np.testing.assert_allclose(nats, -(q * np.log(p) * weights[..., None]).sum(), rtol=1e-5)
+    d = (p - q) * weights[..., None]
+    np.testing.assert_allclose(d_y, d @ table, atol=1e-5)
+    np.testing.assert_allclose(d_table, np.einsum("btv,btd->vd", d, y), atol=1e-5)
+    np.testing.assert_array_equal(hits, value(y, table, smoothing=0.0)[1])
+    assert abs(nats - value(y, table, smoothing=0.0)[0]) > 1
+
+
+class Table:
+    """A model of nothing but a table of words: `states` are what is fed, `logits` their products with it."""
+
+    def apply(self, variables, x, method, **kw):
+        table = variables["params"]["table"]
+        return x.astype(table.dtype) if method == "states" else logits_of(table, table.dtype)(x)
+
+
+def test_gradients_add_up_in_float32():
+    """4,096 parts of one target: each is rounded to bfloat16, their sum is not, which would stop growing at 256 times a part."""
+    y, table, _, weights = problem(B=1, T=4096, V=4)
+    loss = LOSSES["span_corruption"]._replace(arguments=lambda batch: (batch["y"],))
+    batch = {"y": jnp.abs(y), "targets": jnp.zeros((1, 4096), jnp.int32), "weights": weights}
+
+    def grad(compute, scores):
+        sums = lambda params: loss.sums(Table(), params, batch, compute=compute, scores=scores)[
+            "span_corruption"
+        ]  # noqa: E731
+        return jax.jit(jax.grad(sums))({"table": table})["table"]
+
+    exact = grad("float32", 1 << 30)
+    assert jnp.abs(grad("bfloat16", 4) - exact).max() < 0.004 * jnp.abs(exact).max()
+
+
+@pytest.mark.parametrize("name", ["tagging", "classification"])
+def test_class_weights(name):
+    """The sum of w(y) * -log p(y) by the sum of w(y), by NumPy; the share that is right has no weights. Sums of parts of a batch add up."""
+    rng, loss, targets = (
+        np.random.default_rng(0),
+        LOSSES[name],
+        (6, 9) if name == "tagging" else (6,),
+    )
+    states, labels, weight_C = (
+        rng.normal(size=(*targets, 3)).astype(np.float32),
+        rng.integers(0, 3, targets),
+        np.array([0.5, 2, 7]),
+    )
+    asked = (rng.random(targets) < 0.6).astype(np.float32)
+    batch = {
+        "labels": labels.astype(np.int32),
+        "weights": (weight_C[labels] * asked).astype(np.float32),
+    }
+    batch |= (
+        {"word_weights": asked, "row_weights": np.ones(6, np.float32)}
+        if name == "tagging"
+        else {"row_weights": asked}
+    )
+
+    @jax.jit
+    def sums(states, batch):
+        return loss.score(states, None, batch), loss.totals(batch)
+
+    halves = [
+        sums(states[part], {key: array[part] for key, array in batch.items()})
+        for part in (slice(3), slice(3, None))
+    ]
+    whole, totals = sums(states, batch)
+    logs = np.take_along_axis(
+        states - np.log(np.exp(states).sum(-1, keepdims=True)), labels[..., None], -1
+    )[..., 0]
+    w = weight_C[labels] * asked
+    np.testing.assert_allclose(whole[name] / totals[name], -(w * logs).sum() / w.sum(), rtol=1e-5)
+    right = ((states.argmax(-1) == labels) * asked).sum() / asked.sum()
+    np.testing.assert_allclose(
+        whole[f"{name}_accuracy"] / totals[f"{name}_accuracy"], right, rtol=1e-6
+    )
+    for one, other, expected in zip(*halves, (whole, totals)):
+        jax.tree.map(
+            lambda a, b, both: np.testing.assert_allclose(a + b, both, rtol=1e-5),
+            one,
+            other,
+            expected,
+        )
+
+
+def test_memory_is_that_of_a_part():
+    y, table, targets, weights = problem(B=1, T=512, D=16, V=8192)
+
+    def bytes_of(scores):
+        def value(y, table):
+            return vocabulary_loss(logits_of(table), y, targets, weights, scores=scores)[0]
+
+        return (
+            jax.jit(jax.grad(value, argnums=(0, 1)))
+            .lower(y, table)
+            .compile()
+            .memory_analysis()
+            .temp_size_in_bytes
+        )
+
+    whole = 512 * 8192 * 4
+    assert bytes_of(1 << 30) > whole
+    assert bytes_of(1 << 18) < whole / 4
+
+
+def test_a_hit_is_a_target_that_alone_is_the_likeliest():
+    """As argmax tells it, but that scores which are all equal hit nothing: not even a target that stands first."""
+    logits = np.random.default_rng(0).standard_normal((6, 50)).astype(np.float32)
+    targets = np.where(np.arange(6) % 2 == 0, logits.argmax(-1), 7).astype(np.int32)
+    logits[4] = 0.5
+    targets[4] = 0
+    hits = [float(cross_entropy(logits[i], targets[i], np.float32(1))[1]) for i in range(6)]
+    assert (
+        hits == [float(logits[i].argmax() == targets[i] and i != 4) for i in range(6)]
+        and sum(hits) >= 2
+    )

@@ -1,0 +1,145 @@
+"""Rows of padding, weights of 0, labels that are no word: no NaN, in the loss or in a gradient, by any attention, in either type.
+
+B batch   L length of the readers   M length of what is read   H heads   K head width
+"""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from models import build
+from models.layers.attention import attend
+from models.layers.masks import Mask, causal_mask, padding_mask
+from pretrain.config import Mesh
+from pretrain.distributed.attention_kernels import cudnn_attend, splash_attend
+from pretrain.distributed.sharding import make_mesh
+from pretrain.training.cross_entropy import cross_entropy
+from pretrain.training.losses import LOSSES
+from pretrain.training.state import init_params
+
+B, L, H, K = 4, 128, 2, 8
+VALID = jnp.asarray(np.arange(L) < np.array([[L], [0], [1], [0]]))  # two rows have nothing to read
+SEGMENTS = jnp.where(VALID, 1, 0)
+ALONE = (
+    jnp.ones((B, L), jnp.int32),
+    jnp.full((B, L), 2),
+)  # segments of which no reader has one to read
+
+MASKS = {
+    "padding": padding_mask(VALID),
+    "causal": causal_mask(VALID),
+    "window": causal_mask(VALID, window=3),
+    "packed": causal_mask(VALID, SEGMENTS),
+    "segments": Mask(segments=ALONE),
+}
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """Pallas promotes types freely."""
+
+
+def finite(tree):
+    return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
+
+
+@pytest.fixture
+def mesh():
+    mesh = make_mesh(Mesh(1), jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        yield mesh
+
+
+CASES = [
+    ("xla", name, dtype, biased)
+    for name in MASKS
+    for dtype in ("float32", "bfloat16")
+    for biased in (False, True)
+]
+CASES += [
+    ("splash", name, dtype, False)
+    for name, dtype in (("packed", "bfloat16"), ("segments", "float32"))
+]
+CASES += [
+    ("cudnn", name, dtype, False)
+    for name, dtype in (("padding", "bfloat16"), ("segments", "float32"))
+]
+
+
+@pytest.mark.parametrize(("kernel", "name", "dtype", "biased"), CASES)
+def test_who_may_read_nothing_gives_no_nan(mesh, kernel, name, dtype, biased):
+    function = {
+        "xla": attend,
+        "splash": partial(splash_attend, mesh=mesh, interpret=True),
+        "cudnn": partial(cudnn_attend, mesh=mesh, implementation="xla"),
+    }[kernel]
+    q, k, v = (
+        jax.random.normal(jax.random.key(seed), (B, L, H, K), jnp.dtype(dtype)) for seed in range(3)
+    )
+    bias = jax.random.normal(jax.random.key(3), (1, H, L, L)) if biased else jnp.zeros(())
+
+    def value(q, k, v, bias):
+        o = function(q, k, v, mask=MASKS[name], bias=bias if biased else None)
+        return jnp.square(o.astype(jnp.float32)).sum(), o
+
+    (_, o), grads = jax.jit(jax.value_and_grad(value, argnums=(0, 1, 2, 3), has_aux=True))(
+        q, k, v, bias
+    )
+    assert o.dtype == dtype and finite((o, grads))
+
+
+@pytest.mark.parametrize("label", (-100, -1, 7, 2**31 - 1))
+def test_a_label_that_is_no_word_does_no_harm_where_it_does_not_count(label):
+    logits_BV = jax.random.normal(jax.random.key(0), (3, 7))
+    targets, weights = jnp.array([2, label, 5]), jnp.array([1.0, 0.0, 1.0])
+    (nats, hits), d = jax.value_and_grad(
+        lambda x: cross_entropy(x, targets, weights), has_aux=True
+    )(logits_BV)
+    (expected, same), d_expected = jax.value_and_grad(
+        lambda x: cross_entropy(x, jnp.array([2, 0, 5]), weights), has_aux=True
+    )(logits_BV)
+    assert nats == expected and hits == same and (d == d_expected).all()
+
+
+def nothing(batch, rows):
+    """The batch with nothing but padding in the rows given."""
+    empty = {key: value.copy() for key, value in batch.items()}
+    for key in (key for key in batch if key.endswith(("weights", "valid", "segments"))):
+        empty[key][rows] = 0
+    return empty
+
+
+MODELS = [("bert_pairs", "bfloat16"), ("t5", "float32"), ("transformer", "bfloat16")]
+
+
+@pytest.mark.parametrize(("name", "compute"), MODELS)
+def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
+    """The whole batch, and a row of it; for models that do not read their targets, with labels of -100 and beyond as well."""
+    run = dataclasses.replace(runs[name], data=dataclasses.replace(runs[name].data, batch_size=4))
+    model, loss = build(run.model), LOSSES[run.data.objective.name]
+    params = jax.jit(lambda: init_params(model, run.data.objective, 0))()
+
+    @jax.jit
+    @jax.value_and_grad
+    def value(params, batch):
+        sums = loss.sums(
+            model, params, batch, train=True, compute=compute, rngs={"dropout": jax.random.key(0)}
+        )
+        totals = loss.totals(batch)
+        return loss.value(
+            {name: sums[name] / jnp.maximum(totals[name], 1.0) for name in loss.terms}
+        )
+
+    whole = random_batch(run)
+    some, none = nothing(whole, slice(1, 3)), nothing(whole, slice(None))
+    if not {"inputs", "inputs_valid"} & whole.keys():
+        some["targets"][1:3] = -100
+        none["targets"][:, ::2], none["targets"][:, 1::2] = -100, 2**31 - 1
+    seen, grads = value(params, some)
+    assert seen > 1 and finite((seen, grads))
+    seen, grads = value(params, none)
+    assert seen == 0 and all(not leaf.any() for leaf in jax.tree.leaves(grads))

@@ -1,0 +1,182 @@
+"""Optimizers: schedules against hand-made values, what decays, one AdamW step against its formula."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.config import Adafactor, AdamW, Lamb
+from pretrain.training.optimizers import decayed, make_optimizer, schedule
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def test_linear_schedule():
+    rate = schedule(AdamW(learning_rate=2.0, warmup=4), 10)
+    np.testing.assert_allclose(
+        [rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6
+    )
+
+
+def test_linear_schedule_may_end_above_zero():
+    rate = schedule(AdamW(learning_rate=1.0, warmup=0, final=0.5), 4)
+    np.testing.assert_allclose([rate(n) for n in range(5)], [1, 0.875, 0.75, 0.625, 0.5], rtol=1e-6)
+
+
+def test_cosine_schedule():
+    """Half a cosine from the end of the climb to the tenth, where it stays (Brown et al. 2020, appendix B)."""
+    rate = schedule(AdamW(learning_rate=2.0, warmup=2, final=0.1, decay="cosine", fallen=10), 20)
+    expected = [
+        1.0,
+        2.0,
+        *(2 * (0.1 + 0.9 * (1 + np.cos(np.pi * t / 8)) / 2) for t in range(8)),
+        *[0.2] * 10,
+    ]
+    np.testing.assert_allclose([rate(n) for n in range(20)], expected, rtol=1e-6)
+    to_the_end = schedule(AdamW(learning_rate=2.0, warmup=2, decay="cosine"), 10)
+    np.testing.assert_allclose(to_the_end(6), 1.0, rtol=1e-6)
+    assert to_the_end(9) > 0
+
+
+def test_warmup_longer_than_the_run_still_climbs():
+    rates = [float(schedule(AdamW(learning_rate=1.0, warmup=100), 5)(n)) for n in range(5)]
+    assert all(np.isfinite(rates)) and rates == sorted(rates) and rates[0] > 0
+
+
+def test_inverse_square_root_as_t5():
+    rate = schedule(Adafactor(), 1_000_000)
+    np.testing.assert_allclose([rate(0), rate(9_999), rate(40_000)], [0.01, 0.01, 0.005], rtol=1e-4)
+    linear = schedule(Adafactor(learning_rate=0.3, warmup=2, decay="linear"), 6)
+    np.testing.assert_allclose(
+        [linear(n) for n in range(6)], [0.15, 0.3, 0.3, 0.225, 0.15, 0.075], rtol=1e-6
+    )
+
+
+def test_inverse_square_root_as_the_transformer():
+    """Vaswani et al. 2017, equation 3: D^-0.5 * min(s^-0.5, s * warmup^-1.5) at update s, the first being 1."""
+    rate = schedule(
+        AdamW(learning_rate=(512 * 4000) ** -0.5, warmup=4000, decay="inverse_square_root"), 100
+    )
+    steps = np.array([1, 2, 100, 3999, 4000, 4001, 16_000, 100_000])
+    np.testing.assert_allclose(
+        [rate(s - 1) for s in steps],
+        512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5),
+        rtol=1e-5,
+    )
+    cold = schedule(AdamW(learning_rate=1.0, warmup=0, decay="inverse_square_root"), 100)
+    np.testing.assert_allclose([cold(0), cold(3)], [1.0, 0.5], rtol=1e-6)
+
+
+def test_neither_biases_nor_norms_nor_relative_positions_decay():
+    params = {
+        "a": {"kernel": jnp.ones(1), "bias": jnp.ones(1)},
+        "norm": {"scale": jnp.ones(1), "bias": jnp.ones(1)},
+        "encoder_bias": {"table": jnp.ones(1)},
+        "words": {"embedding": jnp.ones(1)},
+    }
+    assert decayed(params) == {
+        "a": {"kernel": True, "bias": False},
+        "norm": {"scale": False, "bias": False},
+        "encoder_bias": {"table": False},
+        "words": {"embedding": True},
+    }
+
+
+@pytest.mark.parametrize(("clip", "relative"), [(1.0, False), (0.0, False), (1.0, True)])
+def test_adamw_is_its_formula(clip, relative):
+    """Two updates by numpy, from Loshchilov and Hutter 2019, algorithm 2, after clipping by the global norm.
+
+    Relative: each update times its parameter's root mean square (Shazeer and Stern 2018, section 8).
+
+    Only the first gradient is long enough to be clipped: Adam does not see a factor that all gradients share.
+    """
+    config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=clip, relative=relative)
+    optimizer = make_optimizer(config, 10)
+    params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([0.5])}
+    state, w, b, m, v = (
+        optimizer.init(params),
+        np.array([1.0, -2.0]),
+        np.array([0.5]),
+        np.zeros(3),
+        np.zeros(3),
+    )
+    for n, g in enumerate((np.array([3.0, 0.0, 4.0]), np.array([-0.3, 0.2, 0.1]))):
+        grads = {"kernel": jnp.asarray(g[:2], jnp.float32), "bias": jnp.asarray(g[2:], jnp.float32)}
+        updates, state = optimizer.update(grads, state, params)
+        params = {name: params[name] + updates[name] for name in params}
+        if clip:
+            g = g / max(1, np.linalg.norm(g) / clip)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        step = (m / (1 - 0.9 ** (n + 1))) / (np.sqrt(v / (1 - 0.999 ** (n + 1))) + 1e-6)
+        rate = 0.1 * (10 - n) / 10
+        sizes = [max(np.sqrt((x * x).mean()), 1e-3) if relative else 1.0 for x in (w, b)]
+        w, b = w - rate * (sizes[0] * step[:2] + 0.01 * w), b - rate * sizes[1] * step[2:]
+    np.testing.assert_allclose(params["kernel"], w, rtol=1e-5)
+    np.testing.assert_allclose(params["bias"], b, rtol=1e-5)
+
+
+def test_lamb_is_its_formula():
+    """Two updates by numpy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias as Adam leaves it."""
+    config = Lamb(learning_rate=0.1, warmup=0, weight_decay=0.5, clip=0.0)
+    optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
+    names = {
+        "layers/kernel": (3, 4, 2),
+        "layer/kernel": (3, 4),
+        "layer/bias": (4,),
+        "zero/kernel": (2, 2),
+    }
+    weights = {
+        name: rng.standard_normal(shape) * (name != "zero/kernel") for name, shape in names.items()
+    }
+
+    def tree(leaves):
+        parts = {name.split("/")[0]: {} for name in leaves}
+        for name, leaf in leaves.items():
+            parts[name.split("/")[0]][name.split("/")[1]] = jnp.asarray(leaf, jnp.float32)
+        return parts
+
+    params = tree(weights)
+    state, m, v = optimizer.init(params), dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    for n in range(2):
+        grads = {name: rng.standard_normal(shape) for name, shape in names.items()}
+        updates, state = optimizer.update(tree(grads), state, params)
+        params = {
+            part: {name: params[part][name] + updates[part][name] for name in params[part]}
+            for part in params
+        }
+        for name, g in grads.items():
+            m[name], v[name] = 0.9 * m[name] + 0.1 * g, 0.999 * v[name] + 0.001 * g * g
+            r = (m[name] / (1 - 0.9 ** (n + 1))) / (
+                np.sqrt(v[name] / (1 - 0.999 ** (n + 1))) + 1e-6
+            )
+            w, rate = weights[name], 0.1 * (10 - n) / 10
+            if name.endswith("kernel"):
+                r = r + 0.5 * w
+                for layer in range(3) if name.startswith("layers") else (slice(None),):
+                    length = np.linalg.norm(w[layer])
+                    r[layer] = r[layer] * (length / np.linalg.norm(r[layer]) if length else 1.0)
+            weights[name] = w - rate * r
+    for name, expected in weights.items():
+        part, leaf = name.split("/")
+        np.testing.assert_allclose(params[part][leaf], expected, rtol=1e-4, err_msg=name)
+
+
+def test_lambs_steps_are_as_long_as_the_rate_says():
+    """And no longer however large the gradient: what lets it take batches of thousands."""
+    optimizer = make_optimizer(Lamb(learning_rate=0.01, warmup=0), 100)
+    params = {"a": {"kernel": jnp.full((4, 4), 3.0)}, "b": {"kernel": jnp.full((2, 2), 1e-3)}}
+    for size in (1e-4, 1e4):
+        grads = {name: {"kernel": jnp.full_like(params[name]["kernel"], size)} for name in params}
+        updates, _ = optimizer.update(grads, optimizer.init(params), params)
+        for name in params:
+            step, weight = (np.linalg.norm(tree[name]["kernel"]) for tree in (updates, params))
+            np.testing.assert_allclose(step, 0.01 * weight, rtol=1e-5)
+
+
+def test_lambs_rate_is_linear():
+    rate = schedule(Lamb(learning_rate=2.0, warmup=4), 10)
+    np.testing.assert_allclose(
+        [rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6
+    )

@@ -1,0 +1,132 @@
+"""Runs on packed rows: they stop and go on, count real tokens, and score held-out text as rows of one piece do."""
+
+import dataclasses
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from data.objectives import MaskedLm
+from data.pipeline import Stream
+from models import build
+from pretrain.__main__ import main
+from pretrain.config import load
+from pretrain.distributed.sharding import make_mesh
+from pretrain.training.loop import opening
+from pretrain.training.losses import LOSSES
+from pretrain.training.state import init_params
+from pretrain.workdir import metrics_file
+
+WORDS = "data.objective=MaskedLm data.objective.length=64 data.objective.predictions=10 data.objective.rows=packed model.length=64".split()
+WORDS += "model.dropout=0.0 evaluate.every=0 checkpoint.every=2 train.steps=4".split()
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_path):
+    def run(name, *words):
+        mesh = ("mesh.data=2", "mesh.fsdp=2", "mesh.model=2")
+        assert (
+            main(
+                [
+                    "train",
+                    str(configs["bert"]),
+                    "--workdir",
+                    str(tmp_path / name),
+                    *WORDS,
+                    *mesh,
+                    *words,
+                ]
+            )
+            == 0
+        )
+        return metrics_file.read(tmp_path / name / "metrics.jsonl")
+
+    whole = run("run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "4")  # as if it had been killed before
+    again = run("run")
+    assert [row["step"] for row in again] == [row["step"] for row in whole] == [1, 2, 3, 4]
+    stream = Stream(stores["bert"], load(tmp_path / "run" / "config.json").data, seed=0)
+    for step, (one, other) in enumerate(zip(whole, again)):
+        batch = stream.batch(step)
+        assert batch["pieces"].max() > 1 and not batch["valid"].all()
+        assert one["tokens"] == other["tokens"] == batch["valid"].sum()
+        assert one["loss"] == other["loss"] and one["gradient_norm"] == other["gradient_norm"]
+    assert whole[3]["loss"] < whole[0]["loss"]
+    assert {row["seconds"] for row in whole[2:]}.isdisjoint(
+        row["seconds"] for row in again
+    )  # the last two steps were done twice
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "told"),
+    [("documents", 64, True), ("documents", 6, False), ("packed", 64, False)],
+)
+def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
+    """Documents of some 50 tokens: half of a row of 64 is padding, and little of one of 6."""
+    words = [
+        f"data.objective.rows={rows}",
+        f"data.objective.length={length}",
+        f"data.objective.predictions={max(length * 10 // 64, 1)}",
+    ]
+    run = load(configs["bert"], [*WORDS, *words])
+    stream = Stream(stores["bert"], run.data, seed=0)
+    text = opening(run, stores["bert"], stream, {}, make_mesh(run.mesh), 0)
+    padding = 1 - stream.batch(0)["valid"].mean()
+    assert (
+        ("data.objective.rows=packed puts several documents into one" in text)
+        == told
+        == (padding > 0.2)
+    )
+
+
+def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
+    """The same words of the same pieces masked: the sums of all packed rows are those of all padded ones."""
+    run = load(configs["bert"], WORDS)
+    packed, alone = (
+        Stream(
+            stores["bert"],
+            dataclasses.replace(run.data, objective=MaskedLm(64, 10, rows=rows)),
+            split="heldout",
+        )
+        for rows in ("packed", "documents")
+    )
+    table = packed.table
+    row_P, start_P, _, at_P = table.spans(np.arange(table.count))
+    own_P = np.searchsorted(
+        alone.table.spans(np.arange(alone.rows))[0], start_P
+    )  # the row that a piece has to itself
+    together, apart = (
+        dict(stream.build(np.arange(stream.rows), np.arange(stream.rows).astype(np.uint64)))
+        for stream in (packed, alone)
+    )
+    apart["tokens"] = np.where(apart["valid"], apart["tokens"], 0)
+    for key in ("positions", "targets"):
+        apart[key][:] = 0
+    apart["weights"][:] = 0
+    for b, slot in zip(*np.nonzero(together["weights"])):  # what is masked there is masked here
+        position = together["positions"][b, slot]
+        piece = np.flatnonzero((row_P == b) & (at_P <= position))[-1]
+        row = own_P[piece]
+        free = int(apart["weights"][row].sum())
+        apart["positions"][row, free], apart["targets"][row, free] = (
+            position - at_P[piece],
+            together["targets"][b, slot],
+        )
+        apart["weights"][row, free] = 1
+    for piece, row in enumerate(own_P):  # and shown as it is there
+        here = together["tokens"][row_P[piece], at_P[piece] :]
+        n = int(apart["valid"][row].sum())
+        apart["tokens"][row, :n] = here[:n]
+    model, loss = build(run.model), LOSSES["masked_lm"]
+    params = jax.tree.map(
+        lambda leaf: 5 * leaf, init_params(model, packed.objective, 0)
+    )  # fresh ones hardly read each other
+    sums = jax.jit(lambda params, batch: loss.sums(model, params, batch))
+    one, other = sums(params, together), sums(params, apart)
+    assert together["weights"].sum() == apart["weights"].sum() > 30
+    assert float(one["masked_lm"]) == pytest.approx(float(other["masked_lm"]), rel=1e-5)

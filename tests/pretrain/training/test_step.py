@@ -1,0 +1,301 @@
+"""One step is the same step on every mesh and in any number of micro-batches: parameters are compared, never only losses."""
+
+import dataclasses
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from models import build
+from pretrain.config import Adafactor, Mesh
+from pretrain.distributed.sharding import (
+    batch_sharding,
+    gathered,
+    make_mesh,
+    path_of,
+    replicated,
+    shardings,
+)
+from pretrain.training.losses import LOSSES, cast
+from pretrain.training.optimizers import make_optimizer, schedule
+from pretrain.training.program import parts
+from pretrain.training.state import init_state
+from pretrain.training.step import make_evaluation, make_step
+from tests.pretrain.compiling import AS_USERS_DO
+
+MESHES = (
+    (1, 1, 1),
+    (8, 1, 1),
+    (1, 8, 1),
+    (1, 1, 8),
+    (2, 2, 2),
+    (1, 1, 1, 8),
+    (1, 2, 2, 2),
+)  # data, fsdp, model, sequence
+T5S = (
+    (1, 1, 8),
+    (1, 2, 2, 2),
+)  # of these T5's in the suite: BERT is on all the others, so that each is tried with 4 micro-batches
+
+
+def lenient(optimizer):
+    """optax promotes types freely inside; everything around it here must not."""
+    update = jax.numpy_dtype_promotion("standard")(optimizer.update)
+    return optax.GradientTransformation(optimizer.init, update)
+
+
+def three_steps(
+    run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False, **how
+):
+    """(state on the host, metrics of the last step) after three updates."""
+    mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
+    model = build(run.model, **parts(mesh, []))
+    optimizer, rate = (
+        make_optimizer(run.optimizer, run.train.steps),
+        schedule(run.optimizer, run.train.steps),
+    )
+    init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
+    placed = shardings(jax.eval_shape(init), mesh)
+    step = make_step(
+        model,
+        LOSSES[run.data.objective.name],
+        lenient(optimizer),
+        rate,
+        seed=0,
+        microbatches=microbatches,
+        compute=compute,
+        gather=gathered(mesh),
+        smoothing=run.train.smoothing,
+        **how,
+    )
+    rows = batch_sharding(mesh)
+    step = jax.jit(
+        step,
+        in_shardings=(placed, rows),
+        out_shardings=(placed, replicated(mesh)),
+        donate_argnums=0,
+        compiler_options=AS_USERS_DO,
+    )
+    with jax.set_mesh(mesh):
+        state = jax.jit(init, out_shardings=placed)()
+        for seed in range(3):
+            state, metrics = step(
+                state, jax.device_put(random_batch(run, 0 if same else seed), rows)
+            )
+        return jax.device_get(state), jax.device_get(metrics)
+
+
+def assert_same_parameters(one, other, tolerance):
+    for (keys, a), b in zip(
+        jax.tree_util.tree_leaves_with_path(one.params), jax.tree.leaves(other.params), strict=True
+    ):
+        if path_of(keys).endswith("key/bias"):
+            continue  # softmax does not see it: its true gradient is 0, and Adam scales the noise that is there
+        np.testing.assert_allclose(a, b, atol=tolerance, err_msg=path_of(keys))
+
+
+@pytest.fixture(scope="module")
+def on_one_device():
+    return {}
+
+
+CASES = [("bert_pairs", sizes, 4) for sizes in MESHES if sizes != (1, 1, 8)] + [
+    ("t5", sizes, 4) for sizes in T5S
+]
+CASES += [
+    ("bert_pairs", (1, 1, 1), 1),
+    ("t5", (2, 2, 2), 1),
+    ("bert_unrolled", (2, 2, 2), 4),
+    ("t5_gated", (2, 2, 2), 4),
+]
+CASES += [
+    ("bart", (1, 2, 2, 2), 4),
+    ("transformer", (1, 2, 2, 2), 4),
+    ("distilbert", (2, 2, 2), 4),
+    ("electra", (2, 2, 2), 4),
+]
+CASES += [
+    ("gpt", (2, 2, 2), 4),
+    ("gpt3", (1, 2, 2, 2), 4),
+    ("roberta", (2, 2, 2), 4),
+    ("albert", (1, 2, 2, 2), 4),
+    ("bert_packed", (1, 2, 2, 2), 4),
+]
+# CLOZE_BOARD=whole tries these, too.
+MORE = [
+    (name, sizes, 1)
+    for name in ("bert_pairs", "t5")
+    for sizes in MESHES
+    if (name, sizes, 1) not in CASES
+]
+MORE += [
+    ("bert_unrolled", (1, 1, 1), 4),
+    ("t5_gated", (1, 1, 1), 4),
+    ("gpt3", (2, 2, 2), 1),
+    ("roberta", (1, 2, 2, 2), 4),
+    ("albert", (2, 2, 2), 4),
+]
+MORE += [
+    ("classifier", (2, 2, 2), 4),
+    ("bert_pairs", (1, 1, 8), 4),
+    *(("t5", sizes, 4) for sizes in MESHES if sizes not in T5S),
+]
+
+
+@pytest.mark.parametrize(("name", "sizes", "microbatches"), CASES + MORE, ids=str)
+def test_parameters_agree_on_every_mesh(
+    request, runs, random_batch, on_one_device, name, sizes, microbatches
+):
+    if (name, sizes, microbatches) in MORE:
+        request.getfixturevalue("whole")
+    if name not in on_one_device:
+        on_one_device[name] = three_steps(runs[name], random_batch)
+    expected, metrics = on_one_device[name]
+    if (sizes, microbatches) == ((1, 1, 1), 1):
+        state, seen = three_steps(runs[name], random_batch)  # the same program again: the same bits
+        assert_same_parameters(expected, state, 0.0)
+    else:
+        state, seen = three_steps(runs[name], random_batch, sizes, microbatches)
+        assert_same_parameters(expected, state, 5e-5)
+    np.testing.assert_allclose(seen["loss"], metrics["loss"], rtol=1e-5)
+    assert state.step == 3
+
+
+PARTED = [("t5", (1, 1, 1)), ("t5_gated", (2, 2, 2)), ("bert_pairs", (1, 2, 2, 2))]
+MORE_PARTED = [("t5", (2, 2, 2)), ("transformer", (2, 2, 2))]  # as MORE
+
+
+@pytest.mark.parametrize(("name", "sizes"), PARTED + MORE_PARTED, ids=str)
+def test_scoring_words_in_parts_changes_nothing(
+    request, runs, random_batch, on_one_device, name, sizes
+):
+    """128 words, and 300 scores a row: three parts of BERT's 6 masked words, six of T5's targets, the last one filled up."""
+    if (name, sizes) in MORE_PARTED:
+        request.getfixturevalue("whole")
+    if name not in on_one_device:
+        on_one_device[name] = three_steps(runs[name], random_batch)
+    state, _ = three_steps(runs[name], random_batch, sizes, scores=300)
+    assert_same_parameters(on_one_device[name][0], state, 5e-5)
+
+
+def test_adafactor_agrees_on_meshes(runs, random_batch):
+    run = dataclasses.replace(runs["t5"], optimizer=Adafactor(warmup=100))
+    expected, _ = three_steps(run, random_batch)
+    assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2), 4)[0], 5e-5)
+
+
+def test_dropout_is_the_same_on_every_mesh(runs, random_batch, on_one_device):
+    run = runs["bert_pairs"]
+    if "bert_pairs" not in on_one_device:
+        on_one_device["bert_pairs"] = three_steps(run, random_batch)
+    without, _ = on_one_device["bert_pairs"]
+    run = dataclasses.replace(
+        run, model=dataclasses.replace(run.model, dropout=0.3, attention_dropout=0.3)
+    )
+    expected, _ = three_steps(run, random_batch)
+    assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2))[0], 5e-5)
+    with pytest.raises(AssertionError):
+        assert_same_parameters(expected, without, 5e-5)
+
+
+def test_state_is_spread_over_fsdp_and_model(runs, random_batch):
+    """What a mesh is for: no device holds a whole large parameter, and the moments lie as their parameters do."""
+    run = runs["bert"]
+    mesh = make_mesh(Mesh(1, 4, 2))
+    optimizer = make_optimizer(run.optimizer, 10)
+    abstract = jax.eval_shape(
+        partial(init_state, build(run.model), run.data.objective, optimizer, 0)
+    )
+    placed = shardings(abstract, mesh)
+    whole = sum(leaf.size for leaf in jax.tree.leaves(abstract))
+    held = sum(
+        int(np.prod(sharding.shard_shape(leaf.shape)))
+        for leaf, sharding in zip(jax.tree.leaves(abstract), jax.tree.leaves(placed), strict=True)
+    )
+    assert held < whole / 5  # of 8: biases, norms and positions are repeated
+    moments = [leaf.spec for leaf in jax.tree.leaves(placed.optimizer)]
+    for sharding in jax.tree.leaves(placed.params):
+        assert moments.count(sharding.spec) >= 2
+
+
+def test_micro_batches_weigh_targets_not_rows(runs):
+    """The gradient is that of sum / weight over the whole batch, by an independent formula: jax.grad of one division."""
+    run = runs["bert_pairs"]
+    model, loss = build(run.model), LOSSES["sentence_pair"]
+    state = jax.jit(partial(init_state, model, run.data.objective, optax.sgd(1.0), 0))()
+    rng = np.random.default_rng(0)
+    B, L, P = 8, 32, 6
+    batch = {
+        "tokens": rng.integers(0, 128, (B, L)).astype(np.int32),
+        "valid": np.ones((B, L), bool),
+        "segments": np.zeros((B, L), np.int32),
+        "positions": np.tile(np.arange(P, dtype=np.int32), (B, 1)),
+        "targets": rng.integers(0, 128, (B, P)).astype(np.int32),
+        "weights": (np.arange(P) < np.arange(1, B + 1)[:, None]).astype(np.float32),
+        "next_sentence": rng.integers(0, 2, B).astype(np.int32),
+        "next_weights": np.array([1, 0, 0, 0, 1, 1, 0, 1], np.float32),
+    }
+
+    def whole(params):
+        logits, following = model.apply(
+            {"params": params},
+            batch["tokens"],
+            batch["valid"],
+            batch["segments"],
+            batch["positions"],
+        )
+        words = -jnp.take_along_axis(jax.nn.log_softmax(logits), batch["targets"][..., None], -1)[
+            ..., 0
+        ]
+        pairs = -jnp.take_along_axis(
+            jax.nn.log_softmax(following), batch["next_sentence"][..., None], -1
+        )[..., 0]
+        weights, chosen = batch["weights"], batch["next_weights"]
+        return (words * weights).sum() / weights.sum() + (pairs * chosen).sum() / chosen.sum()
+
+    expected, grads = jax.jit(jax.value_and_grad(whole))(state.params)
+    for microbatches in (1, 4):
+        step = make_step(
+            model,
+            loss,
+            lenient(optax.sgd(1.0)),
+            lambda n: 1.0,
+            seed=0,
+            microbatches=microbatches,
+            compute="float32",
+        )
+        after, metrics = jax.jit(step)(state, batch)
+        np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)
+        assert metrics["tokens"] == B * L
+        moved = jax.tree.map(lambda a, b: a - b, state.params, after.params)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), moved, grads)
+
+
+def test_bfloat16_learns_and_keeps_float32_state(runs, random_batch):
+    run = runs["t5"]
+    state, metrics = three_steps(run, random_batch, compute="bfloat16", same=True)
+    _, exact = three_steps(run, random_batch, same=True)
+    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {np.dtype("float32")}
+    assert abs(metrics["loss"] - exact["loss"]) < 0.05
+    assert metrics["loss"] != exact["loss"]
+
+
+def test_evaluation_is_the_loss_without_dropout(runs, random_batch):
+    run = runs["bert_pairs"]
+    run = dataclasses.replace(run, model=dataclasses.replace(run.model, dropout=0.5))
+    model, loss, batch = build(run.model), LOSSES["sentence_pair"], random_batch(run)
+    params = jax.jit(partial(init_state, model, run.data.objective, optax.sgd(0.0), 0))().params
+    sums, weights, _ = jax.jit(make_evaluation(model, loss))(params, batch)
+    again, *_ = jax.jit(make_evaluation(model, loss))(params, batch)
+    assert sums.keys() == weights.keys() == loss.weights.keys()
+    assert sums["masked_lm"] == again["masked_lm"]
+    assert weights["masked_lm"] == batch["weights"].sum()
+    assert 0 <= sums["next_sentence_accuracy"] <= weights["next_sentence"]
+    np.testing.assert_allclose(sums["masked_lm"] / weights["masked_lm"], np.log(128), rtol=0.05)
+
+
+def test_cast_reaches_every_parameter():
+    assert cast({"a": jnp.ones(2)}, jnp.bfloat16)["a"].dtype == jnp.bfloat16

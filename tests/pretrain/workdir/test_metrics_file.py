@@ -1,0 +1,133 @@
+"""metrics.jsonl has one row a step whatever happened, and TensorBoard has the same numbers."""
+
+import json
+import time
+
+import pytest
+
+from pretrain.workdir.metrics_file import MetricsLog, Progress, read
+
+
+def row(step, **more):
+    return {"step": step, "loss": 1.0 / step, "tokens_per_second": 10.0, **more}
+
+
+def test_rows_read_back(tmp_path):
+    log = MetricsLog(tmp_path, 0)
+    for step in (1, 2, 3):
+        log.write(row(step))
+    log.close()
+    assert read(tmp_path / "metrics.jsonl") == [row(1), row(2), row(3)]
+
+
+def test_what_is_not_finite_is_null_since_nan_is_no_json(tmp_path):
+    log = MetricsLog(tmp_path, 0)
+    log.write(row(1, gradient_norm=float("nan"), loss_scale=float("inf"), skipped=1.0))
+    log.close()
+    text = (tmp_path / "metrics.jsonl").read_text()
+    assert "NaN" not in text and "Infinity" not in text
+    assert read(tmp_path / "metrics.jsonl") == [
+        row(1, gradient_norm=None, loss_scale=None, skipped=1.0)
+    ]
+
+
+def test_a_restart_drops_what_is_done_again_and_a_line_cut_by_a_crash(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(
+        "".join(json.dumps(row(step)) + "\n" for step in (1, 2, 3, 4)) + '{"step": 5, "lo'
+    )
+    log = MetricsLog(tmp_path, 2)
+    log.write(row(3, heldout_loss=0.5))
+    log.close()
+    assert [one["step"] for one in read(path)] == [1, 2, 3]
+    assert read(path)[-1]["heldout_loss"] == 0.5
+
+
+def test_tensorboard_has_the_scalars(tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    log = MetricsLog(tmp_path, 0)
+    log.write(row(7))
+    log.close()
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    seen = {
+        value.tag: (event.step, value.tensor.float_val[0])
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    }
+    assert seen["loss"] == (7, pytest.approx(1 / 7))
+    assert "step" not in seen
+
+
+def test_tensorboard_is_told_to_forget_what_is_done_again(tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+
+    MetricsLog(tmp_path, 0).close()
+    (first,) = (tmp_path / "tensorboard").iterdir()
+    MetricsLog(tmp_path, 2).close()
+    (second,) = set((tmp_path / "tensorboard").iterdir()) - {first}
+    starts = [
+        [
+            event.step
+            for event in EventFileLoader(str(path)).Load()
+            if event.session_log.status == SessionLog.START
+        ]
+        for path in (first, second)
+    ]
+    assert starts == [[], [2]]
+
+
+def test_no_file_no_rows(tmp_path):
+    assert read(tmp_path / "metrics.jsonl") == []
+
+
+class Terminal:
+    def __init__(self, terminal):
+        self.terminal, self.text = terminal, ""
+
+    def isatty(self):
+        return self.terminal
+
+    def write(self, text):
+        self.text += text
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize("terminal", (True, False))
+def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
+    out = Terminal(terminal)
+    progress = Progress(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
+    progress.seconds = 0.0
+    progress.show(row(500, learning_rate=1e-4, seconds=0.5))
+    progress.say("held out")
+    progress.show(row(1000, learning_rate=0.0, seconds=0.5))
+    progress.close()
+    assert "step 500/1,000  loss 0.0020  rate 1.00e-04  10 tokens/s  MFU 40.0%  0:" in out.text
+    assert ("\r" in out.text) == terminal
+    assert "held out\n" in out.text and out.text.endswith("\n")
+
+
+def test_progress_is_quiet_between_two_looks(monkeypatch):
+    """Every 15 seconds where nobody can see a line redrawn, and always at the last step."""
+    clock = iter((100.0, 101.0, 114.9, 115.0, 116.0, 117.0))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    out = Terminal(False)
+    progress = Progress(0, 5, flops_per_step=2e9, peak=None, out=out)
+    for step in (1, 2, 3, 4, 5):
+        progress.show(row(step, learning_rate=1e-4, seconds=0.5))
+    assert [line.split("/")[0] for line in out.text.splitlines()] == ["step 3", "step 5"]
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "left"), [(1.1, "0:03 left"), (30.5, "1:01 left"), (2000.0, "1:06:40 left")]
+)
+def test_the_time_left_is_never_said_too_short(monkeypatch, elapsed, left):
+    clock = iter((0.0, elapsed))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    out = Terminal(False)
+    progress = Progress(10, 40, flops_per_step=1, peak=None, out=out, seconds=0.0)
+    progress.show(row(20, learning_rate=0.0, seconds=0.5))  # 10 done, 20 to do
+    assert out.text.endswith(left + "\n")

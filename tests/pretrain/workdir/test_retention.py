@@ -1,0 +1,172 @@
+"""What is to stay stays: any rule, any history of saves, damage, pins and restarts, against the rule said another way."""
+
+import dataclasses
+import math
+import pathlib
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from pretrain.config import Checkpoint, Evaluate, load
+from pretrain.training import loop as module
+from pretrain.workdir import metrics_file, retention
+from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from pretrain.workdir.retention import NAME, Retention
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+class Pinned:
+    """Stands in for the file."""
+
+    def __init__(self):
+        self.steps = set()
+
+    def exists(self):
+        return bool(self.steps)
+
+    def read_text(self):
+        return "\n".join(map(str, sorted(self.steps))) + "\n"
+
+
+RULES = some.builds(
+    Checkpoint,
+    keep=some.integers(1, 4),
+    keep_every=some.sampled_from([0, 0, 3, 10]),
+    best=some.sampled_from(["", "loss"]),
+)
+EVENTS = some.one_of(
+    some.tuples(
+        some.just("save"),
+        some.integers(1, 5),
+        some.none() | some.sampled_from([0.5, 1.0, 1.5, 2.0, math.nan, math.inf]),
+    ),
+    some.tuples(some.just("pin"), some.integers(-5, 3)),  # counted from the newest
+    some.tuples(some.just("unpin"), some.integers(-5, 3)),
+    some.tuples(some.just("damage"), some.integers(1, 3)),
+    some.tuples(some.just("restart")),
+)
+
+
+def reasons(step, there, rule, pinned, losses):
+    """Why a checkpoint must stay, each said for itself."""
+    if sum(other > step for other in there) < rule.keep:
+        yield "among the newest"
+    if rule.keep_every and step % rule.keep_every == 0:
+        yield "a multiple"
+    if step in pinned:
+        yield "pinned"
+    mine = losses.get(step)
+    if rule.best and mine is not None and math.isfinite(mine):
+        others = [
+            (losses[other], other)
+            for other in there
+            if losses.get(other) is not None and math.isfinite(losses[other])
+        ]
+        if not any(loss < mine or loss == mine and other > step for loss, other in others):
+            yield "the best"
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@given(rule=RULES, events=some.lists(EVENTS, min_size=5, max_size=40))
+def test_no_history_deletes_what_must_stay_or_keeps_what_need_not(rule, events):
+    there, losses, step = [], {}, 0
+    pinned = Pinned()
+    retention = Retention(rule, pathlib.Path("nowhere"))
+    retention.path = pinned
+    for kind, *what in events:
+        if kind == "pin":
+            pinned.steps.add(step + what[0])
+        elif kind == "unpin":
+            pinned.steps.discard(step + what[0])
+        elif (
+            kind == "damage"
+        ):  # the newest are found damaged when a start looks for one to go on from, and the run goes back
+            there = there[: -what[0]]
+            step = there[-1] if there else 0
+        if kind in ("damage", "restart"):
+            retention.scores = {}
+        if kind == "save":
+            step += what[0]
+            losses[step] = what[1]
+            retention.learn(
+                there, lambda step: {} if losses[step] is None else {"loss": losses[step]}
+            )
+            retention.note(step, {} if what[1] is None else {"loss": what[1], "perplexity": 0.0})
+            there.append(step)
+            mask = retention.should_preserve([SimpleNamespace(step=step) for step in there])
+            expected = [
+                step for step in there if any(reasons(step, there, rule, pinned.steps, losses))
+            ]
+            assert [step for step, stays in zip(there, mask, strict=True) if stays] == expected
+            there = expected
+            assert step in there
+
+
+def test_pins_that_cannot_be_read_delete_nothing(tmp_path, capsys):
+    retention = Retention(Checkpoint(keep=1), tmp_path)
+    saved = [SimpleNamespace(step=step) for step in (1, 2, 3)]
+    assert retention.should_preserve(saved) == [False, False, True]
+    (tmp_path / NAME).write_text("1, 7\n")
+    assert retention.should_preserve(saved) == [True, False, True]
+    (tmp_path / NAME).write_text("the first\n")
+    assert retention.should_preserve(saved) == [True, True, True]
+    assert (
+        "no checkpoint is deleted: " in (said := capsys.readouterr().err)
+        and "is to hold the numbers of steps" in said
+    )
+
+
+def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_restart(
+    configs, tmp_path, monkeypatch
+):
+    losses = iter([5.0, 1.0, 3.0, 4.0, 2.0, 6.0])  # of steps 2, 4, ...
+    monkeypatch.setattr(
+        module,
+        "make_evaluator",
+        lambda *_, **__: lambda params, heldout, begin: {"loss": next(losses)},
+    )
+    rule = Checkpoint(every=2, keep=1, keep_every=5, best="loss")
+    run = dataclasses.replace(load(configs["bert"]), checkpoint=rule, evaluate=Evaluate(every=2))
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    (workdir / NAME).write_text("6\n")
+    module.train(dataclasses.replace(run, train=dataclasses.replace(run.train, until=8)), workdir)
+    assert kept(workdir) == [4, 6, 8]
+    module.train(run, workdir)
+    assert kept(workdir) == [4, 6, 10, 12]
+    assert [row["heldout_loss"] for row in metrics_file.read(workdir / "metrics.jsonl")[1::2]] == [
+        5.0,
+        1.0,
+        3.0,
+        4.0,
+        2.0,
+        6.0,
+    ]
+    assert restore_params(workdir, step=4)[1] == 4
+
+
+def kept(workdir):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        assert all(
+            checkpoints.scores(step) == {"loss": {4: 1.0, 6: 3.0, 8: 4.0, 10: 2.0, 12: 6.0}[step]}
+            for step in checkpoints.steps()
+        )
+        return sorted(checkpoints.steps())
+
+
+def test_of_a_metric_the_highest_is_best_and_of_equals_the_newest():
+    scores = {
+        1: {"accuracy": 0.9, "loss": 0.1},
+        2: {"accuracy": 0.9, "loss": 0.3},
+        3: {"accuracy": 0.5, "loss": 0.2},
+        4: {"accuracy": math.nan, "loss": 0.4},
+    }
+    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="accuracy"), [], scores) == {2, 4}
+    assert retention.kept([1, 2, 3, 4], Checkpoint(keep=1, best="loss"), [], scores) == {1, 4}
+    assert retention.best(scores, "f1") is None and retention.best({}, "loss") is None

@@ -1,0 +1,215 @@
+"""What a run notes of its gaps is what its model says there, in texts that are the held-out part's."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from data.batch_spec import BATCHES
+from data.pipeline import Stream
+from data.store.reader import Store
+from pretrain.config import Evaluate, Mesh
+from pretrain.distributed.sharding import make_mesh
+from pretrain.training.gap_samples import beside, make_sampler
+from pretrain.training.program import make_program
+from pretrain.workdir import samples_file
+
+
+@pytest.fixture
+def opened(runs, stores):
+    """opened(name, store, rows): a tiny run that tells of so many rows of a store, and its held-out part."""
+
+    def open_run(name, store, rows):
+        run, store = runs[name], Store.open(stores[store].path)
+        data = dataclasses.replace(run.data, store=str(store.path), batch_size=8)
+        run = dataclasses.replace(
+            run,
+            model=dataclasses.replace(run.model, vocab=256),
+            data=data,
+            evaluate=Evaluate(samples=rows),
+        )
+        return run, Stream(store, run.data, split="heldout")
+
+    return open_run
+
+
+def raw(name, rows, b, vocabulary):
+    """The pieces of a row before it got its gaps, without those that are no text."""
+    if name == "t5":
+        spans, at = {}, None
+        for piece in rows["targets"][b].tolist():
+            at = piece if piece in vocabulary.sentinels else at
+            spans.setdefault(at, []).append(piece)
+        ids = [one for piece in rows["inputs"][b].tolist() for one in spans.get(piece, [piece])]
+        return [piece for piece in ids if samples_file.is_text(vocabulary, piece)]
+    tokens_L = rows["tokens"][b].copy()
+    if name == "bert":
+        gaps_P = rows["weights"][b] > 0
+        tokens_L[rows["positions"][b][gaps_P]] = rows["targets"][b][gaps_P]
+    return [
+        piece
+        for piece in tokens_L.tolist()
+        if name == "gpt3" or samples_file.is_text(vocabulary, piece)
+    ]
+
+
+@pytest.mark.parametrize("name, store", [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
+def test_closed_gaps_give_the_held_out_text(opened, name, store):
+    run, heldout = opened(name, store, 5)
+    vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
+    for b in range(5):
+        gapped = samples_file.READERS[run.data.objective.name](
+            {key: value[b] for key, value in rows.items()}, vocabulary
+        )
+        ids = raw(name, rows, b, vocabulary)
+        assert (
+            gapped.gaps
+            and gapped.ids[: len(ids)] == ids[: len(gapped.ids)]
+            and len(gapped.ids) > len(ids) / 2
+        )
+        assert all(
+            gapped.ids[at : at + end - begin] == rows["targets"][b][begin:end].tolist()
+            for at, begin, end in gapped.gaps
+        )
+        right_T = rows["targets"][b]
+        found = samples_file.told(vocabulary, gapped, right_T, np.full(len(right_T), 0.5))
+        closed = "".join(
+            text + gap
+            for text, gap in zip(
+                found["text"], [*(gap["right"] for gap in found["gaps"]), ""], strict=True
+            )
+        )
+        assert closed.replace("\u2581", " ").split() == vocabulary.decode(gapped.ids).split()
+        assert all(gap["told"] == gap["right"] for gap in found["gaps"])
+        assert [gap["probability"] for gap in found["gaps"]] == [
+            round(0.5 ** (end - begin), 4) for _, begin, end in gapped.gaps
+        ]
+
+
+def test_a_word_is_told_as_it_reads_where_it_stands(stores):
+    vocabulary = Store.open(stores["bert"].path).vocabulary
+    fox, walks = vocabulary.encode("fox"), vocabulary.encode("walks")
+    assert (
+        samples_file.added(vocabulary, [], fox) == "fox"
+        and samples_file.added(vocabulary, walks, fox) == " fox"
+    )
+    assert (
+        samples_file.added(vocabulary, walks[:1], walks[1:])
+        == "walks"[len(vocabulary.decode(walks[:1])) :]
+    )
+    assert (
+        samples_file.added(vocabulary, fox, [vocabulary.pad]).strip()
+        == vocabulary.pieces[vocabulary.pad]
+    )
+
+
+def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
+    vocabulary = Store.open(stores["bert"].path).vocabulary
+    piece = int(np.flatnonzero(vocabulary.starts_word & ~vocabulary.special)[0])
+    row = {
+        "tokens": np.full(200, piece),
+        "positions": np.arange(2, 62, 5),
+        "weights": np.ones(12),
+        "targets": np.full(12, piece),
+    }
+    gapped = samples_file.masks(row, vocabulary)
+    assert gapped.gaps == [(2 + 5 * t, t, t + 1) for t in range(8)] and len(gapped.ids) == 42
+    row["positions"], row["weights"] = np.array([60, 63, 64, 0]), np.array([1, 1, 1, 0])
+    row["targets"] = row["targets"][:4]
+    gapped = samples_file.masks(row, vocabulary)
+    assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == samples_file.PIECES
+
+
+@pytest.mark.parametrize(
+    "name, store, mesh", [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))]
+)
+def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
+    run, heldout = opened(name, store, 3)
+    mesh = make_mesh(mesh)
+    with jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        sampler = make_sampler(run, program, mesh, heldout, tmp_path)
+        params = jax.tree.map(lambda leaf: 3 * leaf, program.init().params)
+        scores = beside(lambda params, stream, begin: {"loss": 1.0}, sampler, 5)(
+            params, heldout, begin=lambda: None
+        )
+    rows, params = heldout.evaluation_rows(np.arange(3) * heldout.rows // 3), jax.device_get(params)
+    states = lambda params, rows: program.model.apply(
+        {"params": params}, *program.loss.arguments(rows), method="states"
+    )  # noqa: E731
+    logits = lambda params, y: program.model.apply(
+        {"params": params}, y[0] if name == "bert_pairs" else y, method="logits"
+    )  # noqa: E731
+    logits_BTV = jax.jit(lambda params, rows: logits(params, states(params, rows)))(params, rows)
+    chance_BTV = np.asarray(jax.nn.softmax(logits_BTV))[..., : heldout.vocabulary.size]
+    (line,) = samples_file.read(tmp_path / samples_file.NAME)
+    assert scores == {"loss": 1.0} and line["step"] == 5 and len(line["samples"]) == 3
+    for b, told in enumerate(line["samples"]):
+        gapped = sampler.read[b]
+        assert len(told["gaps"]) == len(gapped.gaps) > 0
+        for gap, (at, begin, end) in zip(told["gaps"], gapped.gaps):
+            assert gap["told"] == samples_file.added(
+                heldout.vocabulary,
+                gapped.ids[:at],
+                chance_BTV[b, begin:end].argmax(axis=-1).tolist(),
+            )
+            assert gap["probability"] == pytest.approx(
+                chance_BTV[b, begin:end].max(axis=-1).prod(), abs=3e-4
+            )
+    assert (
+        make_sampler(
+            dataclasses.replace(run, evaluate=Evaluate(samples=0)), program, mesh, heldout, tmp_path
+        )
+        is None
+    )
+    assert beside(len, None, 5) is len and samples_file.READERS.keys() < BATCHES.keys()
+
+
+def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_path):
+    path = tmp_path / samples_file.NAME
+    line = lambda step, word="fox": {
+        "step": step,
+        "samples": [
+            {"text": ["a", "b\u2028"], "gaps": [{"right": "dog", "told": word, "probability": 0.5}]}
+        ],
+    }  # noqa: E731
+    assert samples_file.read(path) == []
+    for step in (10, 20, 30):
+        samples_file.write(path, line(step))
+    samples_file.write(path, line(20, "dog"))
+    assert samples_file.read(path) == [line(10), line(20, "dog")] and [
+        one.name for one in tmp_path.iterdir()
+    ] == [samples_file.NAME]
+    for step in range(30, 1500, 10):
+        samples_file.write(path, line(step))
+    steps = [one["step"] for one in samples_file.read(path)]
+    assert (
+        len(steps) <= samples_file.LINES
+        and steps[0] == 10
+        and steps[-1] == 1490
+        and max(np.diff(steps)) <= 40
+    )
+
+
+def test_samples_of_different_rows_stand_apart():
+    gap = lambda right, told: {"right": right, "told": told, "probability": 0.5}  # noqa: E731
+    lines = [
+        {
+            "step": 1,
+            "samples": [
+                {"text": ["a", ""], "gaps": [gap("x", "y")]},
+                {"text": ["b", ""], "gaps": [gap("x", "x")]},
+            ],
+        },
+        {"step": 2, "samples": [{"text": ["a", ""], "gaps": [gap("x", "x")]}]},
+    ]
+    found = samples_file.by_row(json.loads(json.dumps(lines)))
+    assert found == {
+        "steps": [1, 2],
+        "rows": [
+            {"text": ["a", ""], "right": ["x"], "told": [[["y", 0.5]], [["x", 0.5]]]},
+            {"text": ["b", ""], "right": ["x"], "told": [[["x", 0.5]], None]},
+        ],
+    }
