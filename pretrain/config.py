@@ -49,9 +49,8 @@ from models.heads.config import (
     SpanReaderConfig,
     TaggerConfig,
 )
-from pretrain.distributed.watchdog import Limits
 from pretrain.overrides import ConfigError, check, plain, replace, typed
-from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Mesh, Train
+from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Limits, Mesh, Train
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 

@@ -221,3 +221,23 @@ class Checkpoint:
     def __post_init__(self):
         at_least(self, 1, "every", "keep")
         at_least(self, 0, "keep_every")
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """Seconds that a run may do one thing before it is held to be hung and ends with status 75; 0: for ever.
+
+    The result does not depend on them, and they may be changed on continuing. A step or a batch of minutes needs no other limits.
+    """
+
+    start: float = 0.0  # parameters made or restored
+    compile: float = 0.0  # the first step of each start; hours for the largest models
+    data: float = 1800.0  # waiting for one batch
+    step: float = (
+        1800.0  # waiting for one step, of all hosts: the first one for their compilers, too
+    )
+    evaluate: float = 7200.0  # one batch of the held-out part, compiled at its first
+    save: float = 3600.0  # one checkpoint, from the state at hand to the old ones deleted
+
+    def __post_init__(self):
+        at_least(self, 0, *(field.name for field in dataclasses.fields(self)))

@@ -1,8 +1,8 @@
 """What rows of questions promise: the question, the right part of its context, and the answer's own tokens where it is there."""
 
-from data.examples.qa_store import opened
 from data.inspection.checks import none, specials
 from data.inspection.rendering import spaced
+from data.store.qa_reader import opened
 
 
 def windows(stream, seen, token_id):

@@ -7,6 +7,7 @@ import numpy as np
 
 from data.objectives.masking import needs
 from data.rows.qa_windows import window_rows
+from data.store.qa_reader import opened
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,6 @@ class AnswerSpan:
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
-        from data.examples.qa_store import (
-            opened,  # here, for a configuration is read without the libraries of vocabularies
-        )
-
         table, rows = window_rows(self, split.tokens, opened(split).spans_Q6, vocabulary)
         return table, lambda row_B, key_B: {
             **rows(row_B),

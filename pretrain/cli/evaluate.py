@@ -109,6 +109,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from data.store.salvage import sound, told
     from data.vocabulary.load import load_vocabulary
     from models import build
+    from pretrain.distributed.model_hooks import make_model_hooks
     from pretrain.distributed.sharding import make_mesh, parameter_sharding
     from pretrain.evaluation.label_checks import check_store
     from pretrain.finetune.qa_task import settled
@@ -116,7 +117,6 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     from pretrain.training import truncation_report
     from pretrain.training.evaluation import make_evaluator
     from pretrain.training.losses import LOSSES
-    from pretrain.training.program import parts
     from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.load import open_trained
 
@@ -143,7 +143,7 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
     stream = Stream(opened, data, split=split, seed=run.train.seed)
     for line in truncation_report.told(stream):
         print(line, file=sys.stderr)
-    model = build(run.model, **parts(mesh, []))
+    model = build(run.model, **make_model_hooks(mesh, []))
     loss, metrics = LOSSES[run.data.objective.name], run.evaluate.metrics
     evaluator = make_evaluator(
         model, loss, mesh, compute=run.train.compute, metrics=metrics, objective=run.data.objective

@@ -8,7 +8,6 @@ What keeps Python's lock for itself stops the watchdog, too; nothing here sees i
 """
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import sys
@@ -16,33 +15,11 @@ import threading
 import time
 import traceback
 
-from pretrain.overrides import at_least
-
 HUNG = 75  # the exit status, of no other ending: EX_TEMPFAIL of sysexits.h, "the user is invited to try again"
 TICK = 0.5  # seconds between two looks
 LEAVING = 15.0  # seconds that a process has to end when its work is over
 LEAVE = 4.0  # seconds at most for telling of it; a terminal or a disk may be what hangs
 SAVER = "save_finalize"  # the thread in which Orbax (0.12) finishes a save
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """Seconds that a run may do one thing before it is held to be hung and ends with status 75; 0: for ever.
-
-    The result does not depend on them, and they may be changed on continuing. A step or a batch of minutes needs no other limits.
-    """
-
-    start: float = 0.0  # parameters made or restored
-    compile: float = 0.0  # the first step of each start; hours for the largest models
-    data: float = 1800.0  # waiting for one batch
-    step: float = (
-        1800.0  # waiting for one step, of all hosts: the first one for their compilers, too
-    )
-    evaluate: float = 7200.0  # one batch of the held-out part, compiled at its first
-    save: float = 3600.0  # one checkpoint, from the state at hand to the old ones deleted
-
-    def __post_init__(self):
-        at_least(self, 0, *(field.name for field in dataclasses.fields(self)))
 
 
 class Watchdog:

@@ -11,6 +11,7 @@ import numpy as np
 
 from data.examples.labelled import text_of
 from data.examples.multiple_choice import question_of
+from data.examples.records import read_texts, read_words
 from data.examples.tag_schemes import PLAIN
 from data.examples.tagging import USUAL
 from data.examples.tags_as_text import segments, tagged
@@ -21,8 +22,6 @@ from pretrain.distributed.sharding import gathered, replicated
 from pretrain.evaluation.ner_metrics import rates
 from pretrain.evaluation.qa_spans import by_kind, judged_texts
 from pretrain.evaluation.task_metrics import METRICS, TAGGED, WRITTEN, judged_as, measured, wanted
-from pretrain.finetune.predict_labels import texts_of
-from pretrain.finetune.predict_tags import words_in
 from pretrain.inference.batching import named
 from pretrain.inference.generate import Writer
 
@@ -202,9 +201,9 @@ def reader(trained):
 
     def texts(form, record, place):
         if form.scheme:
-            return words_in(record, place, [form.columns[0], *(words for words, _ in USUAL)])
+            return read_words(record, place, [form.columns[0], *(words for words, _ in USUAL)])
         if not form.choices:
-            return texts_of(record, place, form.columns[:-1])
+            return read_texts(record, place, form.columns[:-1])
         found = question_of(record, place).texts
         if len(found) != form.choices + 1:
             raise ValueError(

@@ -147,7 +147,7 @@ def choices(run):
 
 def answers(run):
     from data.examples.qa import read
-    from pretrain.finetune.qa_task import write_heldout
+    from data.examples.qa_store import write_heldout
 
     return lambda source: read(source, run.model.unanswerable)[0], write_heldout
 

@@ -151,7 +151,7 @@ def scores(rows_NK, config, split):
     Of a model whose questions may have no answer, and whose configuration has no threshold, at the one that is best for F1 here. Of such also
     "best_exact" and "best_f1", each at the threshold that is best for it here.
     """
-    from data.examples.qa_store import opened, opened_texts
+    from data.store.qa_reader import opened, opened_texts
 
     contexts, answers = opened_texts(split)
     found = chosen(rows_NK, len(contexts))

@@ -14,11 +14,11 @@ import numpy as np
 from data.examples.labelled import text_of
 from data.examples.qa import Question
 from data.examples.qa_store import encode
+from data.examples.records import read_texts
 from data.rows.qa_windows import window_rows
 from models import build
 from pretrain.evaluation import qa_spans
 from pretrain.finetune import n_best
-from pretrain.finetune.predict_labels import texts_of
 from pretrain.finetune.qa_task import settled
 from pretrain.inference.batching import batches, named, padded, power
 from pretrain.training.span_loss import judged
@@ -28,7 +28,7 @@ COLUMNS = ("question", "context")
 
 def reader(trained):
     """A function (record, place) -> (question, context); place: None on the command line."""
-    return lambda record, place: texts_of(record, place or "the command line", COLUMNS)
+    return lambda record, place: read_texts(record, place or "the command line", COLUMNS)
 
 
 def told(texts, result):

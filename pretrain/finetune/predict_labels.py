@@ -11,6 +11,7 @@ from functools import partial
 import jax
 
 from data.examples.labelled import text_of
+from data.examples.records import read_texts
 from models import build
 from pretrain.convert import name_of, tokenizer
 from pretrain.inference.batching import batches, fill, named, padded, power
@@ -85,24 +86,4 @@ def _scores(model, params, tokens_BL, valid_BL, segments_BL, *, classes):
 def reader(trained):
     """A function (record, place) -> the texts in it; place: None on the command line."""
     *columns, _ = trained.run.data.objective.columns
-    return lambda record, place: texts_of(record, place or "the command line", tuple(columns))
-
-
-def texts_of(record, place, columns):
-    """The text, or the pair, of a record: by the columns that the model was fine-tuned from, or as `text` and `text2`.
-
-    columns: names of the texts. Raises ValueError, which names the place, where they are not there.
-    """
-    if (
-        record.keys() == {"text"}
-        and len(columns) == 2
-        and isinstance(record["text"], str)
-        and record["text"].count("\t") == 1
-    ):
-        return tuple(record["text"].split("\t"))  # a line of text
-    for names in (columns, ("text", "text2")[: len(columns)]):
-        if all(isinstance(record.get(name), str) for name in names):
-            return tuple(record[name] for name in names)
-    raise ValueError(
-        f"{place}: expected {' and '.join(columns)}, each a text; this has {', '.join(map(repr, record))}"
-    )
+    return lambda record, place: read_texts(record, place or "the command line", tuple(columns))

@@ -8,8 +8,9 @@ from functools import partial
 
 import jax
 
+from data.examples.records import read_words
 from data.examples.tag_schemes import OUTSIDE, PLAIN, entities
-from data.examples.tagging import USUAL, word_ids, words_of
+from data.examples.tagging import USUAL, word_ids
 from models import build
 from pretrain.inference.batching import batches, fill, named, padded, power
 
@@ -95,25 +96,9 @@ def _tags(model, params, tokens_BL, valid_BL):
 def reader(trained):
     """A function (record, place) -> the words in it; place: None on the command line."""
     columns = trained.run.data.objective.columns
-    return lambda record, place: words_in(
+    return lambda record, place: read_words(
         record, place or "the command line", [*columns[:1], *(words for words, _ in USUAL)]
     )
-
-
-def words_in(record, place, names):
-    """The words of a record, under the first of these names that is there, or of its `text`, where they stand between white space.
-
-    Raises ValueError, which names the place, where there are none.
-    """
-    for name in names:
-        if name in record:
-            return words_of(record[name], f"{place}: {name!r}")
-    text = record.get("text")
-    if not isinstance(text, str):
-        raise ValueError(
-            f"{place}: expected {' or '.join(dict.fromkeys(names))}, a list of words, or text; this has {', '.join(map(repr, record))}"
-        )
-    return words_of(text.split(), place)
 
 
 def told(words, result):

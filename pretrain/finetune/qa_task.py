@@ -123,15 +123,6 @@ class Answered:
         )
 
 
-def write_heldout(path, vocabulary, parts, labels):
-    """Write questions as a store that is scored, and open it; labels: () of questions."""
-    from data.examples.qa_store import encode, write_questions
-
-    return write_questions(
-        path, vocabulary, parts, {split: encode(vocabulary, part) for split, part in parts.items()}
-    )
-
-
 def settled(trained):
     """The run of a checkpoint, with the threshold that was best on its held-out part where its configuration names none."""
     from models.heads.config import SpanReaderConfig

@@ -15,11 +15,11 @@ import numpy as np
 from models import build
 from models.activations import observe
 from pretrain.distributed.device_feed import place_whole
+from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import replicated
 from pretrain.inference import batching
 from pretrain.inference.generate import Writer
 from pretrain.inference.word_alignment import Aligned
-from pretrain.training.program import parts
 
 LIMIT = 64 << 20  # bytes of weights in a page, which a telephone's browser still opens
 
@@ -47,7 +47,7 @@ def attention_maps(trained, mesh, texts, length=64):
     the model, or of which the tokenizer leaves nothing, and for a target where the model has no decoder that reads another text.
     """
     config, params = trained.body
-    model = build(config, **parts(mesh, []))
+    model = build(config, **make_model_hooks(mesh, []))
     pairs = hasattr(model, "decode")
     if not pairs and (
         given := next((where for where, _, target in texts if target is not None), None)

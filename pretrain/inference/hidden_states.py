@@ -14,11 +14,11 @@ from models import build
 from models.activations import observe
 from pretrain.convert.tokenizer import NEEDED
 from pretrain.distributed.device_feed import place_whole
+from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import replicated
 from pretrain.inference import batching
 from pretrain.inference.pooling import POOLINGS
 from pretrain.inference.word_alignment import Aligned
-from pretrain.training.program import parts
 
 
 class Combination(NamedTuple):
@@ -94,7 +94,7 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
     counts = [pool.count(row) for row in rows]
     total, ends = sum(counts), np.cumsum(counts)
     arrays = {}
-    model = build(config, **parts(mesh, []))
+    model = build(config, **make_model_hooks(mesh, []))
     compute = jax.jit(
         partial(_compute, model, tuple(picks.values())), out_shardings=replicated(mesh)
     )

@@ -12,11 +12,11 @@ import numpy as np
 
 from models import build
 from pretrain.convert import name_of, tokenizer
+from pretrain.distributed.model_hooks import make_model_hooks
+from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import batch_sharding, gathered, replicated
 from pretrain.inference import batching
 from pretrain.inference.in_context_tasks import examples_for, joined, prompt
-from pretrain.training.losses import cast
-from pretrain.training.program import parts
 
 
 def evaluate_task(
@@ -120,7 +120,7 @@ def make_scorer(trained, mesh, attention):
         raise ValueError(
             f"--task is for models that write ({', '.join(SCORERS)}); this {type(trained.run.model).__name__} was trained by {objective}"
         )
-    return SCORERS[objective](trained, mesh, parts(mesh, attention))
+    return SCORERS[objective](trained, mesh, make_model_hooks(mesh, attention))
 
 
 class Scorer:
@@ -171,7 +171,7 @@ class Scorer:
 def _score(model, states, compute, whole, params, *arrays):
     """(-log p, number of targets that are the likeliest) of each row, summed over its targets: float32 [B] each."""
     *inputs, targets_BT, weights_BT = arrays
-    lean = cast(params, compute)
+    lean = cast_params(params, compute)
     y_BTD = states(partial(model.apply, {"params": lean}), *inputs, targets_BT)
     logits_BTV = model.apply({"params": whole(lean)}, y_BTD, method="logits").astype(jnp.float32)
     correct_BT = jnp.take_along_axis(logits_BTV, targets_BT[..., None], axis=-1)[..., 0]

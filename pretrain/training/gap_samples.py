@@ -14,9 +14,9 @@ import numpy as np
 from etils import epath
 
 from pretrain.distributed.device_feed import place_whole
+from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import gathered, replicated
 from pretrain.distributed.xla_options import compiler_options
-from pretrain.training.losses import cast
 from pretrain.workdir import samples_file
 
 
@@ -82,7 +82,7 @@ def beside(evaluate, sampler, step):
 
 def likeliest(model, loss, compute, gather, size, params, batch):
     """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `samples.TARGETS` targets of a row: no others are scored."""
-    lean, found = cast(params, compute), []
+    lean, found = cast_params(params, compute), []
     states = model.apply({"params": lean}, *loss.arguments(batch), method="states", train=False)
 
     def scorer(y_BTD, targets_BT, weights_BT):

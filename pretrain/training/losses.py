@@ -11,10 +11,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from models.electra import Fill
+from pretrain.distributed.precision import cast_params
 from pretrain.training import span_loss
 from pretrain.training.cross_entropy import (
     SCORES,
@@ -78,18 +78,13 @@ class Loss(NamedTuple):
         scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
         spreads parameters brings them together: once, not for each part of the targets. smoothing: of words, as `cross_entropy` says.
         """
-        lean = cast(params, compute)
+        lean = cast_params(params, compute)
         states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
         logits = partial(model.apply, {"params": gather(lean)}, method="logits")
         sums = self.score(
             states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch
         )
         return sums, self.judged and self.judged(states, batch)
-
-
-def cast(params, compute):
-    """Parameters in the compute type: the one place where precision is chosen. Gradients flow back in float32."""
-    return jax.tree.map(lambda leaf: leaf.astype(compute), params)
 
 
 def words(name, y_BTD, scorer, batch):

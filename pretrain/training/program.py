@@ -10,8 +10,8 @@ import jax
 
 from data import batch_spec
 from models import build
-from pretrain.distributed.attention_kernels import make_attend
-from pretrain.distributed.sharding import batch_sharding, constrain, gathered, replicated, shardings
+from pretrain.distributed.model_hooks import make_model_hooks
+from pretrain.distributed.sharding import batch_sharding, gathered, replicated, shardings
 from pretrain.distributed.xla_options import compiler_options
 from pretrain.overrides import ConfigError
 from pretrain.training.evaluation import make_score
@@ -55,7 +55,7 @@ def make_program(run, mesh, **how):
     loss = LOSSES[run.data.objective.name]
     attention = {"update": [], "score": []}
     model, scored = (
-        build(run.model, **parts(mesh, attention[name])) for name in ("update", "score")
+        build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
     )
     optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
@@ -105,17 +105,6 @@ def once(function, **how):
         return compiled()
     finally:
         compiled.clear_cache()
-
-
-def parts(mesh, attention):
-    """What a trainer puts into a model for a mesh: see `models.build`. attention: a list that is told which kernels were chosen."""
-
-    def note(kernel, reason):
-        line = f"{kernel}: {reason}" if reason else kernel
-        if line not in attention:
-            attention.append(line)
-
-    return {"constrain": constrain(mesh), "attend": make_attend(mesh, note)}
 
 
 def check_batch(run, mesh):

@@ -11,10 +11,11 @@ from data.corpus import tfds_source
 from data.examples import labelled
 from data.examples import qa as questions
 from data.examples.qa import read
-from data.examples.qa_store import encode, opened, opened_texts
+from data.examples.qa_store import encode
 from data.inspection.report import inspect
 from data.objectives import AnswerSpan, Classification
 from data.pipeline import Stream
+from data.store.qa_reader import opened, opened_texts
 from data.store.reader import Store
 from data.store.salvage import sound
 from data.vocabulary.load import read_vocabulary

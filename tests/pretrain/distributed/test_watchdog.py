@@ -9,8 +9,9 @@ import pytest
 
 from pretrain.config import load
 from pretrain.distributed import watchdog
-from pretrain.distributed.watchdog import HUNG, Limits, Watchdog
+from pretrain.distributed.watchdog import HUNG, Watchdog
 from pretrain.overrides import ConfigError
+from pretrain.schema import Limits
 from pretrain.workdir.goodput import Ledger
 
 

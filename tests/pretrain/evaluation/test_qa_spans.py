@@ -256,8 +256,8 @@ def test_metrics_are_of_texts(monkeypatch):
             "ends_T": np.array(ends),
         },
     )
-    monkeypatch.setattr("data.examples.qa_store.opened", lambda split: stored)
-    monkeypatch.setattr("data.examples.qa_store.opened_texts", lambda split: (contexts, answers))
+    monkeypatch.setattr("data.store.qa_reader.opened", lambda split: stored)
+    monkeypatch.setattr("data.store.qa_reader.opened_texts", lambda split: (contexts, answers))
     names = ("exact_match", "span_f1", "null_threshold")
     objectives = {name: set(METRICS[name].objectives) for name in names}
     written = {"answer_span", "written answers"}

@@ -11,6 +11,8 @@ import pytest
 
 from models import build
 from pretrain.config import Adafactor, Mesh
+from pretrain.distributed.model_hooks import make_model_hooks
+from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import (
     batch_sharding,
     gathered,
@@ -19,9 +21,8 @@ from pretrain.distributed.sharding import (
     replicated,
     shardings,
 )
-from pretrain.training.losses import LOSSES, cast
+from pretrain.training.losses import LOSSES
 from pretrain.training.optimizers import make_optimizer, schedule
-from pretrain.training.program import parts
 from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation, make_step
 from tests.pretrain.compiling import AS_USERS_DO
@@ -52,7 +53,7 @@ def three_steps(
 ):
     """(state on the host, metrics of the last step) after three updates."""
     mesh = make_mesh(Mesh(*sizes), jax.devices()[: int(np.prod(sizes))])
-    model = build(run.model, **parts(mesh, []))
+    model = build(run.model, **make_model_hooks(mesh, []))
     optimizer, rate = (
         make_optimizer(run.optimizer, run.train.steps),
         schedule(run.optimizer, run.train.steps),
@@ -298,4 +299,4 @@ def test_evaluation_is_the_loss_without_dropout(runs, random_batch):
 
 
 def test_cast_reaches_every_parameter():
-    assert cast({"a": jnp.ones(2)}, jnp.bfloat16)["a"].dtype == jnp.bfloat16
+    assert cast_params({"a": jnp.ones(2)}, jnp.bfloat16)["a"].dtype == jnp.bfloat16
