@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
 
-from benchmarks.harness import append, at_least, command, duration, memory, title, told_plainly  # noqa: E402
+from benchmarks.harness import append, at_least, duration, memory, title, told_plainly  # noqa: E402
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
 from data.pipeline import Stream, import_tensorflow  # noqa: E402

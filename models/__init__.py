@@ -15,10 +15,9 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.heads.config import (
+from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
-    HeadedConfig,
     SpanReaderConfig,
     TaggerConfig,
 )

@@ -42,7 +42,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.heads.config import (
+from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
     HeadedConfig,

@@ -85,7 +85,7 @@ EXTENDS = {"gpt2": {"models.gpt"}, "gpt3": {"models.gpt", "models.gpt2"}}
 # A head on any encoder; no papers.
 COMPOSED = {name: {"models.heads.base"} for name in ("classifier", "tagger", "span_reader")}
 COMPOSED |= {
-    "headed": {"models.build", "models.heads.config"},
+    "headed": {"models.build", "models.config.heads"},
     "chooser": {"models.heads.base", "models.heads.classifier"},
 }
 DECODING = {

@@ -1,6 +1,10 @@
 """One way to name a file or a folder, here or in a bucket: pathlib here, etils.epath for gs:// and s3://."""
 
 import pathlib
+import re
+
+# The name of a TensorFlow dataset: tfds:NAME[/CONFIG][:VERSION][:SPLIT].
+TFDS = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
 
 def is_remote(path) -> bool:

@@ -18,16 +18,14 @@ import glob
 import hashlib
 import json
 import pathlib
-import re
 from typing import Iterator
 
 from data.corpus import builtin, readers
-from data.corpus.paths import as_path, is_remote
+from data.corpus.paths import TFDS, as_path, is_remote
 
 SUFFIXES = (".txt", ".jsonl", ".txt.gz", ".jsonl.gz")
 PAIR_SUFFIXES = (".tsv", ".jsonl", ".tsv.gz", ".jsonl.gz")
 DOCUMENTS = ("file", "block", "record", "pair")
-TFDS = re.compile(r"tfds:(?P<name>[\w./-]+(?::\d+\.\d+\.\d+)?)(?::(?P<split>.+))?")
 
 
 @dataclasses.dataclass(frozen=True)

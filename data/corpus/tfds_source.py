@@ -6,6 +6,7 @@ A dataset that is not on the disk ($TFDS_DATA_DIR, else ~/tensorflow_datasets) i
 import os
 from typing import Iterator
 
+from data.corpus.paths import TFDS
 from data.corpus.readers import NOT_UTF8, Record, pair
 
 
@@ -69,8 +70,6 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
 
     An example whose class is not known (-1, as in the test parts of GLUE) has None there.
     """
-    from data.corpus.sources import TFDS
-
     tfds, match = _tfds(), TFDS.fullmatch(source)
     if not match:
         raise ValueError(

@@ -27,7 +27,6 @@ from etils import epath
 
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sources import Piece
-from data.prepare.beam_runner import Runner
 from data.prepare.jobs import Job, PartFiles, Report, encode_parts, sample_job, text_hash
 from data.store.writer import FILES, OFFSETS, token_dtype
 from data.vocabulary.load import load_vocabulary
@@ -41,9 +40,9 @@ STORED = {
 
 
 class Fleet(contextlib.AbstractContextManager):
-    """The workers of a runner. scratch: where they read vocabulary and jobs, and write their shards."""
+    """The workers of a `beam_runner.Runner`. scratch: where they read vocabulary and jobs, and write their shards."""
 
-    def __init__(self, runner: Runner, folder: pathlib.Path, console=None):
+    def __init__(self, runner, folder: pathlib.Path, console=None):
         self.runner, self.console = runner, console
         place = as_path(runner.scratch or folder)
         self._own = (

@@ -10,6 +10,10 @@ from typing import Callable, Sequence
 
 import numpy as np
 
+from data.corpus.paths import as_path
+
+VERSION = 1
+DESCRIPTION = "vocabulary.json"
 SENTINELS = 100
 ROLES = {  # role -> the names that a special piece of that role has in the released vocabularies, first match wins
     "pad": ("[PAD]", "<pad>"),
@@ -125,10 +129,19 @@ class Vocabulary:
         raise NotImplementedError
 
     def save(self, folder) -> None:
-        """Write the files and `vocabulary.json`, for data.vocabulary.load.load_vocabulary."""
-        from data.vocabulary.load import save_vocabulary
-
-        save_vocabulary(self, folder)
+        """Write the vocabulary's files and their description into `folder`, made if absent, for `load_vocabulary`."""
+        folder = as_path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, contents in self.files().items():
+            (folder / name).write_bytes(contents)
+        described = {
+            "version": VERSION,
+            "kind": self.kind,
+            "size": self.size,
+            "options": self.options,
+            "fingerprint": self.fingerprint,
+        }
+        (folder / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n")
 
     def __len__(self):
         return self.size

@@ -15,7 +15,7 @@ import json
 import pathlib
 
 from data.corpus.paths import as_path
-from data.vocabulary.base import PROBE, ROLES, Vocabulary
+from data.vocabulary.base import DESCRIPTION, PROBE, ROLES, VERSION, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
 from data.vocabulary.released import (
     is_word_bpe,
@@ -34,12 +34,8 @@ __all__ = [
     "Vocabulary",
     "load_vocabulary",
     "read_vocabulary",
-    "save_vocabulary",
     "train_vocabulary",
 ]
-
-VERSION = 1
-DESCRIPTION = "vocabulary.json"
 
 
 def train_vocabulary(
@@ -52,22 +48,6 @@ def train_vocabulary(
     if algorithm == "byte_bpe":
         return train_byte_bpe(texts, size, layout, lowercase)
     return train_sentencepiece(texts, size, layout, algorithm, lowercase)
-
-
-def save_vocabulary(vocabulary: Vocabulary, folder) -> None:
-    """Write the vocabulary's files and their description into `folder` (made if absent)."""
-    folder = as_path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, contents in vocabulary.files().items():
-        (folder / name).write_bytes(contents)
-    described = {
-        "version": VERSION,
-        "kind": vocabulary.kind,
-        "size": vocabulary.size,
-        "options": vocabulary.options,
-        "fingerprint": vocabulary.fingerprint,
-    }
-    (folder / DESCRIPTION).write_text(json.dumps(described, indent=1) + "\n")
 
 
 def load_vocabulary(folder) -> Vocabulary:

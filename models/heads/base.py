@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from models import build
-from models.heads.config import HeadedConfig
+from models.config.heads import HeadedConfig
 from models.layers.attention import attend
 from models.layers.stack import unchanged
 

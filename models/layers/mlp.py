@@ -9,7 +9,6 @@ from functools import partial
 
 import flax.linen as nn
 import jax
-import jax.numpy as jnp
 
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part

@@ -289,7 +289,8 @@ def initial(run, pretrained, fresh):
 
     import jax
 
-    from models import HeadedConfig, build
+    from models import build
+    from models.config.heads import HeadedConfig
     from pretrain.convert.name_map import relaid
     from pretrain.distributed.sharding import path_of
     from pretrain.training.state import init_params
@@ -317,7 +318,7 @@ def initial(run, pretrained, fresh):
 
 def own_fields(model):
     """The names of what a head has of its own, such as labels."""
-    from models import HeadedConfig
+    from models.config.heads import HeadedConfig
 
     common = {field.name for field in dataclasses.fields(HeadedConfig)}
     return [field.name for field in dataclasses.fields(model) if field.name not in common]

@@ -2,7 +2,7 @@
 
 import os
 
-from models.heads.config import ClassifierConfig
+from models.config.heads import ClassifierConfig
 from pretrain.config import Run, override
 
 CLASSIFIER = (  # what can be done with one

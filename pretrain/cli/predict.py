@@ -241,7 +241,7 @@ def check_ids(records, output, n_best):
 
 def reader(trained):
     """A function (record, place) -> the text in it; of a fine-tuned model, a tuple of the one or the two that it reads."""
-    from models.heads.config import HeadedConfig
+    from models.config.heads import HeadedConfig
 
     if isinstance(trained.run.model, HeadedConfig):
         from pretrain.finetune.predictors import head_of
@@ -268,7 +268,7 @@ def _chunks(items, size):
 
 def speller(trained):
     """A function (text, result) -> lines for a person; text: as `reader` gives it."""
-    from models.heads.config import HeadedConfig
+    from models.config.heads import HeadedConfig
 
     if not isinstance(trained.run.model, HeadedConfig):
         return spell
@@ -324,7 +324,7 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
         T5Config,
         TransformerConfig,
     )
-    from models.heads.config import HeadedConfig
+    from models.config.heads import HeadedConfig
     from pretrain.inference import fill_mask
     from pretrain.inference import generate as write
 

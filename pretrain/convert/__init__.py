@@ -19,18 +19,13 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.heads.config import (
-    ChoiceConfig,
-    ClassifierConfig,
+from models.config.heads import (
     HeadedConfig,
-    SpanReaderConfig,
-    TaggerConfig,
 )
 from pretrain.convert import (
     albert,
     bart,
     bert,
-    classifier,
     distilbert,
     electra,
     gpt,
@@ -62,7 +57,6 @@ CONFIGS = {
     TransformerConfig: transformer,
     BartConfig: bart,
     DistilBertConfig: distilbert,
-    **dict.fromkeys((ClassifierConfig, TaggerConfig, ChoiceConfig, SpanReaderConfig), classifier),
 }
 
 

@@ -3,8 +3,8 @@
 The encoder's names are those of its own family's table; the head's are in pretrain/convert/heads.py. Only classifiers are imported.
 """
 
-from models.heads.config import ClassifierConfig
-from pretrain.convert import albert, bert, distilbert, electra, name_map, roberta
+from models.config.heads import ClassifierConfig
+from pretrain.convert import albert, bert, distilbert, electra, name_map, name_of, roberta
 from pretrain.convert.heads import DROPOUT, HEADS
 
 # model_type -> how the names of their classes begin, the table of its encoder, and how the names of that encoder begin
@@ -34,8 +34,6 @@ def from_hf(config, tensors, init_params):
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """
-    from pretrain.convert import name_of
-
     rules, depths, body = parted(config)
     module = FAMILIES[name_of(config)][1]
     tensors = name_map.rename(tensors, bert.modern(name_of(config), tensors))
@@ -51,8 +49,6 @@ def from_hf(config, tensors, init_params):
 
 def parted(config):
     """(rules, depths of the stacks, how the names of the encoder begin), of a model whose encoder and head lie side by side."""
-    from pretrain.convert import name_of
-
     family, head = name_of(config), HEADS[type(config)]
     _, module, body = FAMILIES[family]
     rules = module.rules(config.encoder) if module is electra else module.RULES
@@ -84,8 +80,6 @@ def moved(theirs, others):
 
 def hf_config(config, vocabulary):
     """The dict of config.json."""
-    from pretrain.convert import name_of
-
     family, head = name_of(config), HEADS[type(config)]
     begins, module, _ = FAMILIES[family]
     described = {

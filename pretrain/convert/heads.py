@@ -6,7 +6,7 @@ The encoder's own names are those of its family's table; a rule is as in pretrai
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.heads.config import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.convert.name_map import linear
 
 DROPOUT = {

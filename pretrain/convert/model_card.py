@@ -7,7 +7,7 @@ import jax
 from data.examples.tags_as_text import NONE, UNTYPED
 from data.examples.text2text import NOTHING, source_of
 from data.objectives.text2text import Text2Text
-from models.heads.config import (
+from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
     HeadedConfig,

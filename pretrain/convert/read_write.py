@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from data.vocabulary.load import Vocabulary, read_vocabulary
+from models.config.heads import HeadedConfig
 from pretrain.convert import FAMILIES, classifier, family_of, name_of, parts, tokenizer
 from pretrain.convert.safe_folder import (
     CONFIG,
@@ -38,7 +39,8 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
         raise ValueError(
             f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)"
         )
-    module, family = family_of(config), name_of(config)
+    family = name_of(config)
+    module = classifier if isinstance(config, HeadedConfig) else family_of(config)
     described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
     with replacing(output, overwrite) as folder:
         for part in (*parts(module), ""):

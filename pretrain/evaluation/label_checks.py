@@ -8,7 +8,7 @@ from functools import partial
 
 from data.examples.text2text import described
 from data.objectives.text2text import Text2Text
-from models.heads.config import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.overrides import ConfigError
 
 

@@ -14,6 +14,7 @@ import json
 import sys
 
 from data.examples import labelled
+from data.examples.labelled import records
 
 
 class Labelled:
@@ -32,7 +33,7 @@ class Labelled:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
-        from models.heads.config import ClassifierConfig
+        from models.config.heads import ClassifierConfig
         from pretrain.finetune.encoders import encoder_of
 
         return ClassifierConfig(encoder=encoder_of(pretrained), labels=self.names)
@@ -51,8 +52,6 @@ class Labelled:
 
 def gather(task, args, train, heldout, share):
     """The `Labelled` examples of a `tasks.LabelTask`; share: of `train`, held out where `heldout` is None. Raises ValueError that names the line."""
-    from pretrain.finetune.tasks import check_known, columns_of, further, ordered
-
     columns = labelled_columns(args.columns) if args.columns else columns_of(task, train)
     unread = frozenset() if args.columns else further(task, columns)
     read = labelled.read(train, columns, task.label, unread)
@@ -88,3 +87,43 @@ def labelled_columns(text):
             f"--columns {text}: the name of a text, or of two, and that of the label, with commas between them"
         )
     return labelled.Columns(tuple(texts), label)
+
+
+def columns_of(task, source):
+    """The task's columns as the first record of a source names them. Raises ValueError, which tells all the ways, where none is there."""
+    place, record = next(iter(records(source)), (source, None))
+    if record is None:
+        raise ValueError(f"{source}: no examples in it")
+    for columns in task.columns:
+        if {*columns.texts, columns.label} <= record.keys():
+            return columns
+    ways = " or ".join(",".join((*columns.texts, columns.label)) for columns in task.columns)
+    raise ValueError(
+        f"{place}: has the columns {', '.join(map(repr, record))}; expected {ways}. --columns TEXT[,TEXT],LABEL names others"
+    )
+
+
+def further(task, columns):
+    """The names of texts that the task would read beside those of `columns`, were they there."""
+    ways = [set(way.texts) for way in task.columns]
+    return frozenset().union(*(way for way in ways if way > set(columns.texts))) - set(
+        columns.texts
+    )
+
+
+def ordered(task, names):
+    """The names of classes as the task orders them, or as they are."""
+    return next((order for order in task.orders if set(order) == set(names)), names)
+
+
+def check_known(name, words, examples):
+    """Raise ValueError, which names the line, for a label that the task of that name has not: `words`, or in all lines the numbers of these."""
+    numbers = tuple(map(str, range(len(words))))
+    allowed = numbers if examples[0].label in numbers else words
+    for example in examples:
+        if example.label not in allowed:
+            told = f"{', '.join(map(repr, words))}, or in all lines {', '.join(numbers)}"
+            remedy = "leave such lines out, name other classes by --labels, or take --task classification"
+            raise ValueError(
+                f"{example.place}: the label {example.label!r} is none of {name}, whose labels are {told}: {remedy}"
+            )

@@ -54,7 +54,7 @@ class Choices:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
-        from models.heads.config import ChoiceConfig
+        from models.config.heads import ChoiceConfig
         from pretrain.finetune.encoders import encoder_of
 
         return ChoiceConfig(encoder=encoder_of(pretrained))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from models.heads.config import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
 from pretrain.finetune import predict_answers, predict_choices, predict_labels, predict_tags
 
 

@@ -62,7 +62,7 @@ class Answered:
 
     def model(self, pretrained):
         from models.config import DistilBertConfig
-        from models.heads.config import SpanReaderConfig
+        from models.config.heads import SpanReaderConfig
         from pretrain.finetune.encoders import encoder_of
 
         encoder = encoder_of(pretrained)
@@ -125,7 +125,7 @@ class Answered:
 
 def settled(trained):
     """The run of a checkpoint, with the threshold that was best on its held-out part where its configuration names none."""
-    from models.heads.config import SpanReaderConfig
+    from models.config.heads import SpanReaderConfig
     from pretrain.workdir.checkpoints import Checkpoints
 
     run = trained.run

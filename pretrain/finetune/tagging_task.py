@@ -79,7 +79,7 @@ class Tagged:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
-        from models.heads.config import TaggerConfig
+        from models.config.heads import TaggerConfig
         from pretrain.finetune.encoders import encoder_of
 
         return TaggerConfig(encoder=encoder_of(pretrained), labels=self.names, scheme=self.scheme)

@@ -8,7 +8,7 @@ encoder (models/heads/classifier.py), the loss from the objective (pretrain/trai
 from collections.abc import Callable
 from typing import NamedTuple
 
-from data.examples.labelled import Columns, class_of, records, score_of
+from data.examples.labelled import Columns, class_of, score_of
 from data.objectives.classification import Classification
 from data.objectives.regression import Regression
 from pretrain.finetune.labelled_task import gather
@@ -122,43 +122,3 @@ TASKS = {
         ("tfds:squad/v2.0:train", "tfds:squad/v2.0:validation"),
     ),
 }
-
-
-def columns_of(task, source):
-    """The task's columns as the first record of a source names them. Raises ValueError, which tells all the ways, where none is there."""
-    place, record = next(iter(records(source)), (source, None))
-    if record is None:
-        raise ValueError(f"{source}: no examples in it")
-    for columns in task.columns:
-        if {*columns.texts, columns.label} <= record.keys():
-            return columns
-    ways = " or ".join(",".join((*columns.texts, columns.label)) for columns in task.columns)
-    raise ValueError(
-        f"{place}: has the columns {', '.join(map(repr, record))}; expected {ways}. --columns TEXT[,TEXT],LABEL names others"
-    )
-
-
-def further(task, columns):
-    """The names of texts that the task would read beside those of `columns`, were they there."""
-    ways = [set(way.texts) for way in task.columns]
-    return frozenset().union(*(way for way in ways if way > set(columns.texts))) - set(
-        columns.texts
-    )
-
-
-def ordered(task, names):
-    """The names of classes as the task orders them, or as they are."""
-    return next((order for order in task.orders if set(order) == set(names)), names)
-
-
-def check_known(name, words, examples):
-    """Raise ValueError, which names the line, for a label that the task of that name has not: `words`, or in all lines the numbers of these."""
-    numbers = tuple(map(str, range(len(words))))
-    allowed = numbers if examples[0].label in numbers else words
-    for example in examples:
-        if example.label not in allowed:
-            told = f"{', '.join(map(repr, words))}, or in all lines {', '.join(numbers)}"
-            remedy = "leave such lines out, name other classes by --labels, or take --task classification"
-            raise ValueError(
-                f"{example.place}: the label {example.label!r} is none of {name}, whose labels are {told}: {remedy}"
-            )

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from data import batch_spec
-from models import HeadedConfig, build
+from models import build
+from models.config.heads import HeadedConfig
 from pretrain.training.accelerators import CHIPS
 from pretrain.training.losses import LOSSES
 from pretrain.training.state import init_params

@@ -6,7 +6,7 @@ import json
 from etils import epath
 
 from data.vocabulary.load import Vocabulary, load_vocabulary
-from models.heads.config import HeadedConfig
+from models.config.heads import HeadedConfig
 from pretrain.config import Run
 from pretrain.overrides import ConfigError
 

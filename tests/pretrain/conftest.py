@@ -32,7 +32,7 @@ from models.config import (
     T5Config,
     TransformerConfig,
 )
-from models.heads.config import ClassifierConfig
+from models.config.heads import ClassifierConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(

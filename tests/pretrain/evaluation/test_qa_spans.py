@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from models.heads.config import SpanReaderConfig
+from models.config.heads import SpanReaderConfig
 from pretrain.evaluation import qa_spans
 from pretrain.evaluation.task_metrics import METRICS, measured
 from pretrain.finetune import n_best

@@ -3,7 +3,8 @@
 import pytest
 
 from data.examples import labelled
-from pretrain.finetune.tasks import TASKS, columns_of, ordered
+from pretrain.finetune.labelled_task import columns_of, ordered
+from pretrain.finetune.tasks import TASKS
 
 FILES = [
     ("cola", "glue_cola/dev_in.jsonl", 527, ("0", "1")),

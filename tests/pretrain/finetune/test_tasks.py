@@ -6,7 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from data.examples.labelled import Columns, records
-from pretrain.finetune.tasks import TASKS, LabelTask, columns_of, ordered
+from pretrain.finetune.labelled_task import columns_of, ordered
+from pretrain.finetune.tasks import TASKS, LabelTask
 
 
 def test_the_nine_of_glue_know_their_columns(tmp_path):

@@ -1,4 +1,4 @@
-"""Fine-tuned models: an encoder that was pretrained, and a new head. As in models/config.py, these are sizes alone, read without JAX."""
+"""Fine-tuned models: an encoder that was pretrained, and a new head. As in models/config/__init__.py, these are sizes alone, read without JAX."""
 
 import dataclasses
 from typing import Literal
