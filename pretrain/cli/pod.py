@@ -56,6 +56,11 @@ def add_arguments(parser):
         metavar="FLAG",
         help="handed to ssh and scp, e.g. --connect-flag=--tunnel-through-iap",
     )
+    _add_run_arguments(parser, many)
+
+
+def _add_run_arguments(parser, many):
+    """What is run on the pod's workers, and how it is watched."""
     parser.add_argument(
         "--env",
         **many,
