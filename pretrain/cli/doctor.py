@@ -10,6 +10,7 @@ import time
 from importlib import metadata
 
 from pretrain.distributed import processes as cluster
+from pretrain.extras import how_to_install
 
 NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-cpu", "tensorflow-datasets", "sentencepiece",
           "tokenizers", "safetensors", "etils", "google-crc32c", "tensorboard", "rich")  # fmt: skip
@@ -34,7 +35,7 @@ def run(args):
         absent = [name for name in names if _line(name) is None]
         if absent:
             print(
-                f"  extra '{extra}' is not installed ({', '.join(absent)}): pip install -e '.[{extra}]'"
+                f"  extra '{extra}' is not installed ({', '.join(absent)}): {how_to_install(extra)}"
             )
     healthy = not missing
     if missing:
