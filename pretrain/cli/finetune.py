@@ -129,10 +129,12 @@ def run(args):
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: at least 1")
     from pretrain.cli.train import finish
+    from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.evaluation.task_metrics import check_measured
     from pretrain.finetune.seed_summary import summary
     from pretrain.workdir.load import open_trained
 
+    preflight_accelerators()
     pretrained = open_trained(
         args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr)
     )
