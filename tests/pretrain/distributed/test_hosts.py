@@ -194,6 +194,26 @@ def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, con
     )
 
 
+TPU_SEEN = """
+import os; del os.environ["JAX_PLATFORMS"]
+from pretrain import accelerators, preflight
+preflight.find_accelerators = lambda: [accelerators.Accelerators("TPU", 4, ("/dev/accel0", "/dev/accel1"))]
+"""
+
+
+def test_all_hosts_stop_where_one_would_train_on_the_cpu_beside_its_tpu(root, configs, tmp_path):
+    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    processes = start(root, [words, words], code=["", TPU_SEEN])
+    for process in processes:
+        text = process.communicate(timeout=120)[0]
+        assert (
+            process.returncode == 2
+            and "(process 1): this machine has 4 TPU chips (/dev/accel0, ...), but JAX runs on the cpu"
+            in text
+        ), text
+    assert not (tmp_path / "run").exists()
+
+
 HANG = """
 import os, pathlib, signal, time
 from pretrain import preflight
