@@ -19,7 +19,7 @@ from pretrain.distributed.accelerators import (
 )
 from pretrain.extras import how_to_install
 
-ROOT = pathlib.Path(__file__).parents[2]
+ROOT = pathlib.Path(__file__).parents[3]
 # What the kernel's module writes: the closed one, and the open one.
 CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.3.0\n"
 OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (builder@host)  Wed Aug  6 2025\n"
@@ -230,7 +230,7 @@ def test_every_host_hears_of_the_one_that_would_train_on_its_cpu(monkeypatch):
     see(monkeypatch, pathlib.Path("/nowhere"))
     client = Client()
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    monkeypatch.setattr(preflight.cluster, "client", lambda: client)
+    monkeypatch.setattr(preflight.processes, "client", lambda: client)
     with pytest.raises(ValueError, match=r"^b \(process 1\): this machine has 4 TPU chips$"):
         preflight.preflight_accelerators()
 
