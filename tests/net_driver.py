@@ -51,7 +51,7 @@ from pretrain.cli.import_ import initialiser, starting_run  # noqa: E402
 from pretrain.config import Adafactor, AdamW, Lamb  # noqa: E402
 from pretrain.convert import family_of  # noqa: E402
 from pretrain.convert.read_write import open_model  # noqa: E402
-from pretrain.distributed.sharding import make_mesh  # noqa: E402
+from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated  # noqa: E402
 from pretrain.training.optimizers import optimizer_of, schedule  # noqa: E402
 from pretrain.training.program import make_program  # noqa: E402
 from pretrain.training.state import init_params, start  # noqa: E402
@@ -211,13 +211,14 @@ def three_steps(run, params, stream):
         compute=run.train.compute,
         smoothing=run.train.smoothing,
     )
+    step = make_step(
+        program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how
+    )
     step = jax.jit(
-        make_step(
-            program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how
-        )
+        step, in_shardings=(replicated(mesh), batch_sharding(mesh)), out_shardings=replicated(mesh)
     )
     with jax.set_mesh(mesh):
-        state = start(params, optimizer)
+        state = jax.jit(start, static_argnums=1)(params, optimizer)
         for number in range(STEPS):
             state, metrics = step(state, stream.batch(number))
             assert not metrics["skipped"]
