@@ -52,10 +52,10 @@ def preflight(run, workdir):
             f"{jax.process_count()} processes share these devices, but nothing joined them: on Cloud TPU set CLOZE_CLUSTER=tpu"
         )
     note = _write_note(workdir)
-    said = _exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
+    said = exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
     # What is not seen differs from host to host, so all complaints are exchanged; afterwards nobody looks for notes any more.
     complaints = differences(said) + [
-        line for lines in _exchange("seen", _unseen(workdir, said), WAIT) for line in lines
+        line for lines in exchange("seen", _unseen(workdir, said), WAIT) for line in lines
     ]
     if note:
         (epath.Path(workdir) / note).unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def preflight_store(run, store):
         return sound(store, run.data.on_corrupt)
     _refuse(
         differences(
-            _exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)
+            exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)
         )
     )
     damage = None
@@ -80,7 +80,7 @@ def preflight_store(run, store):
         store = sound(store, run.data.on_corrupt)
     except (ValueError, OSError) as error:
         damage = str(error)
-    said = _exchange("sound", {"host": _host(), "damage": damage, "left out": told(store)}, COPY)
+    said = exchange("sound", {"host": _host(), "damage": damage, "left out": told(store)}, COPY)
     if damaged := [f"{one['host']}: {one['damage']}" for one in said if one["damage"]]:
         raise ConfigError("; ".join(damaged))
     _refuse(differences(said))
@@ -174,7 +174,7 @@ def _unseen(workdir, said):
     return sentences
 
 
-def _exchange(name, mine, wait):
+def exchange(name, mine, wait):
     """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
     client, end, said, silent = processes.client(), time.monotonic() + wait, [], {}
     late = (

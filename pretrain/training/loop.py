@@ -29,6 +29,7 @@ from pretrain.training.preemption import Stop
 from pretrain.training.program import Program, check_batch, make_program
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
+from pretrain.workdir.lease import Lease, hold
 from pretrain.workdir.skipped_documents import check_left_out, write_left_out
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
@@ -59,8 +60,14 @@ def train(run, workdir, allow_changes=False, began=None):
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
-    check_workdir(run, workdir, allow_changes)
     preflight(run, workdir)
+    with hold(workdir, "train") as lease:
+        return train_alone(run, workdir, mesh, lease, allow_changes, began)
+
+
+def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began):
+    """Do what `train` does, while `lease` keeps other runs out of the workdir."""
+    check_workdir(run, workdir, allow_changes)
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
     check_store(run, store)
@@ -82,7 +89,7 @@ def train(run, workdir, allow_changes=False, began=None):
         metrics=run.evaluate.metrics,
         objective=run.data.objective,
     )
-    sampler = make_sampler(run, program, mesh, heldout, workdir)
+    sampler = make_sampler(run, program, mesh, heldout, workdir, lease.check)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
@@ -103,16 +110,19 @@ def train(run, workdir, allow_changes=False, began=None):
             )
             return None
         ledger = stack.enter_context(
-            Ledger(None if jax.process_index() else workdir, began, start, watchdog.to)
+            Ledger(
+                None if jax.process_index() else workdir, began, start, watchdog.to, lease.is_held
+            )
         )
         guard = Guard(run.guard.patience, kept)
-        log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
+        log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger, lease))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start, heldout))
         job = Job(
             run,
             store,
             program,
             checkpoints,
+            lease,
             Replicas(program.placed, mesh, run.guard.replicas),
             stop,
             guard,
@@ -138,6 +148,7 @@ class Job(NamedTuple):
     store: Store
     program: Program
     checkpoints: Checkpoints
+    lease: Lease
     replicas: Replicas
     stop: Stop
     guard: Guard
@@ -182,6 +193,7 @@ def steps(job, state, source, score):
                 job.replicas.check(state, done)
         if saving:
             with ledger.during("save"):
+                job.lease.verify()
                 job.checkpoints.save(
                     state,
                     run,
@@ -309,6 +321,7 @@ def go_back(job):
     guard, placed = job.guard, job.program.placed
     first = guard.first()
     with job.ledger.during("start"):
+        job.lease.verify()  # damaged checkpoints are moved
         job.checkpoints.wait()
         state = job.checkpoints.restore(
             job.program.abstract,

@@ -22,6 +22,7 @@ from pretrain.config import from_json, read_json, to_json
 from pretrain.distributed.fingerprints import leaves_of
 from pretrain.distributed.sharding import path_of
 from pretrain.overrides import ConfigError
+from pretrain.workdir.check import build_folder
 from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, damage, hush, writing
 from pretrain.workdir.retention import Retention
 
@@ -310,27 +311,17 @@ def start_workdir(workdir, run, params, vocabulary, origin=None):
     """Make a workdir whose step 0 holds the given parameters, ready for `train`, `evaluate`, `predict` and `export`.
 
     origin: a JSON-like note on where the parameters come from, kept as origin.json. The folder appears whole or not at all.
-    Raises FileExistsError where `workdir` is there and not empty.
+    Raises FileExistsError where `workdir` is there and not empty, or another process fills it meanwhile.
     """
     from pretrain.training.optimizers import optimizer_of
     from pretrain.training.state import start
 
-    workdir = epath.Path(workdir)
-    if workdir.exists() and any(workdir.iterdir()):
-        raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
-    workdir.parent.mkdir(parents=True, exist_ok=True)
-    part = workdir.parent / f".{workdir.name}.part"
-    if part.exists():
-        part.rmtree()
-    part.mkdir()
-    (part / "config.json").write_text(to_json(run))
-    vocabulary.save(str(part / "vocabulary"))
-    if origin is not None:
-        (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-    state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
-    with Checkpoints(part, run.checkpoint) as checkpoints:
-        checkpoints.save(state, run, vocabulary.fingerprint, origin)
-        checkpoints.wait()
-    if workdir.exists():
-        workdir.rmdir()
-    part.rename(workdir)
+    with build_folder(workdir) as part:
+        (part / "config.json").write_text(to_json(run))
+        vocabulary.save(str(part / "vocabulary"))
+        if origin is not None:
+            (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
+        state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
+        with Checkpoints(part, run.checkpoint) as checkpoints:
+            checkpoints.save(state, run, vocabulary.fingerprint, origin)
+            checkpoints.wait()
