@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorstore
@@ -88,10 +89,13 @@ class Seen(NamedTuple):
 class Lease:
     """A context manager: on entry it takes the lease of `workdir` or raises ConfigError, on exit it gives the lease back.
 
+    on_loss: called once with a message by the thread that notices that the lease is lost, which then goes on.
     A lease that was not entered (process 1 and up of a run of several) is always held and writes nothing.
     """
 
-    def __init__(self, workdir, command: str):
+    def __init__(
+        self, workdir, command: str, on_loss: Callable[[str], None] = lambda message: None
+    ):
         boot, namespace = process.machine()
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         pid = os.getpid()
@@ -100,6 +104,7 @@ class Lease:
         self._me = Holder(
             uuid.uuid4().hex, socket.gethostname(), boot, namespace, pid, start, since, 0, command
         )
+        self._on_loss = on_loss
         self._store = self._generation = self._lost = None
         self._has_trouble = self._made_folder = False
         self._renewed = 0.0
@@ -230,7 +235,7 @@ class Lease:
                     ):  # an earlier write succeeded although its answer never came
                         self._generation = seen.generation
                     else:
-                        self._lose(seen)
+                        self._give_up(seen)
                 self._has_trouble = False
             except LeaseUnreachable as error:
                 if not self._has_trouble:
@@ -244,18 +249,25 @@ class Lease:
         try:
             seen = self._read()
             if not self._is_mine(seen):
-                self._lose(seen)
+                self._give_up(seen)
         except LeaseUnreachable as error:
             if boottime() - self._renewed > STALE:
-                self._lost = f"{error}, and it was not renewed for {STALE:g} s: another run may hold it. This run stops and writes nothing more"
+                self._lose(
+                    f"{error}, and it was not renewed for {STALE:g} s, so another run may hold it"
+                )
 
-    def _lose(self, seen):
-        if self._released.is_set():  # this run has given it back
-            return
-        event = (
-            f"was taken by {seen.holder or 'an unknown process'}" if seen.exists else "was removed"
-        )
-        self._lost = f"the lease of {self._workdir} {event}. This run stops and writes nothing more; its last checkpoint stays"
+    def _give_up(self, seen):
+        if not self._released.is_set():  # this run has not given it back itself
+            event = (
+                f"was taken by {seen.holder or 'an unknown process'}"
+                if seen.exists
+                else "was removed"
+            )
+            self._lose(f"the lease of {self._workdir} {event}")
+
+    def _lose(self, reason):
+        self._lost = f"{reason}. This run stops and writes nothing more; its last checkpoint stays"
+        self._on_loss(self._lost)
 
     def _is_mine(self, seen):
         return seen.holder is not None and seen.holder.owner == self._me.owner
@@ -292,17 +304,20 @@ class Lease:
 
 @contextlib.contextmanager
 def hold(workdir, command: str):
-    """Hold the lease of a workdir for all processes of this run: process 0 takes it. A refusal is the same ConfigError in all of them."""
+    """Hold the lease of a workdir for all processes of this run: process 0 takes it. A refusal is the same ConfigError in all of them.
+
+    Losing the lease ends the process at once: what unwinds would wait until a checkpoint that is being saved is committed.
+    """
     import jax
 
     from pretrain.distributed.preflight import WAIT, exchange
 
     if jax.process_count() == 1:
-        with Lease(workdir, command) as lease:
+        with Lease(workdir, command, end_process) as lease:
             yield lease
         return
     with contextlib.ExitStack() as stack:
-        lease, problem = Lease(workdir, command), None
+        lease, problem = Lease(workdir, command, end_process), None
         if jax.process_index() == 0:
             try:
                 stack.enter_context(lease)
@@ -312,6 +327,12 @@ def hold(workdir, command: str):
         if problem:
             raise ConfigError(problem)
         yield lease
+
+
+def end_process(message: str) -> None:
+    """End this process with status 2 and one error, without cleaning up."""
+    _report(f"error: {message}")
+    os._exit(2)
 
 
 def parse(raw: bytes) -> Holder | None:

@@ -101,12 +101,15 @@ def test_of_two_that_begin_at_once_one_trains(
     record_property("second runs refused", 1)
 
 
+@pytest.mark.parametrize("moment", ["saved:4", "finish:4"])
 def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
-    finished, configured, running, tmp_path, record_property
+    request, finished, configured, running, tmp_path, record_property, moment
 ):
-    """A run on another machine has taken over meanwhile."""
+    """A run on another machine has taken over meanwhile. finish: the holder was about to rename a checkpoint."""
+    if moment != "saved:4":
+        request.getfixturevalue("whole")
     words, go = ("train", configured("bert")[0], "--workdir", tmp_path / "run"), tmp_path / "go"
-    first = running(begin(*words, fault="stop:step:6", FAULTY_LEASE="0.2,2"))
+    first = running(begin(*words, fault=f"stop:{moment}", FAULTY_LEASE="0.2,2"))
     until(
         lambda: (
             pathlib.Path(f"/proc/{first.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"

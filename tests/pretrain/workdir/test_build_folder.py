@@ -1,5 +1,6 @@
 """A new workdir appears whole or not at all, also where two processes make it at once or one was killed."""
 
+import contextlib
 import os
 import subprocess
 
@@ -14,21 +15,16 @@ def strict():
     """No JAX here."""
 
 
-@pytest.fixture
-def another_process():
-    """Within `with another_process(pid, start)`, this process takes itself for another one."""
-
-    def make(pid, start):
-        patch = pytest.MonkeyPatch.context()
-        one = patch.__enter__()
-        one.setattr(os, "getpid", lambda: pid)
-        one.setattr(process, "start_time", lambda _: start)
-        return patch
-
-    return make
+@contextlib.contextmanager
+def another_process(pid, start):
+    """Let this process take itself for another one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: pid)
+        patch.setattr(process, "start_time", lambda _: start)
+        yield
 
 
-def test_of_two_that_build_the_same_the_first_to_end_wins(tmp_path, another_process):
+def test_of_two_that_build_the_same_the_first_to_end_wins(tmp_path):
     child = subprocess.Popen(["sleep", "100"])
     start = process.start_time(child.pid)
     first = build_folder(tmp_path / "run")
@@ -63,10 +59,13 @@ def test_an_empty_folder_is_filled_and_another_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path, another_process):
+def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path):
     child = subprocess.Popen(["sleep", "100"])
     with another_process(child.pid, process.start_time(child.pid)):
-        abandoned = build_folder(tmp_path / "run").__enter__()
+        killed = build_folder(
+            tmp_path / "run"
+        )  # collected, it would clean up as no killed process does
+        abandoned = killed.__enter__()
     (abandoned / "config.json").write_text("")
     others = [
         tmp_path / ".run.part",

@@ -262,11 +262,15 @@ def test_a_lease_that_is_removed_is_lost(tmp_path):
 
 
 def test_the_thread_that_renews_notices_a_loss(tmp_path):
-    with Lease(tmp_path, "train") as mine:
+    messages = []
+    with Lease(tmp_path, "train", messages.append) as mine:
         write_holder(tmp_path)
         mine._thread.join(20)
         with pytest.raises(LeaseLost, match="was taken by"):
             mine.check()
+    assert len(messages) == 1 and messages[0].endswith(
+        "This run stops and writes nothing more; its last checkpoint stays"
+    )
 
 
 def test_a_check_reads_nothing_until_renewals_are_late(tmp_path, clock):
@@ -419,18 +423,21 @@ time.sleep(60)
 """
 
 
+def assert_child_ends(root, code):
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert (
+            parent.stdout.readline() == "False\n"
+        )  # the child is ready, and does not pass the variable on
+        parent.kill()
+        began = time.monotonic()
+        assert parent.stdout.read() == ""  # until the child's end has closed it
+        assert time.monotonic() - began < 5
+
+
 def test_a_child_ends_with_its_parent(root):
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT], cwd=root, stdout=subprocess.PIPE, text=True
-    )
-    assert (
-        parent.stdout.readline() == "False\n"
-    )  # the child is ready, and does not pass the variable on
-    parent.kill()
-    began = time.monotonic()
-    assert parent.stdout.read() == ""  # until the child's end has closed it
-    assert time.monotonic() - began < 5
-    parent.wait()
+    assert_child_ends(root, PARENT)
 
 
 def test_a_child_whose_parent_has_ended_before_ends_at_once(root):
@@ -456,14 +463,4 @@ def test_a_process_without_the_variable_is_left_alone(root):
 
 def test_where_the_kernel_does_not_watch_a_thread_does(root):
     child = CHILD.replace("import sys, time;", "import sys, time; sys.platform = 'darwin';")
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT.replace(repr(CHILD), repr(child))],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert parent.stdout.readline() == "False\n"
-    parent.kill()
-    began = time.monotonic()
-    assert parent.stdout.read() == "" and time.monotonic() - began < 6
-    parent.wait()
+    assert_child_ends(root, PARENT.replace(repr(CHILD), repr(child)))
