@@ -65,6 +65,9 @@ ROWS = {
          ["tests/faults/test_soak.py"]),
     25: ("a `local` run of two processes, also on a machine whose own name resolves to a network interface", "every socket that listens is on a loopback address",
          ["tests/faults/test_network.py"]),
+    22: ("two runs on one workdir: one after the other, at the same moment, after kill -9, after a long SIGSTOP, in two processes; `local` killed; two that build one workdir",
+         "one trains, with the bits of the undisturbed run; the other is refused by the holder's host, process and time; no child goes on writing",
+         ["tests/faults/test_two_writers.py", "tests/pretrain/workdir/test_lease.py", "tests/pretrain/workdir/test_build_folder.py"]),
 }  # fmt: skip
 
 NOT_SHOWN = """## What cannot be shown on a CPU
