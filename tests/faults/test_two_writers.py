@@ -125,7 +125,10 @@ def test_a_holder_that_was_stopped_too_long_writes_nothing_more(
         )
     )
     until(lambda: len(rows(tmp_path / "run")) >= 8, second)
-    time.sleep(1)  # its ledger and its checkpoint of step 8 are written
+    saved = tmp_path / "run" / "checkpoints"
+    until(
+        lambda: {path.name for path in saved.iterdir()} == {"4", "8"}, second
+    )  # what it saves in the background is committed
     before = {
         path: path.read_bytes()
         for path in (tmp_path / "run").rglob("*")
