@@ -33,7 +33,7 @@ def preflight_accelerators() -> None:
     """
     unused = describe_unused(find_accelerators(), jax.default_backend())
     if jax.process_count() > 1 and processes.client() is not None:
-        hosts = _exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
+        hosts = exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
         unused = "; ".join(f"{one['host']}: {one['unused']}" for one in hosts if one["unused"])
     if unused:
         raise ConfigError(unused)
