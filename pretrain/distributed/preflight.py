@@ -176,34 +176,47 @@ def _unseen(workdir, said):
 
 def exchange(name, mine, wait):
     """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
-    client, end, said, silent = processes.client(), time.monotonic() + wait, [], {}
-    late = (
-        f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
-    )
+    publish(name, mine, wait)
+    return collect(name, wait)
+
+
+def publish(name, mine, wait):
+    """Let the other processes read a JSON-like value under a name. Raises ConfigError where the coordinator does not answer."""
     try:
         processes.within(
             WAIT,
-            client.key_value_set,
+            processes.client().key_value_set,
             f"cloze/preflight/{name}/{jax.process_index()}",
             json.dumps(mine),
         )
     except TimeoutError as error:
-        raise ConfigError(f"process 0, the coordinator, {late}") from error
+        raise ConfigError(f"process 0, the coordinator, {_late(wait)}") from error
+
+
+def collect(name, wait):
+    """The values that all processes published under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
+    client, end, values, silent = processes.client(), time.monotonic() + wait, [], {}
     for index in range(jax.process_count()):
         left = max(int((end - time.monotonic()) * 1000), 100)
         try:
-            said.append(
+            values.append(
                 json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left))
             )
         except jax.errors.JaxRuntimeError:
             silent[index] = f"{index} ({processes.host_of(index) or 'host unknown'})"
     if (
         jax.process_index() in silent
-    ):  # which has spoken: it is the coordinator that does not answer any more
-        raise ConfigError(f"process 0, the coordinator, {late}")
+    ):  # which has published: it is the coordinator that does not answer any more
+        raise ConfigError(f"process 0, the coordinator, {_late(wait)}")
     if silent:
-        raise ConfigError(f"process {', '.join(silent.values())} {late}")
-    return said
+        raise ConfigError(f"process {', '.join(silent.values())} {_late(wait)}")
+    return values
+
+
+def _late(wait):
+    return (
+        f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
+    )
 
 
 def _host():
