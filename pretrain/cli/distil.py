@@ -3,6 +3,7 @@
 import sys
 
 from pretrain.config import load
+from pretrain.inference import random_head
 
 
 def add_arguments(parser):
@@ -21,6 +22,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--workdir", required=True, help="a new folder for the run, which `train` goes on with"
     )
+    random_head.add_argument(parser)
     parser.add_argument(
         "overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE model.depth=3"
     )
@@ -37,6 +39,7 @@ def run(args):
         args.teacher, args.step, report=lambda text: print(text, file=sys.stderr)
     )
     check_teacher(config.model, trained.run.model, trained.step)
+    random_head.check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
     params = begin(config.model, trained.run.model, trained.params)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.teacher)),

@@ -13,6 +13,7 @@ import contextlib
 import json
 import sys
 
+from pretrain.inference import random_head
 from pretrain.inference.line_files import sink
 from pretrain.inference.record_files import asks, readers_of, records_of, text_in
 
@@ -95,6 +96,7 @@ def add_arguments(parser):
         help="texts computed at once (%(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON lines")
+    random_head.add_argument(parser)
 
 
 def run(args):
@@ -111,6 +113,7 @@ def run(args):
     trained = open_trained(
         args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
     )
+    random_head.check_head(trained, "predict", args.allow_random_head, sentence_heads=False)
     read, readers = reader(trained), readers_of(trained.run)
     answer = answerer(
         trained,
