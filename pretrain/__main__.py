@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 
-from pretrain.distributed import process, processes
+from pretrain.distributed import process_identity, processes
 from pretrain.distributed.watchdog import leave_soon
 
 # verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
@@ -60,7 +60,7 @@ def main(words=None):
     0 done, 1 failed or diverged, 2 bad input, 3 devices disagree, 75 hung (it leaves by itself), 128 + n ended by signal n.
     """
     status = 1
-    process.end_with_parent()
+    process_identity.end_with_parent()
     try:
         status = run(sys.argv[1:] if words is None else words)
         sys.stdout.flush()

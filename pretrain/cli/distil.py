@@ -32,7 +32,7 @@ def run(args):
     config = load(args.config, args.overrides)
     import os
 
-    from pretrain.workdir.checkpoints import start_workdir
+    from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.load import open_trained
 
     trained = open_trained(

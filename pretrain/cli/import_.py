@@ -31,7 +31,7 @@ def run(args):
     from etils import epath
 
     from pretrain.convert.read_write import open_model
-    from pretrain.workdir.checkpoints import start_workdir
+    from pretrain.training.new_workdir import start_workdir
 
     workdir = epath.Path(args.workdir)
     if workdir.exists() and any(workdir.iterdir()):

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 
 from data.corpus.paths import as_path, is_remote
-from pretrain.distributed import process
+from pretrain.distributed import process_identity as process
 from pretrain.overrides import ConfigError
 
 # What a start that was killed leaves behind, and what others may put into an empty folder.

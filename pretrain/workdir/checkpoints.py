@@ -8,9 +8,7 @@ one before it is used. Any other failed read stops with its own error and moves 
     checkpoints/<step>/{params,optimizer}  arrays and inventory.json      checkpoints/<step>/record  JSON
 """
 
-import json
 import os
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +19,6 @@ from etils import epath
 from pretrain.config import from_json, read_json, to_json
 from pretrain.distributed.fingerprints import leaves_of
 from pretrain.overrides import ConfigError
-from pretrain.workdir.check import build_folder
 from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, hush, writing
 from pretrain.workdir.evidence import arrays_handler, reading, same_verdict
 from pretrain.workdir.record import FILE, VERSION, check_leaves, read_record, seal
@@ -275,23 +272,3 @@ def restore_params(workdir, step=None, place=None, report=print):
     if steps:
         raise DamagedCheckpoint(f"{workdir}: none of the checkpoints {sorted(steps)} is sound")
     raise FileNotFoundError(f"{workdir}: no checkpoint yet")
-
-
-def start_workdir(workdir, run, params, vocabulary, origin=None):
-    """Make a workdir whose step 0 holds the given parameters, ready for `train`, `evaluate`, `predict` and `export`.
-
-    origin: a JSON-like note on where the parameters come from, kept as origin.json. The folder appears whole or not at all.
-    Raises FileExistsError where `workdir` is there and not empty, or another process fills it meanwhile.
-    """
-    from pretrain.training.optimizers import optimizer_of
-    from pretrain.training.state import start
-
-    with build_folder(workdir) as part:
-        (part / "config.json").write_text(to_json(run))
-        vocabulary.save(str(part / "vocabulary"))
-        if origin is not None:
-            (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-        state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
-        with Checkpoints(part, run.checkpoint) as checkpoints:
-            checkpoints.save(state, run, vocabulary.fingerprint, origin)
-            checkpoints.wait()

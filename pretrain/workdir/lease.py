@@ -9,7 +9,6 @@ The holder counts from the start of its last successful renewal, a second run fr
 the time that somebody may take the lease, the holder no longer trusts it without a look (`Lease.check`).
 """
 
-import contextlib
 import json
 import os
 import re
@@ -23,7 +22,7 @@ from collections.abc import Callable
 import tensorstore
 
 from data.corpus.paths import is_remote
-from pretrain.distributed import process
+from pretrain.distributed import process_identity as process
 from pretrain.overrides import ConfigError
 from pretrain.workdir.lease_file import LARGEST, Holder, Seen, parse
 
@@ -255,39 +254,6 @@ class Lease:
         except Exception as error:
             raise _unreachable(self._workdir, error) from error
         return Seen(found.stamp.generation, found.state != "missing", parse(raw))
-
-
-@contextlib.contextmanager
-def hold(workdir, command: str):
-    """Hold the lease of a workdir for all processes of this run: process 0 takes it. A refusal is the same ConfigError in all of them.
-
-    Losing the lease ends the process at once: what unwinds would wait until a checkpoint that is being saved is committed.
-    """
-    import jax
-
-    from pretrain.distributed.preflight import WAIT, exchange
-
-    if jax.process_count() == 1:
-        with Lease(workdir, command, end_process) as lease:
-            yield lease
-        return
-    with contextlib.ExitStack() as stack:
-        lease, problem = Lease(workdir, command, end_process), None
-        if jax.process_index() == 0:
-            try:
-                stack.enter_context(lease)
-            except (ValueError, OSError) as error:
-                problem = str(error)
-        problem = exchange("lease", {"problem": problem}, STALE + 2 * TIMEOUT + WAIT)[0]["problem"]
-        if problem:
-            raise ConfigError(problem)
-        yield lease
-
-
-def end_process(message: str) -> None:
-    """End this process with status 2 and one error, without cleaning up."""
-    _report(f"error: {message}")
-    os._exit(2)
 
 
 def boottime() -> float:

@@ -3,7 +3,7 @@
 import json
 from typing import NamedTuple
 
-from pretrain.distributed import process
+from pretrain.distributed import process_identity as process
 
 LARGEST = 64 * 1024  # bytes of a file that is parsed
 LONGEST = 80  # characters of a name from the file that are printed

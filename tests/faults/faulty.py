@@ -77,7 +77,7 @@ def stop():
 
 
 def change_lease():
-    from pretrain.distributed import process
+    from pretrain.distributed import process_identity as process
     from pretrain.workdir import lease
 
     if times := os.environ.get("FAULTY_LEASE"):

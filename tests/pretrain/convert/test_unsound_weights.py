@@ -14,7 +14,7 @@ from pretrain.__main__ import main
 from pretrain.cli.import_ import starting_run
 from pretrain.convert.finite import LONGEST, check_finite, printable
 from pretrain.convert.read_write import open_model
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import open_trained
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens"

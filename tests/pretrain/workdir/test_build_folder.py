@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from pretrain.distributed import process
+from pretrain.distributed import process_identity as process
 from pretrain.workdir.check import build_folder
 
 

@@ -16,14 +16,10 @@ from pretrain.config import Adafactor, Checkpoint, Mesh, to_json
 from pretrain.distributed.fingerprints import fingerprint
 from pretrain.distributed.sharding import make_mesh, shardings
 from pretrain.overrides import ConfigError
+from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
-from pretrain.workdir.checkpoints import (
-    Checkpoints,
-    DamagedCheckpoint,
-    restore_params,
-    start_workdir,
-)
+from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
 
 
 @pytest.fixture(autouse=True)

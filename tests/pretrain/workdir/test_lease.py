@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from pretrain.distributed import process
+from pretrain.distributed import process_identity as process
 from pretrain.overrides import ConfigError
 from pretrain.workdir import lease
 from pretrain.workdir.lease import Lease, LeaseLost, LeaseUnreachable
@@ -347,7 +347,8 @@ def test_storage_without_conditional_writes_is_named(capsys):
 
 IN_A_BUCKET = """
 import json, sys
-from pretrain import lease, process
+from pretrain.distributed import process_identity as process
+from pretrain.workdir import lease
 from pretrain.overrides import ConfigError
 
 lease.HEARTBEAT, lease.STALE = 0.1, 1.0
@@ -415,7 +416,7 @@ def test_in_a_bucket_the_lease_is_kept_by_generations(root, tmp_path):
 
 # ---- processes ---------------------------------------------------------------
 
-CHILD = "import sys, time; from pretrain import process; process.end_with_parent(); print(process.PARENT in process.os.environ, flush=True); time.sleep(60)"
+CHILD = "import sys, time; from pretrain.distributed import process_identity as process; process.end_with_parent(); print(process.PARENT in process.os.environ, flush=True); time.sleep(60)"
 PARENT = f"""
 import os, subprocess, sys, time
 subprocess.Popen([sys.executable, "-c", {CHILD!r}], env=os.environ | {{"CLOZE_PARENT_PID": str(os.getpid())}}, start_new_session=True)
