@@ -44,7 +44,7 @@ from data.objectives import (  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
 from models import DistilBertConfig, Gpt3Config, build  # noqa: E402
-from models.heads.config import ChoiceConfig, SpanReaderConfig, TaggerConfig  # noqa: E402
+from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig  # noqa: E402
 from models.layers.dropout import drop  # noqa: E402
 from pretrain.cli import distil  # noqa: E402
 from pretrain.cli.import_ import initialiser, starting_run  # noqa: E402

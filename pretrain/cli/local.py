@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from pretrain.distributed.process import PARENT
+from pretrain.distributed.process_identity import PARENT
 from pretrain.distributed.restarts import Ending, supervise
 from pretrain.distributed.watchdog import HUNG
 

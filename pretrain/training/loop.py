@@ -25,7 +25,8 @@ from pretrain.training.program import Program, check_batch, make_program
 from pretrain.training.startup import open_data, opening, write_workdir
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
-from pretrain.workdir.lease import Lease, hold
+from pretrain.workdir.hold_lease import hold
+from pretrain.workdir.lease import Lease
 from pretrain.workdir.skipped_documents import write_left_out
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from data.objectives import AnswerSpan, CausalLm, MultipleChoice, Tagging
 from models import Gpt3Config, build
-from models.heads.config import ChoiceConfig, SpanReaderConfig, TaggerConfig
+from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert import FAMILIES, family_of, tokenizer
 from pretrain.convert.read_write import open_model, write_model
