@@ -61,6 +61,7 @@ def reading(step_folder, recorded):
             Exception
         ) as refused:  # the examination meets the same cause, or one of its own: no proof
             proof, unread = None, f", and its files could not be examined ({reason(refused)})"
+            unread = "" if reason(refused) == reason(error) else unread
         if proof:
             raise DamagedCheckpoint(proof) from error
         raise NotRestored(

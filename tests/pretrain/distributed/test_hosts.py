@@ -278,9 +278,8 @@ class Client:
 
 def talk(monkeypatch, processes, said):
     monkeypatch.setattr("jax.process_count", lambda: processes)
-    monkeypatch.setattr(
-        cluster, "client", lambda: Client({key: json.dumps(value) for key, value in said.items()})
-    )
+    client = Client({key: json.dumps(value) for key, value in said.items()})
+    monkeypatch.setattr(cluster, "client", lambda: client)
     monkeypatch.setattr(cluster, "host_of", lambda process: f"node{process}")
 
 
