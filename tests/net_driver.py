@@ -49,8 +49,10 @@ from models.layers.dropout import drop  # noqa: E402
 from pretrain.cli import distil  # noqa: E402
 from pretrain.cli.import_ import initialiser, starting_run  # noqa: E402
 from pretrain.config import Adafactor, AdamW, Lamb  # noqa: E402
-from pretrain.convert import family_of  # noqa: E402
-from pretrain.convert.read_write import open_model  # noqa: E402
+from pretrain.convert.read_write import (
+    converter_of,  # noqa: E402
+    open_model,  # noqa: E402
+)
 from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated  # noqa: E402
 from pretrain.training.optimizers import optimizer_of, schedule  # noqa: E402
 from pretrain.training.program import make_program  # noqa: E402
@@ -193,7 +195,7 @@ def to_hf(model, params):
     """Return a tree like the parameters under Hugging Face names."""
     if isinstance(model, Gpt3Config):  # transformers has no bands, but the same names
         model = dataclasses.replace(model, window=model.length)
-    return family_of(model).to_hf(model, jax.device_get(params))
+    return converter_of(model).to_hf(model, jax.device_get(params))
 
 
 def three_steps(run, params, stream):

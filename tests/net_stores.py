@@ -2,7 +2,7 @@
 
 import json
 
-from data.examples import labelled, qa_store, tagging
+from data.examples import labelled, labelled_store, qa_store, tagging
 from data.examples.qa import Question
 from data.examples.text2text import write_pairs
 from data.objectives import Text2Text
@@ -50,7 +50,7 @@ def write_labels(path, vocabulary, sentences):
         labelled.Example((text, sentences[-i]), LABELS[i * i % 7 % 3], f"here:{i}")
         for i, text in enumerate(sentences)
     ]
-    labelled.write_labelled(path, vocabulary, split(examples), LABELS)
+    labelled_store.write_labelled(path, vocabulary, split(examples), LABELS)
 
 
 def write_choices(path, vocabulary, sentences):
@@ -58,7 +58,7 @@ def write_choices(path, vocabulary, sentences):
         labelled.Example((text, sentences[-i], sentences[i // 2]), "01"[i * i % 7 % 2], f"here:{i}")
         for i, text in enumerate(sentences)
     ]
-    labelled.write_labelled(path, vocabulary, split(examples), ("0", "1"))
+    labelled_store.write_labelled(path, vocabulary, split(examples), ("0", "1"))
 
 
 def write_tags(path, vocabulary, sentences):

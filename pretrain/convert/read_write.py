@@ -30,6 +30,14 @@ REFUSED = {
 # ---- export ------------------------------------------------------------------
 
 
+def converter_of(config):
+    """Return the module that converts a model's parameters: its family's, or that of encoders with a head.
+
+    Raises ValueError where there is none.
+    """
+    return classifier if isinstance(config, HeadedConfig) else family_of(config)
+
+
 def write_model(
     output, config, params, vocabulary, *, card=None, overwrite=False, allow_nonfinite=False
 ):
@@ -43,7 +51,7 @@ def write_model(
             f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)"
         )
     family = name_of(config)
-    module = classifier if isinstance(config, HeadedConfig) else family_of(config)
+    module = converter_of(config)
     described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
     if not allow_nonfinite:
         for name, tensor in tensors.items():

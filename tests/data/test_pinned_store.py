@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from data.examples import labelled, qa_store, tagging
+from data.examples import labelled, labelled_store, qa_store, tagging
 from data.examples.qa import Question
 from data.examples.text2text import write_pairs
 from data.objectives import Text2Text
@@ -101,7 +101,7 @@ def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
     parts = {"train": examples[:24], "heldout": examples[24:]}
     check_store(
         "labelled",
-        labelled.write_labelled(tmp_path / "labelled", wordpiece, parts, ("no", "so", "yes")),
+        labelled_store.write_labelled(tmp_path / "labelled", wordpiece, parts, ("no", "so", "yes")),
     )
     words = [tuple(sentence(i).split()) for i in range(30)]
     sentences = [

@@ -13,8 +13,8 @@ from data.objectives import AnswerSpan, CausalLm, MultipleChoice, Tagging
 from models import Gpt3Config, build
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
 from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.convert import FAMILIES, family_of, tokenizer
-from pretrain.convert.read_write import open_model, write_model
+from pretrain.convert import FAMILIES, tokenizer
+from pretrain.convert.read_write import converter_of, open_model, write_model
 from pretrain.training.state import init_params
 from tests import given
 from tests.pinned import check_pinned, digests, vocabularies
@@ -81,7 +81,7 @@ def given_params(config, objective):
     leaves, tree = jax.tree.flatten(
         jax.eval_shape(lambda: init_params(build(config), objective, 0))
     )
-    export = family_of(config).to_hf
+    export = converter_of(config).to_hf
     return tree.unflatten(
         given.fill(
             [leaf.shape for leaf in leaves], lambda arrays: export(config, tree.unflatten(arrays))

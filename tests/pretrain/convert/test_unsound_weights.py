@@ -17,7 +17,7 @@ from pretrain.convert.read_write import open_model
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import open_trained
 
-GOLDENS = pathlib.Path(__file__).parents[1] / "goldens"
+GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"
 
 
