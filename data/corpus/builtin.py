@@ -16,7 +16,7 @@ import pathlib
 import platform
 import re
 import sysconfig
-from typing import Iterator
+from collections.abc import Iterator
 
 LEFT_OUT = {
     "site-packages",

@@ -12,7 +12,8 @@ import gzip
 import io
 import json
 import zlib
-from typing import Callable, Iterator, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sentences import WHITE

@@ -15,7 +15,7 @@ It works on UTF-8 bytes with numpy: a regular expression over strings would take
 
 import functools
 import re
-from typing import Iterator
+from collections.abc import Iterator
 
 import numpy as np
 

@@ -18,7 +18,7 @@ import glob
 import hashlib
 import json
 import pathlib
-from typing import Iterator
+from collections.abc import Iterator
 
 from data.corpus import builtin, readers
 from data.corpus.paths import TFDS, as_path, is_remote

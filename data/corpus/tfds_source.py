@@ -4,7 +4,7 @@ A dataset that is not on the disk ($TFDS_DATA_DIR, else ~/tensorflow_datasets) i
 """
 
 import os
-from typing import Iterator
+from collections.abc import Iterator
 
 from data.corpus.paths import TFDS
 from data.corpus.readers import NOT_UTF8, Record, pair

@@ -16,7 +16,8 @@ import gzip
 import math
 import pathlib
 import zlib
-from typing import Callable, Iterator, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 

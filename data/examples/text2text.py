@@ -10,7 +10,8 @@ answer when they are cut.
 import json
 import math
 import pathlib
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 

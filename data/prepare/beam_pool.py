@@ -17,7 +17,7 @@ import itertools
 import json
 import pathlib
 import uuid
-from typing import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import apache_beam as beam
 import numpy as np

@@ -19,7 +19,7 @@ import json
 import pathlib
 import shutil
 import time
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 

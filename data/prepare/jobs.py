@@ -16,7 +16,7 @@ import os
 import pathlib
 import signal
 import threading
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 

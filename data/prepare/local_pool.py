@@ -15,8 +15,8 @@ import os
 import pathlib
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from rich import progress

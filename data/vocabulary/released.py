@@ -5,7 +5,7 @@ WordPiece as in BERT (Devlin et al. 2018), byte-level BPE as in GPT-2 (Radford e
 """
 
 import json
-from typing import Sequence
+from collections.abc import Sequence
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers

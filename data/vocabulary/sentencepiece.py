@@ -11,7 +11,7 @@ import io
 import itertools
 import re
 import struct
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import sentencepiece
