@@ -39,7 +39,7 @@ class Ending(NamedTuple):
     def mended(self):
         """Whether another start may help."""
         return not self.asked and (
-            self.status == HUNG or self.status < 0 and -self.status not in STOPS
+            self.status == HUNG or (self.status < 0 and -self.status not in STOPS)
         )
 
     @property

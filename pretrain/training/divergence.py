@@ -102,7 +102,7 @@ class Guard:
 
     def ended(self):
         """The last step is done. Raises Diverged where the run ends in a whole window, or in one for the like of which it had gone back."""
-        if self.tripped or self.skipped and self.returned:
+        if self.tripped or (self.skipped and self.returned):
             self._give_up()
 
     def _give_up(self):

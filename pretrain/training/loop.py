@@ -165,7 +165,7 @@ def steps(job, state, source, score):
         log.step(done, metrics)
         job.checkpoints.check()
         if not guard.tripped:
-            if run.evaluate.every and done % run.evaluate.every == 0 or done == run.train.end:
+            if (run.evaluate.every and done % run.evaluate.every == 0) or done == run.train.end:
                 scores = score(state.params, done)
             if due or stopping or done == run.train.end:
                 log.sync()
@@ -175,7 +175,7 @@ def steps(job, state, source, score):
         finished = done == run.train.end
         if finished:
             guard.ended()
-        saving = finished or stopping or due and guard.good
+        saving = finished or stopping or (due and guard.good)
         if saving or job.replicas.due(done):
             with ledger.during("save"):
                 job.replicas.check(state, done)
