@@ -106,7 +106,7 @@ def _examples(builder, split: str, start: int, stop: int, fields: list[str]) -> 
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         return iter(builder.as_data_source(split=part))
     once = tfds.ReadConfig(try_autocache=False)
-    only = tfds.decode.PartialDecoding({field: True for field in fields})
+    only = tfds.decode.PartialDecoding(dict.fromkeys(fields, True))
     return builder.as_dataset(
         split=part, decoders=only, read_config=once, shuffle_files=False
     ).as_numpy_iterator()

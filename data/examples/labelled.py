@@ -31,7 +31,7 @@ from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
-BLANK = {code: " " for code in WHITE} | {
+BLANK = dict.fromkeys(WHITE, " ") | {
     0xFDD0: "\ufffd"
 }  # as `prepare` has it: no control characters, nor the one that no text may hold
 FIELD = 1 << 28  # characters of a column, at most

@@ -97,9 +97,7 @@ def our_config(hf_config):
     if problem not in (None, "single_label_classification", "regression"):
         raise ValueError(f"problem_type is {problem!r}; a row has one class here, or one score")
     # What is fine-tuned has no second model beside it: what is said of the first stands for both.
-    encoder = module.our_config(
-        hf_config | {part: hf_config for part in getattr(module, "PARTS", ())}
-    )
+    encoder = module.our_config(hf_config | dict.fromkeys(getattr(module, "PARTS", ()), hf_config))
     named = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if sorted(map(str, named)) != sorted(map(str, range(len(named)))):
         raise ValueError(

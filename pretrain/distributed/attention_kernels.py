@@ -162,9 +162,7 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
         return "drops by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
-    if (mask is not None and not isinstance(mask, Mask)) or (
-        mask is not None and mask.segments is not None
-    ):
+    if mask is not None and not (isinstance(mask, Mask) and mask.segments is None):
         if bias is not None:
             return "has no gradient for a bias beside a mask that is given pair by pair"
         if L % 2 or M % 2:
