@@ -8,6 +8,8 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import itertools
+
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
@@ -85,7 +87,7 @@ def pairs(case, tokens, folder):
     edges = np.searchsorted(sentences, documents[: DOCUMENTS + 1])
     split = [
         [tokens[a:b].tolist() for a, b in zip(sentences[i:j], sentences[i + 1 : j + 1])]
-        for i, j in zip(edges, edges[1:])
+        for i, j in itertools.pairwise(edges)
     ]
     return examples_of_pairs(split, case["length"], random.Random(0)), stacker(case)
 

@@ -1,5 +1,7 @@
 """What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, cut in two, in pairs, or an answer."""
 
+import itertools
+
 import numpy as np
 
 from data.inspection.checks import Check, none, specials, within
@@ -141,7 +143,7 @@ def fitting(split, document, objective):
     """(source, target) of the documents from one on whose sides fit into a row."""
     for d in range(document, len(split.document_starts) - 1):
         edges = split.sentence_starts[2 * d : 2 * d + 3].tolist()
-        sides = [split.tokens[low:high] for low, high in zip(edges, edges[1:])]
+        sides = [split.tokens[low:high] for low, high in itertools.pairwise(edges)]
         if len(sides[0]) < objective.length and len(sides[1]) < objective.target_length:
             yield sides
 

@@ -236,4 +236,4 @@ def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
     begins_group = np.diff((starts - begins) // GROUP, prepend=-1) != 0
     begins_group[first] = True
     cuts = np.append(np.flatnonzero(begins_group), len(sentences)).tolist()
-    return [joint.join(sentences[a:b]) for a, b in zip(cuts, cuts[1:])]
+    return [joint.join(sentences[a:b]) for a, b in itertools.pairwise(cuts)]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import itertools
 import json
 import math
 import os
@@ -221,7 +222,9 @@ def test_any_bytes_are_documents_or_an_error_that_names_the_file(
     if not packed and form != "file" and len(raw) > 2:  # in three parts it is the same
         cuts = [0, *sorted({at % (len(raw) - 1) + 1, (at // 7 * 3) % (len(raw) - 1) + 1}), None]
         parts = [
-            record for lo, hi in zip(cuts, cuts[1:]) for record in documents(path, form, lo, hi)
+            record
+            for lo, hi in itertools.pairwise(cuts)
+            for record in documents(path, form, lo, hi)
         ]
         assert [(record.raw, record.mended) for record in parts] == [
             (record.raw, record.mended) for record in found

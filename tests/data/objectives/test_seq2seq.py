@@ -1,5 +1,6 @@
 """Rows of pairs: each pair is in one row, whole, beside its own target; what does not fit is left out, and counted."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -23,7 +24,7 @@ def stream(store, split="train", **fields):
 
 def pairs_of(split):
     edges = split.sentence_starts.tolist()
-    texts = [tuple(split.tokens[a:b].tolist()) for a, b in zip(edges, edges[1:])]
+    texts = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(edges)]
     return list(zip(texts[::2], texts[1::2]))
 
 

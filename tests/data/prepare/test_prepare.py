@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import itertools
 import json
 import pathlib
 
@@ -27,7 +28,7 @@ def texts_of(store: Store, name: str) -> list[str]:
     """The documents of a part, decoded."""
     split = store.split(name)
     bounds = split.document_starts.tolist()
-    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in zip(bounds, bounds[1:])]
+    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):

@@ -1,6 +1,7 @@
 """How right an answer is, by SQuAD's definition, and which span of all windows is chosen, against a search of them all."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -66,7 +67,7 @@ def test_nothing_is_right_where_there_is_no_answer(predicted, right, first, seco
 def slow_threshold(doubts, answered, silent):
     """The best mean score over all thresholds between doubts."""
     edges = sorted(doubts)
-    between = [edges[0] - 1, *((a + b) / 2 for a, b in zip(edges, edges[1:])), edges[-1] + 1]
+    between = [edges[0] - 1, *((a + b) / 2 for a, b in itertools.pairwise(edges)), edges[-1] + 1]
     return max(np.where(doubts > one, silent, answered).sum() for one in between)
 
 

@@ -1,6 +1,7 @@
 """`features` writes what the model makes of each text, word or piece, where docs/inside.md says."""
 
 import dataclasses
+import itertools
 import json
 
 import jax
@@ -117,7 +118,7 @@ def test_poolings_are_means_of_pieces(bert, pieces):
     )
     split = dataclasses.replace(bert, params=placed)
     x, word, offsets = pieces["layer_4"], pieces["word"], pieces["offsets"]
-    texts = list(zip(offsets, offsets[1:]))
+    texts = list(itertools.pairwise(offsets))
     means = [x[begin:end][word[begin:end] >= 0].mean(axis=0) for begin, end in texts]
     np.testing.assert_allclose(of(split, mesh=mesh).arrays["last"], means, atol=1e-5)
     np.testing.assert_allclose(
