@@ -82,7 +82,7 @@ def digest(made):
     return found.hexdigest()[:16]
 
 
-@pytest.mark.parametrize("pinned, objective", PINNED)
+@pytest.mark.parametrize(("pinned", "objective"), PINNED)
 def test_batches_are_what_they_were(corpus, pinned, objective):
     stream = Stream(corpus, Data(objective=objective, batch_size=12), seed=77)
     made = [stream.batch(step) for step in (0, 1, 2, 3, 17, 18, 10**9)] + [stream.batch(40, 5, 8)]

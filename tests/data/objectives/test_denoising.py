@@ -32,7 +32,7 @@ def hidden(row, length):
     return found
 
 
-@pytest.mark.parametrize("rate, mean", [(0.3, 3.0), (0.5, 1.0), (0.15, 10.0)])
+@pytest.mark.parametrize(("rate", "mean"), [(0.3, 3.0), (0.5, 1.0), (0.15, 10.0)])
 def test_each_span_becomes_one_mask(rate, mean):
     rng, B, N = np.random.default_rng(0), 300, 40
     length_B = rng.integers(1, N + 1, B)

@@ -41,7 +41,7 @@ def test_the_lengths_are_the_published_ones():
 
 
 @pytest.mark.parametrize("inputs", range(3, 80))
-@pytest.mark.parametrize("rate, mean_span", [(0.15, 3.0), (0.15, 1.0), (0.5, 1.5), (0.3, 7.7)])
+@pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.15, 1.0), (0.5, 1.5), (0.3, 7.7)])
 def test_every_length_is_filled_exactly(inputs, rate, mean_span):
     objective = SpanCorruption(inputs, rate, mean_span)
     kept = objective.raw_length - objective.noise

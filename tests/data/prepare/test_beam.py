@@ -168,7 +168,7 @@ IN_BEAM = "Traceback (most recent call last):\n  File 'x.py'\n{} [while running 
 
 
 @pytest.mark.parametrize(
-    "error, kind, words",
+    ("error", "kind", "words"),
     [
         (
             RuntimeError(IN_BEAM.format("FileNotFoundError: [Errno 2] a.txt")),
@@ -236,7 +236,7 @@ def test_an_interruption_here_ends_the_pipeline_there(tmp_path, corpus, words, m
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("words", "message"),
     [
         (
             ["--runner", "DirctRunner"],

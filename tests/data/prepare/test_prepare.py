@@ -298,7 +298,7 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         (dict(layout="elmo"), "--layout elmo: bert or t5 or gpt"),
         (dict(algorithm="char"), "--algorithm char: unigram or bpe"),

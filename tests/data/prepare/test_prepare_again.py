@@ -269,7 +269,7 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("words", "message"),
     [
         (["nowhere.txt"], "nowhere.txt: no such file or folder"),
         (["builtin", "--vocabulary", "nowhere"], "nowhere: no such vocabulary"),

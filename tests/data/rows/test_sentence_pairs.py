@@ -130,7 +130,7 @@ class Slow:
 
 
 @pytest.mark.parametrize(
-    "width, sources", [(29, (1.0,)), (61, (0.5, 0.5)), (13, (0.3, 0.4, 0.3)), (200, (1.0,))]
+    ("width", "sources"), [(29, (1.0,)), (61, (0.5, 0.5)), (13, (0.3, 0.4, 0.3)), (200, (1.0,))]
 )
 def test_pairs_are_those_of_the_slow_reference(width, sources):
     documents, split = corpus(1, sources=sources)

@@ -91,7 +91,7 @@ def test_training_is_repeatable_and_options_matter(texts):
 
 
 @pytest.mark.parametrize(
-    "size, layout, message",
+    ("size", "layout", "message"),
     [
         (9000, "bert", r"at most (\d+): --vocab-size \1"),
         (20, "bert", r"takes at least \d+"),

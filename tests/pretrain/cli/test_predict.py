@@ -218,7 +218,7 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "name, content, message",
+    ("name", "content", "message"),
     (
         ("in.txt", "The [MASK].\nThe fox.\n", r"in.txt:2: there is no [MASK] in 'The fox.'"),
         (

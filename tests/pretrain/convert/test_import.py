@@ -190,7 +190,7 @@ def classifier(tensors):
 
 
 @pytest.mark.parametrize(
-    "change, missing, unused",
+    ("change", "missing", "unused"),
     (
         (bare, ("cls.predictions", "cls.seq_relationship"), ()),
         (unpooled, ("bert.pooler", "cls.predictions", "cls.seq_relationship"), ()),
@@ -240,7 +240,7 @@ def documents(vocabulary, count, seed):
 
 
 @pytest.mark.parametrize(
-    "name, objective",
+    ("name", "objective"),
     (
         ("hf_bert", ("length=16", "predictions=3")),
         ("hf_t5_v1_1", ("inputs=24",)),

@@ -55,7 +55,7 @@ def raw(name, rows, b, vocabulary):
     ]
 
 
-@pytest.mark.parametrize("name, store", [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
+@pytest.mark.parametrize(("name", "store"), [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
 def test_closed_gaps_give_the_held_out_text(opened, name, store):
     run, heldout = opened(name, store, 5)
     vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
@@ -123,7 +123,7 @@ def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
 
 
 @pytest.mark.parametrize(
-    "name, store, mesh", [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))]
+    ("name", "store", "mesh"), [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))]
 )
 def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
     run, heldout = opened(name, store, 3)
