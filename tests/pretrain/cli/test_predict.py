@@ -219,7 +219,7 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
-    (
+    [
         ("in.txt", "The [MASK].\nThe fox.\n", r"in.txt:2: there is no [MASK] in 'The fox.'"),
         (
             "in.txt",
@@ -237,7 +237,7 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
         ("in.txt", "", "in.txt: no texts in it"),
         ("in.csv", "text\n\n", "in.csv: no texts in it"),
         ("in.conll", "[MASK] O\n", "in.conll: columns of words are read by models that tag them"),
-    ),
+    ],
 )
 def test_a_bad_line_is_named_and_nothing_is_written(bert, say, tmp_path, name, content, message):
     (tmp_path / name).write_text(content)

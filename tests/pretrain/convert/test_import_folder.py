@@ -45,7 +45,7 @@ def test_one_file(model):
     assert Tensors(model).formats() == ("F32",)
 
 
-@pytest.mark.parametrize("limit", (1, 50, 70, 10_000))
+@pytest.mark.parametrize("limit", [1, 50, 70, 10_000])
 def test_written_in_parts_and_read_back(tmp_path, limit):
     write_tensors(tmp_path, TENSORS, limit=limit)
     same(Tensors(tmp_path))
@@ -97,7 +97,7 @@ def header(text, length=None):
 
 @pytest.mark.parametrize(
     "content",
-    (
+    [
         b"",
         b"\x08\x00",
         header("{}", 2**62),  # claims a header of 4 EiB
@@ -110,7 +110,7 @@ def header(text, length=None):
         header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') + b"0000",
         header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}') + b"00000000",
         b"PK\x03\x04 a zip, which is what a pickled checkpoint is",
-    ),
+    ],
 )
 def test_damaged_file_is_named(model, content):
     (model / "model.safetensors").write_bytes(content)
@@ -136,7 +136,7 @@ def index(folder, places):
 
 @pytest.mark.parametrize(
     "file",
-    (
+    [
         "../x.safetensors",
         "/etc/passwd",
         "sub/x.safetensors",
@@ -146,7 +146,7 @@ def index(folder, places):
         "x.bin",
         "x.safetensors\0",
         "./x.safetensors",
-    ),
+    ],
 )
 def test_an_index_cannot_leave_its_folder(model, file):
     save_file(TENSORS, model.parent / "x.safetensors")

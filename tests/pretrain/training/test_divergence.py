@@ -153,7 +153,7 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     assert np.isnan(np.frombuffer(bits(harmed.params), np.float32)).all()  # what the choice is for
 
 
-@pytest.mark.parametrize("optimizer", ("adamw", "teacher"))
+@pytest.mark.parametrize("optimizer", ["adamw", "teacher"])
 def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
     one, state = stepper(optimizer, spike=6, memory=5)
     good = [batch(seed) for seed in range(8)]

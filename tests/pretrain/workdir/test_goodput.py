@@ -95,7 +95,7 @@ def test_what_is_lost_is_counted_from_the_checkpoint_that_is_left(clock, tmp_pat
     assert (ledger.seconds["step"], ledger.seconds["lost"], sorted(ledger.marks)) == (10, 20, [1])
 
 
-@pytest.mark.parametrize("text", ("", "[]", '{"seconds": {}}', '{"starts": 1'))
+@pytest.mark.parametrize("text", ["", "[]", '{"seconds": {}}', '{"starts": 1'])
 def test_a_ledger_that_cannot_be_read_begins_anew(clock, tmp_path, capsys, text):
     (tmp_path / goodput.NAME).write_text(text)
     with opened(tmp_path, 3, began=clock.now - 5):
