@@ -4,6 +4,7 @@ B batch   L length   D width
 """
 
 from collections.abc import Callable
+from operator import itemgetter
 
 import flax.linen as nn
 import jax
@@ -66,6 +67,6 @@ def unrolled(params):
     each = {}
     for name, part in params.items():
         depth = len(jax.tree.leaves(part)[0]) if name == "layers" else 0
-        layers = {f"layer_{i}": jax.tree.map(lambda leaf: leaf[i], part) for i in range(depth)}
+        layers = {f"layer_{i}": jax.tree.map(itemgetter(i), part) for i in range(depth)}
         each |= layers or {name: unrolled(part)}
     return each

@@ -313,7 +313,7 @@ def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
             and report["rows"][0]["label"] in ("class 0", "class 1", "score 0", "score 1")
         )
 
-        def spoilt(step, lo=0, hi=None, change=None):
+        def spoilt(step, lo=0, hi=None, change=None, stream=stream):
             batch = Stream.batch(stream, step, lo, hi)
             change(batch)
             return batch
