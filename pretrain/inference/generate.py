@@ -7,7 +7,8 @@ import jax
 import numpy as np
 
 from models import build
-from models.generation.generate import Greedy, extend, generate, unrolled
+from models.generation.generate import extend, generate, unrolled
+from models.generation.sampling import Greedy
 from pretrain.convert import name_of, tokenizer
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
 
