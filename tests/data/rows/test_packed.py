@@ -164,11 +164,10 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
 
 @pytest.mark.parametrize("kind", [MaskedLm, Distillation, ReplacedToken])
 def test_short_documents_share_rows_unless_told_otherwise(store, kind):
-    share = lambda **how: (
-        Stream(store, Data(objective=kind(length=100, predictions=15, **how), batch_size=64))
-        .batch(0)["valid"]
-        .mean()
-    )  # noqa: E731
+    def share(**how):
+        objective = kind(length=100, predictions=15, **how)
+        return Stream(store, Data(objective=objective, batch_size=64)).batch(0)["valid"].mean()
+
     assert share() > 0.9 > 0.5 > share(rows="documents")
 
 

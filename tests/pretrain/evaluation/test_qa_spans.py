@@ -163,11 +163,11 @@ def test_the_n_best_answers_are_the_best_texts_of_all(count):
             int(batch["contexts"][row]),
             int(batch["valid"][row].sum()) - 1 - int(batch["contexts"][row]),
         )
-        spelt = lambda first, last, at=int(batch["skipped"][row]): (
-            "abc"[(at + first) % 3] * (1 + last - first),
-            at + first,
-            at + last + 1,
-        )  # noqa: E731
+
+        def spelt(first, last, at=int(batch["skipped"][row])):
+            text = "abc"[(at + first) % 3] * (1 + last - first)
+            return text, at + first, at + last + 1
+
         told += n_best.of_row(logits[row], context, held, 3.0, spelt, count)
         for i in range(held):
             for j in range(i, min(i + 30, held)):
