@@ -10,13 +10,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import itertools
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+import numpy as np
+import torch
+import transformers
 
-from benchmarks.collate_peers import SpanCollator, sentence_pairs  # noqa: E402
-from benchmarks.harness import answer  # noqa: E402
-from benchmarks.ready_ids import Ready  # noqa: E402
+from benchmarks.collate_peers import SpanCollator, sentence_pairs
+from benchmarks.harness import answer
+from benchmarks.ready_ids import Ready
 
 DOCUMENTS = 3000  # that sentence pairs are made of
 CLS, SEP, MASK, PAD = 2, 3, 4, 0  # in the vocabulary of benchmarks/input.py
