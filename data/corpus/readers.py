@@ -246,7 +246,7 @@ def _open(path: str, stack: contextlib.ExitStack):
     if is_remote(path):
         raw = io.BufferedReader(_Remote(stack.enter_context(as_path(path).open("rb"))), BUFFER)
     else:
-        raw = stack.enter_context(open(path, "rb", buffering=BUFFER))
+        raw = stack.enter_context(open(path, "rb", buffering=BUFFER))  # noqa: SIM115 - `stack` closes it
     if path.endswith(".gz"):
         return stack.enter_context(gzip.GzipFile(fileobj=raw)), raw.tell
     return raw, raw.tell

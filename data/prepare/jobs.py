@@ -257,9 +257,8 @@ class PartFiles:
             FILES, (ids.astype(self._dtype), documents.astype("<i8"), sentences.astype("<i8"))
         ):
             if (split, file) not in self._open:
-                self._open[split, file] = open(
-                    part_file(self._folder, self._job, split, file), "wb"
-                )
+                path = part_file(self._folder, self._job, split, file)
+                self._open[split, file] = open(path, "wb")  # noqa: SIM115 - `__exit__` closes it
             self._open[split, file].write(array.data)
 
     def __enter__(self):

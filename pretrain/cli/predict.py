@@ -139,8 +139,8 @@ def run(args):
         for chunk in _chunks(records(), CHUNK):
             texts = [read(record, place) for place, record in chunk]
             with watched(
-                lambda share, done=done, count=len(chunk): (
-                    progress.show(done + share * count) if share < 1 else progress.hide()
+                lambda share, done=done, chunk=chunk: (
+                    progress.show(done + share * len(chunk)) if share < 1 else progress.hide()
                 )
             ):
                 results = answer(texts, [place for place, _ in chunk], done)

@@ -152,11 +152,10 @@ def steps(job, state, source, score):
     run, program, guard, ledger, log = job.run, job.program, job.guard, job.ledger, job.log
     start, due = int(state.step), False
     for step, batch in log.waits(guard.feed(source, start)):
-        with ledger.during("compile" if step == start else "step"):
-            with jax.transfer_guard(
-                "disallow"
-            ):  # a value from the host that slipped in would stall every step
-                state, metrics = program.update(state, batch)
+        # A value that is copied from the host by accident would stall every step.
+        phase, guarded = "compile" if step == start else "step", jax.transfer_guard("disallow")
+        with ledger.during(phase), guarded:
+            state, metrics = program.update(state, batch)
         if step == start:
             log.say(f"attention by {'; '.join(program.attention['update'])}")
         done, scores = step + 1, None

@@ -28,7 +28,7 @@ class MetricsLog:
             part = self.path.with_name("metrics.jsonl.part")
             part.write_text("".join(json.dumps(row) + "\n" for row in rows))
             part.replace(self.path)
-            self.file = open(os.fspath(self.path), "a", encoding="utf-8")
+            self.file = open(os.fspath(self.path), "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
         if start:
             self._event(start, session_log=True)
@@ -154,6 +154,6 @@ def _short(number):
 
 def clock(seconds):
     """Seconds as minutes and seconds, with hours where there are any."""
-    minutes, seconds = divmod(int(math.ceil(seconds)), 60)
+    minutes, seconds = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

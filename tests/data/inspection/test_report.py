@@ -378,7 +378,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
         "pairs": ["[SEP]", "label", "predict"],
         "orders": ["[SEP]", "label", "A stands"],
     }
-    marks |= dict.fromkeys(("parts", *BYTES), ["inputs", "targets"]) | {
+    marks |= {kind: ["inputs", "targets"] for kind in ("parts", *BYTES)} | {
         "next": ["row"],
         "next unseparated": ["row"],
     }

@@ -35,8 +35,8 @@ def unpacked(batch, vocabulary):
         sides = []
         for name in ("inputs", "targets"):
             parts, current = [], []
-            for j, (token, segment) in enumerate(
-                zip(batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist())
+            for token, segment in zip(
+                batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist()
             ):
                 assert segment == (len(parts) + 1 if segment else 0)
                 assert (token == vocabulary.pad) == (segment == 0) and (segment or not current)

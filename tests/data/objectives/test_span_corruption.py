@@ -19,8 +19,8 @@ def published(inputs, rate, mean_span):
     """(raw, targets): the paper's authors lengthen the text from `inputs` on as long as its corrupted form fits."""
 
     def sizes(raw):
-        noise = int(round(raw * rate))
-        spans = int(round(noise / mean_span))
+        noise = round(raw * rate)
+        spans = round(noise / mean_span)
         return raw - noise + spans + 1, noise + spans + 1
 
     raw = inputs

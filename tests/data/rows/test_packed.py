@@ -106,10 +106,9 @@ def pieces_of(batch, vocabulary):
     for row, numbers in zip(tokens, batch["pieces"]):
         framed = [row[numbers == k].tolist() for k in range(1, numbers.max() + 1)]
         assert all((piece[0], piece[-1]) == (vocabulary.cls, vocabulary.sep) for piece in framed)
-        assert (
-            sum(framed, []) == row[numbers > 0].tolist()
-            and (row[numbers == 0] == vocabulary.pad).all()
-        )
+        assert [i for piece in framed for i in piece] == row[numbers > 0].tolist() and (
+            row[numbers == 0] == vocabulary.pad
+        ).all()
         rows.append([tuple(piece[1:-1]) for piece in framed])
     return rows
 

@@ -105,7 +105,7 @@ def test_training_says_what_is_wrong(texts, size, layout, message):
 
 
 def test_the_largest_size_that_the_message_gives_works(texts):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="at most") as caught:
         train_vocabulary(texts, 9000, layout="t5")
     most = int(str(caught.value).split()[-1])
     assert train_vocabulary(texts, most, layout="t5").size == most

@@ -187,7 +187,7 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
             == {"last", "layer_0", "line", "cut", "offsets", "spans", "about"}
             == {*tensors.keys(), "about"}
         )
-        for key in tensors.keys():
+        for key in tensors.keys():  # noqa: SIM118 - it has keys, but no __iter__
             np.testing.assert_array_equal(arrays[key], tensors.get_tensor(key))
         about = json.loads(str(arrays["about"]))
         assert (

@@ -214,8 +214,8 @@ def test_a_window_is_counted_and_left_behind_once():
         "skipped": 0,
         "returned": False,
     }  # good steps since
-    for step in (14, 15, 16):
-        guard.see(step, True)
+    for number in (14, 15, 16):
+        guard.see(number, True)
     guard.went_back()
     assert guard.record() == {
         "skipped": 0,
@@ -243,13 +243,10 @@ def poisoned(monkeypatch):
 
     def poison(steps):
         def source(stream, mesh, start, stop):
-            for step, batch in feed(stream, mesh, start, stop):
-                yield (
-                    step,
-                    batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
-                    if step + 1 in steps
-                    else batch,
-                )
+            for number, batch in feed(stream, mesh, start, stop):
+                if number + 1 in steps:
+                    batch = batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
+                yield number, batch
 
         monkeypatch.setattr("pretrain.training.loop.feed", source)
 

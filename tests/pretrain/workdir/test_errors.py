@@ -98,11 +98,9 @@ def test_logs_of_orbax_are_dropped(heard, caplog, logger):
 
 
 def test_the_cause_is_told_in_one_line():
+    cause = OSError("the file x is gone\nand so on")
     with pytest.raises(DamagedCheckpoint, match=r"^OSError: the file x is gone$"), damage():
-        try:
-            raise OSError("the file x is gone\nand so on")
-        except OSError as error:
-            raise ValueError("while reading {...}") from error
+        raise ValueError("while reading {...}") from cause
     message = r"^/run: a checkpoint was not saved \(ValueError: x{140} \.\.\. .*No space left on device\); those before it are as they were"
     with pytest.raises(NotSaved, match=message), writing("/run"):
         raise ValueError(f"{LONG}: No space left on device [tensorstore_spec='...']")
