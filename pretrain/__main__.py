@@ -77,7 +77,10 @@ def run(words):
     """One verb, or the list of them."""
     usage = "python -m pretrain VERB ..."
     parser = argparse.ArgumentParser(
-        prog="python -m pretrain", usage=usage, description=__doc__.split(": ")[1], add_help=False
+        prog="python -m pretrain",
+        usage=usage,
+        description=(__doc__ or ": ").split(": ")[1],
+        add_help=False,
     )
     if not words or words[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]

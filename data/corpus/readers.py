@@ -164,14 +164,14 @@ def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator
         line = line.rstrip(b"\r\n")
         if not line:
             continue
-        raw, *place = _utf8(line, lines.number, consumed())
+        raw, number, read, mended = _utf8(line, lines.number, consumed())
         sides = raw.split(b"\t")
         try:
             if len(sides) != 2:
                 raise ValueError(
                     f"{len(sides) - 1} tabs; a pair is a source and its target, with one tab between them"
                 )
-            yield Record(pair(*sides), *place)
+            yield Record(pair(*sides), number, read, mended)
         except ValueError as error:
             raise lines.error(str(error)) from None
 

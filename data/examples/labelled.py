@@ -17,7 +17,7 @@ import math
 import pathlib
 import zlib
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -133,7 +133,8 @@ def _objects(file, source, suffix):
 
 def _table(file, source, suffix):
     csv.field_size_limit(FIELD)
-    how = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {"strict": True}
+    tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    how: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
     reader, names = csv.reader(file, **how), None
     while True:
         place = f"{source}:{reader.line_num + 1}"
@@ -241,7 +242,7 @@ def check_several(examples: list[Example]) -> None:
 
 def classes(examples: list[Example]) -> tuple[str, ...]:
     """The classes in examples: by size where all are numbers, else in alphabetical order."""
-    names = {example.label for example in examples}
+    names = {str(example.label) for example in examples}
     numbers = all(name.removeprefix("-").isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 
@@ -250,7 +251,7 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
     """float32 [D]: the number of each label in `names`, or the scores themselves without names. Raises ValueError for a label that is not there."""
     if not names:
         return np.array([example.label for example in examples], np.float32)
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers: dict[Any, int] = {name: number for number, name in enumerate(names)}
     for example in examples:
         if example.label not in numbers:
             known = ", ".join(map(repr, names))
@@ -263,7 +264,7 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
 # ---- the store ---------------------------------------------------------------
 
 
-def part(examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
+def part(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
     """(to train on, held out): a share by the hash of their texts, so that copies are on one side, and the same ones whatever else there is."""
     below = round(share * (1 << 64))
     sides = [], []

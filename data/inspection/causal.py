@@ -88,7 +88,7 @@ def translations(stream, seen, token_id):
                 pair = next(pairs, (None, None))
                 rows = (ids_BN[i, segments_BN[i] == number] for ids_BN, segments_BN in sides)
                 other_pairs += any(
-                    not np.array_equal(ids, np.append(text, vocabulary.eos))
+                    not np.array_equal(ids, np.append(np.asarray(text), vocabulary.eos))
                     for ids, text in zip(rows, pair)
                 )
     return [

@@ -134,6 +134,7 @@ def settle() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     parent = multiprocessing.parent_process()
+    assert parent is not None, "only a worker process is settled"
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     if mallopt := getattr(
         ctypes.CDLL(None), "mallopt", None

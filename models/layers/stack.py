@@ -5,6 +5,7 @@ B batch   L length   D width
 
 from collections.abc import Callable
 from operator import itemgetter
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -44,8 +45,10 @@ class Stack(nn.Module):
             )  # a scan keeps the two computations apart by itself
         shared = self.layer(name="layer") if self.share else None
         if self.scan:
-            weights = {"variable_broadcast": "params"} if self.share else {}
-            own = {CACHE: 0, MEMORY: 0} if self.share else {"params": 0, CACHE: 0, MEMORY: 0}
+            weights: dict[str, Any] = {"variable_broadcast": "params"} if self.share else {}
+            own: dict[Any, Any] = (
+                {CACHE: 0, MEMORY: 0} if self.share else {"params": 0, CACHE: 0, MEMORY: 0}
+            )
             body = nn.scan(
                 body,
                 length=self.depth,

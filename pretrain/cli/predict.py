@@ -12,6 +12,7 @@ B batch   L row length   P masks of a row   K answers   M input length   T outpu
 import contextlib
 import json
 import sys
+from typing import Any
 
 from pretrain.inference.line_files import sink
 from pretrain.inference.record_files import asks, readers_of, records_of, text_in
@@ -171,16 +172,20 @@ def decoding(args):
         raise ValueError(
             "--seed is for words that are drawn: give --temperature, --top-k or --top-p as well"
         )
-    how = {
+    how: dict[str, Any] = {
         name: value
         for name in ("no_repeat_ngram", "seed")
         if (value := getattr(args, name)) is not None
     }
-    if drawn or args.beams is not None:
-        from models.generation.generate import Beam, Sample
+    if drawn:
+        from models.generation.generate import Sample
+
+        how["strategy"] = Sample(**drawn)
+    elif args.beams is not None:
+        from models.generation.generate import Beam
 
         penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
-        how["strategy"] = Sample(**drawn) if drawn else Beam(args.beams, **penalty)
+        how["strategy"] = Beam(args.beams, **penalty)
     return how
 
 

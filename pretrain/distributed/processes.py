@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from typing import Any
 
 from pretrain.distributed.cluster_detection import recognise
 
@@ -82,7 +83,7 @@ def join(cluster, seconds):
         ) from error
 
 
-def client():
+def client() -> Any:
     """The coordinator's key-value store, which needs neither collectives nor equal numbers of devices; None alone."""
     return _state().client if "jax" in sys.modules else None
 

@@ -349,7 +349,7 @@ from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import Stream
 from data.rows.tables import Reader
-from data.store import Store
+from data.store.reader import Store
 
 stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, predictions=4, rows="documents")))
 batch = stream.batch
