@@ -24,7 +24,8 @@ import numpy as np  # noqa: E402
 from data.pipeline import Stream  # noqa: E402
 from data.store.reader import Store  # noqa: E402
 from pretrain.cli.evaluate import evaluate  # noqa: E402
-from pretrain.reporting.run_report import CURVES, report  # noqa: E402
+from pretrain.reporting.curves import CURVES  # noqa: E402
+from pretrain.reporting.run_report import report  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
 from pretrain.workdir.checkpoints import read_run  # noqa: E402
 

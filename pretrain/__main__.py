@@ -48,7 +48,7 @@ VERBS = {
     "export": ("pretrain.cli.export", "write a checkpoint as a Hugging Face folder"),
     "import": ("pretrain.cli.import_", "start a workdir from a Hugging Face folder"),
     "report": ("pretrain.cli.report", "draw the curves of a run"),
-    "pod": ("pretrain.pod", "ask for a TPU pod, run on all its workers, and keep it running"),
+    "pod": ("pretrain.cli.pod", "ask for a TPU pod, run on all its workers, and keep it running"),
     "local": ("pretrain.cli.local", "another verb in N processes here, as on a pod's hosts"),
     "doctor": ("pretrain.cli.doctor", "versions, devices and what is missing"),
 }

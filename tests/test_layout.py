@@ -1,6 +1,7 @@
-"""The house's rules, read off the code: who may import whom, and which tables must have the same keys."""
+"""The rules of the house, read off the code: who may import whom, sizes, and tables that must have the same keys."""
 
 import ast
+import dataclasses
 import functools
 import pathlib
 import subprocess
@@ -19,33 +20,40 @@ OURS = {
 THEIRS = {
     "models": {"jax", "flax", "numpy"},
     "data": {
-        *(
-            "numpy",
-            "tensorflow",
-            "tensorflow_datasets",
-            "apache_beam",
-            "sentencepiece",
-            "tokenizers",
-            "google",
-            "google_crc32c",
-        ),
-        *("etils", "rich"),
+        *("numpy", "tensorflow", "tensorflow_datasets", "apache_beam", "sentencepiece"),
+        *("tokenizers", "google", "google_crc32c", "etils", "rich"),
     },
     "configs": set(),
 }
+# Within a room a folder, or a file that stands beside folders, imports only from itself and from what stands before it.
+ORDER = {
+    "data": (
+        *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
+        *("data.objectives", "data.examples", "data.config", "data.batch_spec"),
+        *("data.pipeline", "data.inspection"),
+    ),
+    "pretrain": (
+        *("pretrain.overrides", "pretrain.schema", "pretrain.config", "pretrain.distributed"),
+        *("pretrain.workdir", "pretrain.reporting", "pretrain.convert", "pretrain.inference"),
+        *("pretrain.evaluation", "pretrain.training", "pretrain.finetune", "pretrain.plan"),
+        *("pretrain.pod", "pretrain.cli", "pretrain.__main__"),
+    ),
+}
 NO_TENSORFLOW = (
-    "pretrain/training/step.py",
-    "pretrain/convert",
-    "pretrain/config.py",
-    "data/store/reader.py",
-    "data/vocabulary/load.py",
-    "data/batch_spec.py",
+    *("pretrain/training/step.py", "pretrain/convert", "pretrain/config.py"),
+    *("data/store/reader.py", "data/vocabulary/load.py", "data/batch_spec.py"),
 )
+LINES, FUNCTION_LINES, FOLDER_FILES, CONFIG_FIELDS = 300, 60, 20, 16
+# One file a paper, a family, an objective, a verb, a run or a benchmark: as many as there are.
+OPEN_ENDED = {
+    *("models", "models/config", "pretrain/convert", "pretrain/cli"),
+    *("data/objectives", "configs", "benchmarks"),
+}
 
 
 @functools.cache
-def imports(path):
-    """Dotted names that a file imports, `from a import b` as `a.b`."""
+def find_imports(path):
+    """Return the dotted names that a file imports, lazily too; `from a import b` as `a.b`."""
     names = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -56,56 +64,169 @@ def imports(path):
     return names
 
 
-def files(room):
+def list_files(room):
     return sorted((ROOT / room).rglob("*.py"))
 
 
-def within(name, allowed):
+@functools.cache
+def list_modules():
+    """Return {dotted name: path} of the program's modules; a package stands for its __init__."""
+    modules = {}
+    for room in ("models", "data", "pretrain"):
+        for path in list_files(room):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            modules[name.removesuffix(".__init__")] = path
+    return modules
+
+
+def find_module(name):
+    """Return the longest beginning of a dotted name that is a module of the program, or None."""
+    parts = name.split(".")
+    heads = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
+    return next((head for head in heads if head in list_modules()), None)
+
+
+def find_edges():
+    """Return {module: modules of the program that it imports}."""
+    edges = {}
+    for module, path in list_modules().items():
+        found = {find_module(name) for name in find_imports(path)}
+        edges[module] = found - {None, module}
+    return edges
+
+
+def is_within(name, allowed):
     return any(name == one or name.startswith(one + ".") for one in allowed)
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_rooms_import_only_what_the_house_allows(room):
-    for path in files(room):
-        for name in imports(path):
+    for path in list_files(room):
+        for name in find_imports(path):
             top = name.split(".")[0]
             if top in ROOMS:
-                assert within(name, OURS[room]), f"{path.relative_to(ROOT)} imports {name}"
+                assert is_within(name, OURS[room]), f"{path.relative_to(ROOT)} imports {name}"
             elif room in THEIRS and top not in sys.stdlib_module_names:
                 assert top in THEIRS[room], f"{path.relative_to(ROOT)} imports {name}"
 
 
+@pytest.mark.parametrize("room", ORDER)
+def test_folders_import_only_from_those_before_them(room):
+    order = ORDER[room]
+
+    def rank(module):
+        folder = ".".join(module.split(".")[:2])
+        assert folder in order, f"{folder} has no place in ORDER"
+        return order.index(folder)
+
+    for module, imported in find_edges().items():
+        for other in imported:
+            if module.startswith(f"{room}.") and other.startswith(f"{room}."):
+                assert rank(other) <= rank(module), f"{module} imports {other}"
+
+
+def find_circle(edges):
+    """Return a list of modules each of which imports the next, the last one the first, or None."""
+    done, path = set(), []
+
+    def visit(module):
+        if module in path:
+            return [*path[path.index(module) :]]
+        if module in done:
+            return None
+        path.append(module)
+        for other in sorted(edges.get(module, ())):
+            if circle := visit(other):
+                return circle
+        done.add(path.pop())
+        return None
+
+    return next((circle for circle in map(visit, sorted(edges)) if circle), None)
+
+
+def test_a_circle_is_found():
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": set()}) is None
+    assert find_circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c"]
+
+
+def test_no_module_imports_itself_through_others():
+    circle = find_circle(find_edges())
+    assert circle is None, " -> ".join(circle)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_nobody_imports_configs(room):
-    for path in files(room):
-        assert not any(within(name, {"configs"}) for name in imports(path)), path
+    for path in list_files(room):
+        assert not any(is_within(name, {"configs"}) for name in find_imports(path)), path
 
 
 EXTENDS = {"gpt2": {"models.gpt"}, "gpt3": {"models.gpt", "models.gpt2"}}
-# A head on any encoder; no papers.
-COMPOSED = {name: {"models.heads.base"} for name in ("classifier", "tagger", "span_reader")}
-COMPOSED |= {
-    "headed": {"models.build", "models.config.heads"},
-    "chooser": {"models.heads.base", "models.heads.classifier"},
-}
-DECODING = {
-    "decoding": {"models.generation.beam", "models.generation.sampling"},
-    "beam": {"models.generation.sampling"},
-}  # no papers
 
 
 def test_a_paper_imports_another_only_to_extend_it():
     for path in (ROOT / "models").glob("*.py"):
-        if path.stem not in ("__init__", "config"):
-            for name in imports(path):
-                allowed = {
-                    "models.layers",
-                    "models.config",
-                    *(EXTENDS | DECODING | COMPOSED).get(path.stem, ()),
-                }
-                assert not name.startswith("models.") or within(name, allowed), (
+        if path.stem != "__init__":
+            allowed = {"models.layers", "models.config", *EXTENDS.get(path.stem, ())}
+            for name in find_imports(path):
+                assert not name.startswith("models.") or is_within(name, allowed), (
                     f"{path.name} imports {name}"
                 )
+
+
+@pytest.mark.parametrize(
+    ("folder", "allowed"),
+    [
+        ("models/layers", {"models.layers"}),
+        ("models/heads", {"models.heads", "models.layers", "models.config", "models.build"}),
+        ("models/generation", {"models.generation", "models.layers"}),
+    ],
+)
+def test_parts_of_models_know_no_paper(folder, allowed):
+    for path in (ROOT / folder).glob("*.py"):
+        for name in find_imports(path):
+            assert not name.startswith("models.") or is_within(name, allowed), (
+                f"{path.relative_to(ROOT)} imports {name}"
+            )
+
+
+# ---- sizes -------------------------------------------------------------------
+
+
+def test_files_fit_on_a_few_screens():
+    for room in ROOMS:
+        for path in list_files(room):
+            count = path.read_text().count("\n")
+            assert count <= LINES, f"{path.relative_to(ROOT)} has {count} lines"
+
+
+def test_functions_fit_on_a_screen():
+    for room in ROOMS:
+        for path in list_files(room):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    count = node.end_lineno - node.lineno + 1
+                    assert count <= FUNCTION_LINES, (
+                        f"{path.relative_to(ROOT)}: {node.name} has {count} lines"
+                    )
+
+
+def test_folders_can_be_taken_in_at_a_glance():
+    for room in ROOMS:
+        for folder in {path.parent for path in list_files(room)}:
+            name = folder.relative_to(ROOT).as_posix()
+            count = len(list(folder.glob("*.py")))
+            assert count <= FOLDER_FILES or name in OPEN_ENDED, f"{name} has {count} files"
+
+
+def test_configurations_nest_what_belongs_together():
+    from pretrain.config import KINDS
+
+    for name, kind in KINDS.items():
+        count = len(dataclasses.fields(kind))
+        assert count <= CONFIG_FIELDS, f"{name} has {count} fields"
+
+
+# ---- what importing costs ----------------------------------------------------
 
 
 def test_the_step_and_the_conversion_need_no_tensorflow():

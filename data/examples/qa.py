@@ -37,7 +37,7 @@ class Question(NamedTuple):
 
     @property
     def texts(self):
-        """By which `labelled.part` draws: questions about the same context are on one side."""
+        """By which `labelled_store.part` draws: questions about the same context are on one side."""
         return (self.context,)
 
     @property

@@ -124,7 +124,8 @@ def answered(objective, source):
 
 
 def classes(run):
-    from data.examples.labelled import Columns, class_of, read, score_of, write_labelled
+    from data.examples.labelled import Columns, class_of, read, score_of
+    from data.examples.labelled_store import write_labelled
 
     *texts, label = run.data.objective.columns
     return partial(
@@ -139,7 +140,7 @@ def tags(run):
 
 
 def choices(run):
-    from data.examples.labelled import write_labelled
+    from data.examples.labelled_store import write_labelled
     from data.examples.multiple_choice import read
 
     return partial(read, choices=run.data.objective.choices), write_labelled

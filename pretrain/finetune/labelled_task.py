@@ -13,7 +13,7 @@ import hashlib
 import json
 import sys
 
-from data.examples import labelled
+from data.examples import labelled, labelled_store
 from data.examples.labelled import records
 
 
@@ -47,7 +47,9 @@ class Labelled:
         )
 
     def write(self, path, vocabulary):
-        labelled.write_labelled(path, vocabulary, self.parts, self.names, digest=self.digest())
+        labelled_store.write_labelled(
+            path, vocabulary, self.parts, self.names, digest=self.digest()
+        )
 
 
 def gather(task, args, train, heldout, share):
@@ -71,7 +73,7 @@ def gather(task, args, train, heldout, share):
             ("train", "heldout"),
             (read, labelled.read(heldout, columns, task.label, unread))
             if heldout
-            else labelled.part(read, share),
+            else labelled_store.part(read, share),
         )
     )
     labelled.numbered(parts["heldout"], names)

@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import NamedTuple
 
-from data.examples import labelled, multiple_choice
+from data.examples import labelled_store, multiple_choice
 
 
 class ChoiceTask(NamedTuple):
@@ -31,7 +31,7 @@ class ChoiceTask(NamedTuple):
                     ("train", "heldout"),
                     (read, multiple_choice.read(heldout, count))
                     if heldout
-                    else labelled.part(read, share),
+                    else labelled_store.part(read, share),
                 )
             ),
             count,
@@ -68,6 +68,6 @@ class Choices:
         )
 
     def write(self, path, vocabulary):
-        labelled.write_labelled(
+        labelled_store.write_labelled(
             path, vocabulary, self.parts, tuple(map(str, range(self.count))), digest=self.digest()
         )

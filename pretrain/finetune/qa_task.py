@@ -6,7 +6,7 @@ import json
 import sys
 from typing import NamedTuple
 
-from data.examples import labelled, qa
+from data.examples import labelled_store, qa
 from data.objectives.answer_span import AnswerSpan
 
 
@@ -31,7 +31,11 @@ class SpanTask(NamedTuple):
             )
         return Answered(
             self,
-            dict(zip(("train", "heldout"), parts if heldout else labelled.part(parts[0], share))),
+            dict(
+                zip(
+                    ("train", "heldout"), parts if heldout else labelled_store.part(parts[0], share)
+                )
+            ),
             skip,
         )
 

@@ -6,7 +6,7 @@ import sys
 from typing import NamedTuple
 
 from data.examples import tag_schemes, tagging
-from data.examples.labelled import part
+from data.examples.labelled_store import part
 
 
 class TagTask(NamedTuple):

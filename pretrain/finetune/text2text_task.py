@@ -9,7 +9,7 @@ import hashlib
 import json
 from typing import NamedTuple
 
-from data.examples import labelled
+from data.examples import labelled, labelled_store
 from data.examples.labelled import Columns
 from data.examples.tagging import USUAL
 from data.examples.tags_as_text import kinds_of
@@ -75,7 +75,7 @@ class PairTask(NamedTuple):
         parts = (
             (read, labelled.read(heldout, columns, answer_of))
             if heldout
-            else labelled.part(read, share)
+            else labelled_store.part(read, share)
         )
         return Texts(
             spec,

@@ -62,7 +62,18 @@ def evaluate_task(
             batch_size,
         )
     found = [_found(question, mine) for question, mine in zip(questions, scores)]
-    numbers: dict[str, Any] = {"questions": len(questions), "shots": shots}
+    numbers: dict[str, Any] = {"questions": len(questions), "shots": shots} | _summarize(
+        questions, found, scores, prior
+    )
+    numbers |= {"fewer_examples": shortened, "cut": cut}
+    return {
+        name: value if isinstance(value, int) else float(value) for name, value in numbers.items()
+    }, found
+
+
+def _summarize(questions, found, scores, prior):
+    """Return {name: number} of accuracies with their standard error, and the perplexity of open questions."""
+    numbers: dict[str, Any] = {}
     if questions[0].open:
         accuracy = np.mean([one["right"] for one in found])
         numbers |= {
@@ -87,10 +98,7 @@ def evaluate_task(
     numbers["standard_error"] = math.sqrt(
         numbers["accuracy"] * (1 - numbers["accuracy"]) / len(questions)
     )
-    numbers |= {"fewer_examples": shortened, "cut": cut}
-    return {
-        name: value if isinstance(value, int) else float(value) for name, value in numbers.items()
-    }, found
+    return numbers
 
 
 def _dealt(rows, scorer, batch_size):

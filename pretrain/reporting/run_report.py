@@ -3,33 +3,15 @@
 import json
 import os
 import pathlib
-import re
-from typing import NamedTuple
 
 from etils import epath
 
+from pretrain.reporting.curve_images import draw
+from pretrain.reporting.curves import HELD, drawn, series
 from pretrain.reporting.html import page
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
 from pretrain.workdir.retention import best
 
-# (file, title of the y axis, the key of a row, its held-out counterpart); `accuracy` stands for the first name that ends so
-CURVES = (
-    ("loss.png", "loss (nats)", "loss", "heldout_loss"),
-    ("accuracy.png", "share of targets guessed", "accuracy", "heldout_accuracy"),
-    ("gradient_norm.png", "gradient norm", "gradient_norm", None),
-    ("learning_rate.png", "learning rate", "learning_rate", None),
-    ("tokens_per_second.png", "tokens/s", "tokens_per_second", None),
-    ("mfu.png", "MFU", "mfu", None),
-)
-APART = (
-    "step",
-    "time",
-    "tokens",
-    "seconds",
-    "heldout_targets",
-    "heldout_rows",
-)  # what is told elsewhere, or never changes
-HELD = "heldout_"
 POINTS = 400  # of a curve of the page; each is the mean of those that it stands for
 NAME = "report.html"
 
@@ -92,64 +74,6 @@ def with_mfu(rows, starts):
             )
         )
     return told
-
-
-def series(rows, key):
-    """(steps, values) of the rows that have `key`."""
-    rows = [row for row in rows if row.get(key) is not None]  # null: a skipped step's
-    return [row["step"] for row in rows], [row[key] for row in rows]
-
-
-class Curve(NamedTuple):
-    """file: of its picture, None of those without one; train, heldout: the keys of its values in a row, or None."""
-
-    file: str | None
-    label: str
-    train: str | None
-    heldout: str | None
-
-
-def drawn(rows):
-    """The `Curve`s of a run: what is held out of CURVES and the scores that have no other, the others of CURVES, then whatever else."""
-    keys = dict.fromkeys(
-        key for row in rows for key, value in row.items() if isinstance(value, int | float)
-    )
-    found = []
-    for file, label, *own in CURVES:
-        train, heldout = (key and named(keys, key) for key in own)
-        if train or heldout:
-            found.append(Curve(file, label, train, heldout))
-    known = {*APART, *(key for curve in found for key in curve[2:])}
-    losses = [series(rows, key) for key in ("loss", HELD + "loss")]
-    scores, rest = [], []
-    for name in dict.fromkeys(key.removeprefix(HELD) for key in keys if key not in known):
-        train, heldout = (
-            key if key in keys and key not in known and series(rows, key) not in losses else None
-            for key in (name, HELD + name)
-        )
-        if train and not any(series(rows, train)[1]):
-            train = None
-        label = name.replace("_", " ")
-        if train:
-            rest.append(Curve(None, label, train, heldout))
-        elif heldout:
-            scores.append(Curve(re.sub(r"\W+", "_", heldout) + ".png", label, None, heldout))
-    return sorted(found + scores, key=lambda curve: curve.heldout is None) + rest
-
-
-def named(keys, key):
-    """The name in `keys` that a key of CURVES stands for, or None."""
-    if not key.endswith("accuracy"):
-        return key if key in keys else None
-    prefix = key.removesuffix("accuracy")
-    names = (
-        name
-        for name in keys
-        if name.startswith(prefix)
-        and name.endswith("_accuracy")
-        and (prefix or not name.startswith(HELD))
-    )
-    return next(names, key if key in keys else None)
 
 
 # ---- the page ----------------------------------------------------------------
@@ -265,59 +189,3 @@ def flat(tree, path=""):
 
 
 # ---- the pictures ------------------------------------------------------------
-
-
-def draw(runs, folder):
-    """A PNG of each curve of the runs that has a file. Raises ValueError without matplotlib."""
-    try:
-        import matplotlib
-    except ModuleNotFoundError as error:
-        raise ValueError("pictures need matplotlib: pip install -e '.[report]'") from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    paths = []
-    told = {
-        title: {curve.file: curve for curve in drawn(rows) if curve.file}
-        for title, rows in runs.items()
-    }
-    for name, label in {
-        name: curve.label for curves_of in told.values() for name, curve in curves_of.items()
-    }.items():
-        figure, axes = pyplot.subplots(figsize=(7, 4), dpi=120, layout="constrained")
-        for number, (title, rows) in enumerate(runs.items()):
-            color, curve = f"C{number}", told[title].get(name)
-            if curve and curve.train:
-                steps, values = series(rows, curve.train)
-                axes.plot(
-                    steps, smooth(values), color=color, label=f"{title}, training", linewidth=1.5
-                )
-                axes.plot(steps, values, color=color, alpha=0.2, linewidth=0.6)
-            if curve and curve.heldout:
-                steps, values = series(rows, curve.heldout)
-                axes.plot(
-                    steps,
-                    values,
-                    "o--",
-                    color=color,
-                    label=f"{title}, held out",
-                    markersize=4,
-                    markerfacecolor="white",
-                )
-        axes.set(xlabel="step", ylabel=label)
-        axes.grid(alpha=0.3)
-        axes.legend()
-        figure.savefig(folder / name)
-        pyplot.close(figure)
-        paths.append(folder / name)
-    return paths
-
-
-def smooth(values, share=0.02):
-    """An exponential mean over about `share` of the curve, started at the first value."""
-    keep = 1 - 1 / max(1.0, share * len(values))
-    result, mean = [], None
-    for value in values:
-        mean = value if mean is None else keep * mean + (1 - keep) * value
-        result.append(mean)
-    return result

@@ -24,7 +24,7 @@ from benchmarks.downstream import (
 from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
 from benchmarks.downstream_peer import check_losses, stacked
 from data.config import Data
-from data.examples import labelled
+from data.examples import labelled, labelled_store
 from data.objectives import Classification, Regression
 from data.vocabulary.load import train_vocabulary
 from pretrain.cli import finetune
@@ -174,7 +174,7 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
     label = lambda i, one_in: "yes" if i % one_in else "no"  # noqa: E731
     parts = {"train": [labelled.Example((texts[i],), label(i, 4), "") for i in range(40)]}
     parts["heldout"] = [labelled.Example((texts[i],), label(i, 5), "") for i in range(40, 60)]
-    labelled.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
+    labelled_store.write_labelled(tmp_path / "store", vocabulary, parts, ("no", "yes"))
     cut = sum(len(ids) > 6 for ids in vocabulary.encode_batch(texts[:40]))
     data = Data(objective=Classification(length=8), store=str(tmp_path / "store"), batch_size=4)
     found = examples_of(data, ("accuracy", "matthews"))
@@ -183,7 +183,7 @@ def test_what_the_examples_are_worth_without_a_model(tmp_path):
         == {"train": 40, "heldout": 20, "cut": cut, "baseline": {"accuracy": 0.8, "matthews": 0.0}}
         and 0 < cut < 40
     )
-    labelled.write_labelled(
+    labelled_store.write_labelled(
         tmp_path / "store",
         vocabulary,
         {part: [one._replace(label=2.5) for one in parts[part]] for part in parts},

@@ -9,6 +9,7 @@ import tokenizers
 
 from data.examples import labelled, tagging
 from data.examples import qa_store as question_store_
+from data.examples.labelled_store import write_labelled
 from data.examples.qa import Question
 from data.examples.text2text import write_pairs
 from data.objectives import Text2Text
@@ -125,7 +126,7 @@ def labelled_store(tmp_path_factory, vocabulary, texts):
         for i in range(50)
     ]
     path = tmp_path_factory.mktemp("store") / "labelled"
-    return labelled.write_labelled(
+    return write_labelled(
         path, vocabulary, {"train": examples[:40], "heldout": examples[40:]}, ("no", "yes")
     )
 
@@ -149,7 +150,7 @@ def choice_store(tmp_path_factory, vocabulary, texts):
     examples = [
         labelled.Example(tuple(texts[i : i + 3]), "01"[i % 2], f"here:{i}") for i in range(40)
     ]
-    return labelled.write_labelled(
+    return write_labelled(
         tmp_path_factory.mktemp("store") / "choices", vocabulary, {"train": examples}, ("0", "1")
     )
 

@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from data.config import Data
-from data.examples import labelled
+from data.examples import labelled, labelled_store
 from data.examples.labelled import Columns, Example, class_of, score_of
 from data.inspection.report import inspect
 from data.objectives import (
@@ -182,16 +182,16 @@ def test_scores_are_finite_numbers():
 
 def test_a_share_is_held_out_by_the_texts_alone():
     many = [Example((f"text {i % 150}",), str(i % 2), f"here:{i}") for i in range(300)]
-    train, held = labelled.part(many, 0.2)
+    train, held = labelled_store.part(many, 0.2)
     assert 20 < len(held) < 100 and len(train) + len(held) == 300
     assert not {example.texts for example in train} & {example.texts for example in held}
-    assert labelled.part(many[:150], 0.2)[1] == [
+    assert labelled_store.part(many[:150], 0.2)[1] == [
         example for example in held if int(example.place[5:]) < 150
     ]
     with pytest.raises(
         ValueError, match="1 to train on and 0 held out|0 to train on and 1 held out"
     ):
-        labelled.part(many[:1], 0.2)
+        labelled_store.part(many[:1], 0.2)
 
 
 @pytest.mark.parametrize("width", [7, 8])
@@ -245,7 +245,7 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
 
 def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
     one = [Example((text,), score, "here") for text, score in zip(texts, (0.5, 2.0, 3.5))]
-    store = labelled.write_labelled(tmp_path / "store", vocabulary, {"train": one}, ())
+    store = labelled_store.write_labelled(tmp_path / "store", vocabulary, {"train": one}, ())
     stream = Stream(store, Data(objective=Regression(length=8), batch_size=3))
     assert stream.table.cut == sum(len(vocabulary.encode(text)) > 6 for text in texts[:3]) > 0
     batch = stream.evaluation_batch(0)
@@ -287,7 +287,9 @@ def test_rows_need_their_special_tokens(objective, vocabulary):
 def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, vocabulary, texts):
     def store(names):
         one = [Example((text,), label, "here") for text, label in zip(texts, names * 2)]
-        return labelled.write_labelled(tmp_path / names, vocabulary, {"train": one}, tuple(names))
+        return labelled_store.write_labelled(
+            tmp_path / names, vocabulary, {"train": one}, tuple(names)
+        )
 
     stores = store("ab"), store("xy")
     assert (

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples.labelled import Example, write_labelled
+from data.examples.labelled import Example
+from data.examples.labelled_store import write_labelled
 from data.examples.multiple_choice import question_of, read
 from data.inspection.report import inspect
 from data.objectives import MultipleChoice

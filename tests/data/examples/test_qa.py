@@ -8,7 +8,7 @@ import pytest
 
 from data.config import Data
 from data.corpus import tfds_source
-from data.examples import labelled
+from data.examples import labelled_store
 from data.examples import qa as questions
 from data.examples.qa import read
 from data.examples.qa_store import encode
@@ -273,7 +273,7 @@ def test_a_share_keeps_contexts_together():
     some = [
         questions.Question("", f"q{i}", f"context {i // 4}", (), f"here:{i}") for i in range(200)
     ]
-    train, held = labelled.part(some, 0.2)
+    train, held = labelled_store.part(some, 0.2)
     assert held and not {one.context for one in train} & {one.context for one in held}
 
 

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from pretrain.__main__ import VERBS, main
-from pretrain.reporting.run_report import drawn, series, smooth
+from pretrain.reporting.curve_images import smooth
+from pretrain.reporting.curves import drawn, series
 from pretrain.workdir.goodput import PARTS
 
 

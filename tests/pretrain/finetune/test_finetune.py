@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from data.examples.labelled import Example, write_labelled
+from data.examples.labelled import Example
+from data.examples.labelled_store import write_labelled
 from data.examples.qa import Question
 from data.examples.tagging import Sentence
 from data.objectives import Text2Text

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples import labelled
+from data.examples import labelled_store
 from data.examples.labelled import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
@@ -46,7 +46,7 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
     examples = [
         Example(text, trained.run.model.labels[i % 3], "here") for i, text in enumerate(texts)
     ]
-    store = labelled.write_labelled(
+    store = labelled_store.write_labelled(
         tmp_path / "store", trained.vocabulary, {"train": examples}, trained.run.model.labels
     )
     stream = Stream(store, dataclasses.replace(trained.run.data, batch_size=len(texts)))

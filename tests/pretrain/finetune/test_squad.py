@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.examples import labelled
+from data.examples import labelled, labelled_store
 from data.examples.qa import Question
 from data.examples.qa_store import encode, write_questions
 from data.objectives import AnswerSpan
@@ -355,7 +355,7 @@ def test_what_is_wrong_is_told(tuned, pretrained, tmp_path, capsys):
         and "b.jsonl:27: the answer" in capsys.readouterr().err
     )
     one = {"heldout": [labelled.Example(("a fox",), "fox", "here")]}
-    labelled.write_labelled(
+    labelled_store.write_labelled(
         tmp_path / "store", open_trained(workdir).vocabulary, one, ("none", "fox")
     )
     assert main(["evaluate", "--workdir", str(workdir), "--store", str(tmp_path / "store")]) == 2

@@ -8,11 +8,11 @@ import pytest
 
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
+from pretrain.reporting.curves import drawn
 from pretrain.reporting.run_report import (
     POINTS,
     best_of,
     curves,
-    drawn,
     flat,
     report,
     thinned,
