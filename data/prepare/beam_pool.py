@@ -9,6 +9,9 @@ A worker holds a batch of documents while it encodes, the chosen text of a job w
 (under 1 GiB) while it sorts it. DirectRunner, which is Beam's for trying things out, holds all ids in memory.
 """
 
+# apache-beam is optional.
+# pyright: reportMissingImports=false
+
 import contextlib
 import dataclasses
 import functools

@@ -3,6 +3,9 @@
 By scikit-learn and SciPy. Each is the better the higher it is.
 """
 
+# The libraries that score are optional.
+# pyright: reportMissingImports=false
+
 import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
