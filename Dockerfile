@@ -1,4 +1,4 @@
-# Cloze in an image: docker build --build-arg JAX=tpu -t cloze:tpu .    (JAX: tpu, cuda13 or cpu)
+# Cloze in an image: docker build --build-arg JAX=tpu -t cloze:tpu .    (JAX, an extra of setup.cfg: tpu, cuda13, cuda12 or cpu)
 # Its arguments are those of `python -m pretrain`. Written for docs/pods.md; not built by any test.
 FROM python:3.11-slim
 
@@ -9,7 +9,7 @@ COPY setup.cfg pyproject.toml README.md ./
 COPY models/__init__.py models/
 COPY data/__init__.py data/
 COPY pretrain/__init__.py pretrain/
-RUN pip install --no-cache-dir -e . "jax[$JAX]"
+RUN pip install --no-cache-dir -e ".[$JAX]"
 COPY models models
 COPY data data
 COPY pretrain pretrain

@@ -21,17 +21,35 @@ find_python() {
   return 1
 }
 
-# install EXTRA: into .venv, unless this setup.cfg with this extra is there already.
+# The extra of setup.cfg for the accelerator of this machine, or nothing. JAX_PLATFORMS=cpu asks for none, CLOZE_ACCELERATOR names one
+# (tpu, cuda13, cuda12, cpu). Tests set CLOZE_DEVICE_ROOT to a folder with stand-ins for /dev, /proc and /sys; nobody else does.
+find_accelerator() { .venv/bin/python -S -m pretrain.distributed.accelerators --root "${CLOZE_DEVICE_ROOT:-/}"; }
+
+# Before the plugin of one CUDA is installed: JAX loads every plugin that it finds, and two would both be its GPU backend.
+remove_other_cuda() {
+  local other
+  for other in cuda12 cuda13; do
+    if [ "$other" != "$1" ] && compgen -G ".venv/installed-*,$other-*" > /dev/null; then
+      .venv/bin/python -m pip uninstall --quiet --yes "jax-$other-plugin" "jax-$other-pjrt"
+      rm -f .venv/installed-*,"$other"-*
+    fi
+  done
+}
+
+# install EXTRA: into .venv, with the extra of this machine's accelerator, unless this setup.cfg with these extras is there already.
 install() {
-  local extra=$1 python mark
+  local extra=$1 python accelerator mark
   if [ ! -x .venv/bin/python ]; then
     python=$(find_python)
     say "Making .venv with $("$python" --version)"
     "$python" -m venv .venv
   fi
+  accelerator=$(find_accelerator)
+  extra=$extra${accelerator:+,$accelerator}
   mark=".venv/installed-$extra-$(cksum < setup.cfg | cut -d' ' -f1)"
   if [ ! -e "$mark" ]; then
     say "Installing Cloze with the extra '$extra' into .venv (a few minutes the first time)"
+    case $accelerator in cuda*) remove_other_cuda "$accelerator" ;; esac
     # A torch that is there already satisfies the range: bring the build you want before you ask for `peers`.
     PYTHONWARNINGS=ignore .venv/bin/python -m pip install --quiet --disable-pip-version-check -e ".[$extra]"
     touch "$mark"

@@ -55,14 +55,14 @@ def material(workdir, encoder, folder, dropout=None):
     """
     from data.pipeline import Stream
     from data.store.reader import Store
-    from pretrain.cli.finetune import initial
     from pretrain.convert.read_write import write_model
+    from pretrain.finetune.start import make_initial_params
     from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.load import open_trained
 
     run, pretrained = read_run(workdir), open_trained(encoder)
     store = Store.open(run.data.store)
-    params, _ = initial(run, pretrained, "head")
+    params, _ = make_initial_params(run, pretrained, "head")
     folder.mkdir(parents=True, exist_ok=True)
     write_model(folder / "model", run.model, params, pretrained.vocabulary, overwrite=True)
     stream, heldout = (
@@ -103,10 +103,10 @@ def serve():
 
     from data.pipeline import Stream
     from data.store.reader import Store
-    from pretrain.cli.finetune import initial
     from pretrain.config import override
     from pretrain.distributed.device_feed import feed
     from pretrain.distributed.sharding import make_mesh
+    from pretrain.finetune.start import make_initial_params
     from pretrain.training.optimizers import optimizer_of
     from pretrain.training.program import make_program
     from pretrain.training.state import start
@@ -117,7 +117,7 @@ def serve():
     run = override(read_run(workdir), ["model.encoder.scan=false", *words])
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
-    params, _ = initial(run, open_trained(encoder), "head")
+    params, _ = make_initial_params(run, open_trained(encoder), "head")
     state = jax.device_put(start(params, optimizer_of(run)), program.placed)
     stream = Stream(Store.open(run.data.store), run.data, split="train", seed=run.train.seed)
     source = feed(stream, mesh, 0, run.train.steps)

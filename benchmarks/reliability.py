@@ -63,6 +63,8 @@ ROWS = {
          ["tests/pretrain/training/test_loop.py::test_a_run_that_was_killed_twice_ends_with_the_same_bits"]),
     21: ("a random schedule of ten faults (kills, stops, hangs, a full disk, a damaged checkpoint), three seeds", "the same bits as the undisturbed run",
          ["tests/faults/test_soak.py"]),
+    25: ("a `local` run of two processes, also on a machine whose own name resolves to a network interface", "every socket that listens is on a loopback address",
+         ["tests/faults/test_network.py"]),
 }  # fmt: skip
 
 NOT_SHOWN = """## What cannot be shown on a CPU

@@ -3,7 +3,7 @@
     python benchmarks/translate.py CORPUS [--work runs/translate] [--averaged 5] [--beams 4] [--note TEXT] [path=value ...]
 
 CORPUS: a folder with train.en, train.de, test_2016_flickr.en and test_2016_flickr.de, a sentence a line: Multi30k, task 1, raw (Elliott
-et al. 2016). What is in the work folder already is not made again. BLEU is sacrebleu's (Post 2018, `pip install 'cloze[metrics]'`) on
+et al. 2016). What is in the work folder already is not made again. BLEU is sacrebleu's (Post 2018, `pip install -e '.[metrics]'`) on
 text as it is, with its signature. A dated section is appended to benchmarks/results/translate.md.
 """
 

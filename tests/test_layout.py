@@ -33,7 +33,13 @@ ORDER = {
         *("data.pipeline", "data.inspection"),
     ),
     "pretrain": (
-        *("pretrain.overrides", "pretrain.schema", "pretrain.config", "pretrain.distributed"),
+        *(
+            "pretrain.extras",
+            "pretrain.overrides",
+            "pretrain.schema",
+            "pretrain.config",
+            "pretrain.distributed",
+        ),
         *("pretrain.workdir", "pretrain.reporting", "pretrain.convert", "pretrain.inference"),
         *("pretrain.evaluation", "pretrain.training", "pretrain.finetune", "pretrain.plan"),
         *("pretrain.pod", "pretrain.cli", "pretrain.__main__"),

@@ -5,6 +5,7 @@ import os
 import pathlib
 
 from pretrain.distributed import processes
+from pretrain.extras import how_to_install
 from pretrain.inference.text_records import checked, read_texts
 
 
@@ -102,7 +103,7 @@ def check(args):
         import importlib.util
 
         if not importlib.util.find_spec("matplotlib"):
-            raise ValueError("--images needs matplotlib: pip install -e '.[report]'")
+            raise ValueError(f"--images needs matplotlib: {how_to_install('report')}")
     return output
 
 

@@ -2,19 +2,17 @@
 
 import importlib
 import os
-import pathlib
 import platform
-import re
 import tempfile
 import time
 from importlib import metadata
 
 from pretrain.distributed import processes as cluster
+from pretrain.distributed.accelerators import describe_unused, find_accelerators
+from pretrain.extras import how_to_install
 
 NEEDED = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "tensorflow-cpu", "tensorflow-datasets", "sentencepiece",
           "tokenizers", "safetensors", "etils", "google-crc32c", "tensorboard", "rich")  # fmt: skip
-# device files of accelerators -> what they are; one file a chip
-CHIPS = {"accel*": "TPU", "vfio/*": "TPU", "nvidia*": "GPU"}
 EXTRAS = {"report": ("matplotlib",), "test": ("pytest",), "peers": ("transformers", "torch")}
 
 
@@ -34,7 +32,7 @@ def run(args):
         absent = [name for name in names if _line(name) is None]
         if absent:
             print(
-                f"  extra '{extra}' is not installed ({', '.join(absent)}): pip install -e '.[{extra}]'"
+                f"  extra '{extra}' is not installed ({', '.join(absent)}): {how_to_install(extra)}"
             )
     healthy = not missing
     if missing:
@@ -50,7 +48,7 @@ def run(args):
         import jax
 
         healthy &= _joined(told, jax.process_count())
-        healthy &= _chips(chips(), jax.default_backend())
+        healthy &= _accelerators(find_accelerators(), jax.default_backend())
         print(f"{jax.default_backend()}: {jax.device_count()} devices, {jax.local_device_count()} of them on this host, "
               f"{jax.process_count()} processes, {jax.devices()[0].device_kind}")  # fmt: skip
         start = time.perf_counter()
@@ -64,19 +62,6 @@ def run(args):
     return 0 if healthy else 1
 
 
-def chips(devices="/dev"):
-    """{"TPU": n, "GPU": n} that the operating system sees; what it does not see is left out."""
-    found = {}
-    for pattern, kind in CHIPS.items():
-        count = sum(
-            bool(re.fullmatch(r"[a-z]*\d+", path.name))
-            for path in pathlib.Path(devices).glob(pattern)
-        )
-        if count:
-            found[kind] = found.get(kind, 0) + count
-    return found
-
-
 def _joined(told, processes):
     """Whether JAX has as many processes as were told of, and nothing speaks of more."""
     if told.processes not in (None, processes):
@@ -84,21 +69,14 @@ def _joined(told, processes):
     return not told.note and told.processes in (None, processes)
 
 
-def _chips(seen, backend):
-    expected = {"TPU": "tpu", "GPU": "gpu"}
-    for kind, count in seen.items():
-        print(f"{count} {kind} chips are in this machine")
-    if (
-        seen
-        and backend not in [expected[kind] for kind in seen]
-        and not os.environ.get("JAX_PLATFORMS")
-    ):
-        extra = "tpu" if "TPU" in seen else "cuda13"
-        print(
-            f"but JAX runs on the {backend}: pip install 'jax[{extra}]', or another process holds them"
-        )
-        return False
-    return True
+def _accelerators(found, backend):
+    """Print the accelerators of this machine; return whether JAX uses them, or the CPU was requested."""
+    for one in found:
+        print(f"this machine has {one}")
+    unused = describe_unused(found, backend)
+    if unused:
+        print(unused)
+    return not unused
 
 
 def _version(name):

@@ -8,7 +8,6 @@ W is then a run's folder as any other, with the labelled examples in W/store: `e
 command goes on with it. With --seeds N there is one in W/seed-S for each seed.
 """
 
-import dataclasses
 import math
 import os
 import sys
@@ -16,12 +15,11 @@ import time
 
 from data.corpus.paths import is_remote
 from data.examples.tag_schemes import SCHEMES
-from models.config import T5Config
-from pretrain.config import Run, override
+from pretrain.config import override
 from pretrain.distributed import processes
 from pretrain.finetune.encoders import NAMES
 from pretrain.finetune.multitask import separated, together
-from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Train
+from pretrain.finetune.start import make_run, prepare_workdir
 from pretrain.workdir.check import check_place
 
 
@@ -36,9 +34,39 @@ def add_arguments(parser):
     parser.add_argument(
         "--task", required=True, action="append", metavar="TASK", help=names + several
     )
-    text = parser.add_argument_group(
-        "examples: .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or tfds:NAME[/CONFIG][:SPLIT]"
+    _add_example_arguments(
+        parser.add_argument_group(
+            "examples: .jsonl, .tsv or .csv with named columns, SQuAD's .json (also .gz), or tfds:NAME[/CONFIG][:SPLIT]"
+        )
     )
+    parser.add_argument(
+        "--workdir", required=True, help="a folder for the run; an existing one is continued"
+    )
+    epochs = (
+        "times that all examples are seen (%(default)g), unless train.steps says how many steps"
+    )
+    parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        metavar="N",
+        help="so many runs, from train.seed on, and their mean and spread",
+    )
+    parser.add_argument(
+        "--fresh",
+        choices=("head", "all"),
+        default="head",
+        help="what begins at random: the head (default), or all, to compare",
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="path=value",
+        help="e.g. optimizer.learning_rate=3e-4 data.objective.length=64",
+    )
+
+
+def _add_example_arguments(text):
     text.add_argument(
         "--train",
         metavar="FILE",
@@ -84,31 +112,6 @@ def add_arguments(parser):
     )
     bad = "of squad, a question whose answer is not where it is said to be: an error (default), or left out and counted"
     text.add_argument("--on-bad-answer", choices=("refuse", "skip"), default="refuse", help=bad)
-    parser.add_argument(
-        "--workdir", required=True, help="a folder for the run; an existing one is continued"
-    )
-    epochs = (
-        "times that all examples are seen (%(default)g), unless train.steps says how many steps"
-    )
-    parser.add_argument("--epochs", type=float, default=3.0, metavar="E", help=epochs)
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        metavar="N",
-        help="so many runs, from train.seed on, and their mean and spread",
-    )
-    parser.add_argument(
-        "--fresh",
-        choices=("head", "all"),
-        default="head",
-        help="what begins at random: the head (default), or all, to compare",
-    )
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="path=value",
-        help="e.g. optimizer.learning_rate=3e-4 data.objective.length=64",
-    )
 
 
 def run(args):
@@ -129,16 +132,18 @@ def run(args):
     if args.seeds is not None and args.seeds < 1:
         raise ValueError(f"--seeds {args.seeds}: at least 1")
     from pretrain.cli.train import finish
+    from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.evaluation.task_metrics import check_measured
     from pretrain.finetune.seed_summary import summary
     from pretrain.workdir.load import open_trained
 
+    preflight_accelerators()
     pretrained = open_trained(
         args.pretrained, args.step, report=lambda text: print(text, file=sys.stderr)
     )
     args.task = ", ".join(each.task for each in tasks)
     task, examples = together(args, [each.task for each in tasks], gathered, pretrained)
-    whole = starting_run(args, task, examples, pretrained)
+    whole = make_run(args, task, examples, pretrained)
     check_measured(whole.evaluate.metrics, whole.data.objective, whole.model)
     workdirs = [args.workdir]
     if args.seeds:
@@ -148,7 +153,7 @@ def run(args):
         check_place(workdir)
     for number, workdir in enumerate(workdirs):
         one = override(whole, [f"train.seed={whole.train.seed + number}"])
-        prepare(workdir, one, pretrained, args, examples)
+        prepare_workdir(workdir, one, pretrained, args, examples)
         if status := finish(one, workdir, began=began):
             return status
         began = None
@@ -198,127 +203,3 @@ def gather(args):
     if not 0 < share < 1:
         raise ValueError(f"--held-out {share:g}: a share of the examples, between 0 and 1")
     return task, task.read(args, train, heldout, share)
-
-
-# ---- the run -----------------------------------------------------------------
-
-
-def starting_run(args, task, examples, pretrained):
-    """The run that the command line asks for: what it does not say is as BERT's authors fine-tuned (Devlin et al. 2018, appendix A.3)."""
-    from data.config import Data
-
-    model = examples.model(pretrained)
-    store = os.path.join(args.workdir, "store")
-    asked = override(
-        Run(
-            model=model,
-            data=Data(store=store, objective=examples.objective(model)),
-            optimizer=Adafactor(learning_rate=1e-3, decay="linear")
-            if isinstance(model, T5Config)
-            else AdamW(learning_rate=5e-5),
-            train=Train(compute=pretrained.run.train.compute),
-            evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
-            checkpoint=Checkpoint(keep=1),
-        ),
-        args.overrides,
-    )
-    if not asked.evaluate.every:
-        raise ValueError(
-            "evaluate.every=0 leaves the held-out part out, by which the best step is chosen; every epoch is usual"
-        )
-    given = {word.partition("=")[0] for word in args.overrides}
-    several = getattr(examples, "rows", None)
-    rows = (
-        several(asked.data.objective, pretrained.vocabulary)
-        if several
-        else len(examples.parts["train"])
-    )
-    epoch = -(-rows // asked.data.batch_size)
-    steps = asked.train.steps if "train.steps" in given else max(1, round(args.epochs * epoch))
-    every = asked.evaluate.every if "evaluate.every" in given else epoch
-    usual = {
-        "train.steps": steps,
-        "optimizer.warmup": steps // 10,
-        "evaluate.every": every,
-        "checkpoint.every": every,
-    }
-    usual["checkpoint.best"] = (*asked.evaluate.metrics, "loss")[0]
-    return override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
-
-
-def prepare(workdir, run, pretrained, args, examples):
-    """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
-    from data.store.reader import Store
-    from pretrain.workdir.checkpoints import start_workdir
-
-    if not os.path.exists(os.path.join(workdir, "config.json")):
-        params, new = initial(run, pretrained, args.fresh)
-        folder = os.path.basename(os.path.abspath(pretrained.workdir))
-        origin = {
-            "folder": folder,
-            "pretrained_step": pretrained.step,
-            "task": args.task,
-            "fresh": new,
-        }
-        start_workdir(workdir, run, params, pretrained.vocabulary, origin)
-        of = (
-            "at random"
-            if args.fresh == "all"
-            else f"as {pretrained.workdir} has it at step {pretrained.step:,}"
-        )
-        print(
-            f"{workdir}: the model begins {of}; new: {'all of it' if args.fresh == 'all' else ', '.join(new) or 'nothing'}"
-        )
-    store = run.data.store
-    if os.path.exists(store) and os.listdir(store):
-        manifest, digest = Store.open(store).manifest, examples.digest()
-        if (
-            manifest.get("digest") != digest
-            or manifest["vocabulary"]["fingerprint"] != pretrained.vocabulary.fingerprint
-        ):
-            raise ValueError(
-                f"{store} holds other examples, or is of another vocabulary; name another --workdir"
-            )
-        return
-    examples.write(store, pretrained.vocabulary)
-
-
-def initial(run, pretrained, fresh):
-    """(the parameters that a run begins with, the paths of those that were drawn at random)."""
-    from functools import partial
-
-    import jax
-
-    from models import build
-    from models.config.heads import HeadedConfig
-    from pretrain.convert.name_map import relaid
-    from pretrain.distributed.sharding import path_of
-    from pretrain.training.state import init_params
-
-    drawn = jax.device_get(
-        jax.jit(partial(init_params, build(run.model), run.data.objective, run.train.seed))()
-    )
-    if fresh == "all":
-        return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
-    if not isinstance(run.model, HeadedConfig):  # it learns another task as it is
-        return relaid(jax.device_get(pretrained.params), drawn), []
-    source, before = jax.device_get(pretrained.params), pretrained.run.model
-    if isinstance(before, HeadedConfig):
-        if type(before) is type(run.model) and all(
-            getattr(before, name) == getattr(run.model, name) for name in own_fields(before)
-        ):
-            return relaid(source, drawn), []  # a head for the same goes on learning
-        source = source["encoder"]
-    paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
-    params = drawn | {
-        "encoder": relaid(source, drawn["encoder"])
-    }  # without the heads that it was pretrained by
-    return params, [path for path in paths if not path.startswith("encoder/")]
-
-
-def own_fields(model):
-    """The names of what a head has of its own, such as labels."""
-    from models.config.heads import HeadedConfig
-
-    common = {field.name for field in dataclasses.fields(HeadedConfig)}
-    return [field.name for field in dataclasses.fields(model) if field.name not in common]

@@ -2,7 +2,7 @@
 many hosts without them.
 
 Each process is told of the others by JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID. The first one's output is passed on as
-it is, the others' with their number in front. When one ends badly the others are stopped: the run needs all of them. With --restarts all are
+it is, the others' with their number in front. They listen on 127.0.0.1 only. When one ends badly the others are stopped: the run needs all of them. With --restarts all are
 started again when one was killed or hung, see `supervise`.
 """
 
@@ -99,6 +99,9 @@ def command(index, count, devices, port, words):
         "JAX_PROCESS_ID": str(index),
         "PYTHONUNBUFFERED": "1",
     }
+    environment.pop(
+        "JAX_COORDINATOR_BIND_ADDRESS", None
+    )  # all processes are on this machine: loopback is enough
     return {
         "args": [sys.executable, "-m", "pretrain", *words],
         "env": environment,

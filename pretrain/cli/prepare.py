@@ -3,6 +3,8 @@
 import importlib.util
 import logging
 
+from pretrain.extras import how_to_install
+
 HELP = {
     "sources": "builtin (English from this Python's own library, needs no download), a .txt or .jsonl file (also .gz), "
     'a folder or "pattern" of such files, tfds:NAME[/CONFIG][:SPLIT], or gs://... of any of the file forms; several '
@@ -63,7 +65,7 @@ def add_arguments(parser):
     add(parser, "workers", type=int, metavar="N")
     add(parser, "overwrite", action="store_true")
     fleet = parser.add_argument_group(
-        "more machines than this one", "needs pip install 'cloze[beam]'"
+        "more machines than this one", f"needs {how_to_install('beam')}"
     )
     add(fleet, "runner", metavar="NAME")
     add(fleet, "runner_option", action="append", default=[], metavar="KEY[=VALUE]")
@@ -135,7 +137,7 @@ def _fleet(args):
             "--workers are processes of this machine; with --runner ask Beam, by --runner-option"
         )
     if importlib.util.find_spec("apache_beam") is None:
-        raise ValueError("--runner needs Apache Beam: pip install 'cloze[beam]'")
+        raise ValueError(f"--runner needs Apache Beam: {how_to_install('beam')}")
     # What fails is told in the end; of jobs elsewhere, Beam tells how they go.
     logging.basicConfig(format="%(message)s", level=logging.CRITICAL)
     logging.getLogger("apache_beam.runners").setLevel(

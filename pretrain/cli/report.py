@@ -2,6 +2,8 @@
 
 from etils import epath
 
+from pretrain.extras import how_to_install
+
 
 def add_arguments(parser):
     parser.add_argument(
@@ -26,7 +28,7 @@ def run(args):
     for path in report(args.workdir, args.output, pictures):
         print(f"wrote {path}")
     if not pictures:
-        print("no pictures: they need matplotlib: pip install -e '.[report]'")
+        print(f"no pictures: they need matplotlib: {how_to_install('report')}")
     for workdir in args.workdir:
         if known := goodput.read(epath.Path(workdir) / goodput.NAME):
             print(f"{workdir}: {goodput.line(known['seconds'], known['starts'])}")

@@ -4,6 +4,7 @@ import importlib.util
 import pathlib
 
 from pretrain.distributed import processes
+from pretrain.extras import how_to_install
 from pretrain.inference.text_records import read_texts
 
 LEAST = 5  # occurrences, below which there is no neighbourhood to show
@@ -96,7 +97,7 @@ def check(args):
     for module, extra in NEEDS.items():
         if not importlib.util.find_spec(module):
             raise ValueError(
-                f"senses needs {'scikit-learn' if module == 'sklearn' else module}: pip install -e '.[{extra}]'"
+                f"senses needs {'scikit-learn' if module == 'sklearn' else module}: {how_to_install(extra)}"
             )
     return output
 

@@ -18,11 +18,25 @@ from data.corpus.paths import is_remote
 from data.store.salvage import sound, told
 from pretrain.config import to_json
 from pretrain.distributed import processes
+from pretrain.distributed.accelerators import describe_unused, find_accelerators
 from pretrain.overrides import ConfigError
 
 WAIT = 25  # seconds for the slowest process to speak; they have just come together
 COPY = 3600  # the same where each host first copies the token store from a bucket, or reads it whole; one that died meanwhile is JAX's to notice
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def preflight_accelerators() -> None:
+    """Raise ConfigError, the same in every process, where one would train on the CPU of a machine that has a TPU or a GPU.
+
+    JAX takes the CPU with no more than a warning where the library of an accelerator is not installed. JAX_PLATFORMS=cpu asks for it.
+    """
+    unused = describe_unused(find_accelerators(), jax.default_backend())
+    if jax.process_count() > 1 and processes.client() is not None:
+        hosts = _exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
+        unused = "; ".join(f"{one['host']}: {one['unused']}" for one in hosts if one["unused"])
+    if unused:
+        raise ConfigError(unused)
 
 
 def preflight(run, workdir):

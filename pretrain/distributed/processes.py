@@ -4,6 +4,7 @@ Left to itself, JAX (0.10) aborts with a dump of C++ where the coordinator canno
 is taken, and waits 100 s at the end for a process that hangs.
 """
 
+import ipaddress
 import os
 import socket
 import sys
@@ -57,7 +58,8 @@ def join(cluster, seconds):
     }  # JAX ends the process at its own; ours comes first
     if cluster.processes is not None:
         if cluster.process == 0:
-            _listen(cluster)
+            rest["coordinator_bind_address"] = bind_address(cluster.coordinator)
+            _listen(cluster, rest["coordinator_bind_address"])
         else:
             _reach(cluster, seconds)
         rest |= {
@@ -70,6 +72,8 @@ def join(cluster, seconds):
     try:
         within(seconds, jax.distributed.initialize, **rest)
         _joined = True
+        if cluster.coordinator and (host := loopback_host(cluster.coordinator)):
+            _bind_cpu_collectives(host)
         within(
             seconds,
             client().key_value_set,
@@ -172,17 +176,71 @@ def within(seconds, call, *args, **rest):
     return value
 
 
-def _listen(cluster):
-    """Raise ValueError where something else holds the coordinator's port: JAX dies of it (a segmentation fault with 0.10)."""
-    port = int(cluster.coordinator.rpartition(":")[2])
-    with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise ValueError(
-                f"{cluster}: its port cannot be opened here: {error.strerror}. JAX_COORDINATOR_PORT names another"
-            ) from error
+def loopback_host(address: str) -> str | None:
+    """Return the loopback address that `host:port` names, such as 127.0.0.1, or None where other machines can reach the host."""
+    host = address.rpartition(":")[0].strip("[]")
+    if host == "localhost":
+        return "127.0.0.1"
+    try:
+        return host if ipaddress.ip_address(host).is_loopback else None
+    except ValueError:  # a name
+        return None
+
+
+def bind_address(coordinator: str) -> str:
+    """Return the `host:port` on which process 0 listens.
+
+    JAX_COORDINATOR_BIND_ADDRESS decides where it is set. Otherwise a coordinator on a loopback address listens there only, and one that
+    other machines must reach listens on all interfaces.
+    """
+    port = coordinator.rpartition(":")[2]
+    host = loopback_host(coordinator) or "::"
+    return os.environ.get("JAX_COORDINATOR_BIND_ADDRESS") or (
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    )
+
+
+def _bind_cpu_collectives(host):
+    """Let the collectives between CPU devices (gloo) listen on `host`.
+
+    By itself gloo listens on the address that the machine's own name resolves to, which is often that of a network interface. JAX (0.10 to
+    0.12) has no option for it, but its factory of the CPU client takes finished collectives.
+    """
+    import jax
+    from jax._src import xla_bridge
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage] - there is no public one
+    from jax.extend.backend import register_backend_factory
+
+    def make_client():
+        # Options are attributes that jax.config gets at run time.
+        chosen = jax.config.jax_cpu_collectives_implementation  # pyright: ignore[reportAttributeAccessIssue]
+        if chosen != "gloo":
+            return xla_bridge.make_cpu_client()
+        collectives = _jax.make_gloo_tcp_collectives(distributed_client=client(), hostname=host)
+        return xla_bridge.make_cpu_client(collectives=collectives)
+
+    register_backend_factory("cpu", make_client, fail_quietly=False)
+
+
+def _listen(cluster, address):
+    """Raise ValueError where process 0 cannot listen on `address`: JAX dies of a port that is taken (a segmentation fault with 0.10)."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        if host in ("", "::"):
+            family, where = (
+                socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET,
+                ("", int(port)),
+            )
+        else:
+            family, _, _, _, where = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0]
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(where)
+    except OSError as error:
+        raise ValueError(
+            f"{cluster}: its port cannot be opened here: {error.strerror}. JAX_COORDINATOR_PORT names another"
+        ) from error
 
 
 def _reach(cluster, seconds):

@@ -15,6 +15,7 @@ import numpy as np
 from data.objectives.text2text import Text2Text
 from pretrain.evaluation import ner_metrics, qa_spans
 from pretrain.evaluation.rouge import rouge_l, rouge_n
+from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 
 WRITTEN = "written answers"  # to questions: finetune/written.py compares them
@@ -148,7 +149,7 @@ def check_metrics(names, objective, labels=2):
             )
         if importlib.util.find_spec(metric.library) is None:
             raise ConfigError(
-                f"evaluate.metrics: {name} needs {metric.library}: pip install 'cloze[metrics]', or leave {name} out"
+                f"evaluate.metrics: {name} needs {metric.library}: {how_to_install('metrics')}, or leave {name} out"
             )
 
 

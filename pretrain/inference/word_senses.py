@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pretrain.extras import how_to_install
+
 EDGES = re.compile(r"^\W+|\W+$")  # what stands around a word and is not the word
 NAMED = 60  # points at most whose words are written beside them
 PERPLEXITY = 30.0  # of t-SNE; less where there are few points
@@ -56,7 +58,7 @@ def tsne(x_ND, seed=0):
     try:
         from sklearn.manifold import TSNE
     except ModuleNotFoundError as error:
-        raise ValueError("t-SNE needs scikit-learn: pip install -e '.[metrics]'") from error
+        raise ValueError(f"t-SNE needs scikit-learn: {how_to_install('metrics')}") from error
     return TSNE(
         perplexity=min(PERPLEXITY, (len(x_ND) - 1) / 3),
         init="pca",

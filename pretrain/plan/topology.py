@@ -6,6 +6,7 @@ import re
 import tempfile
 from typing import NamedTuple
 
+from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 from pretrain.training.accelerators import CHIPS, GIB
 
@@ -105,7 +106,7 @@ def tpu(topology, slices=1):
             or "plugin" in reason.lower()
         ):
             raise ConfigError(
-                f"--topology {topology} needs the TPU's compiler, which is not here ({reason}): pip install 'cloze[plan]', on Linux; "
+                f"--topology {topology} needs the TPU's compiler, which is not here ({reason}): {how_to_install('plan')}, on Linux; "
                 "or --mesh N compiles for N fake CPU devices"
             ) from error
         raise ConfigError(f"--topology {topology}: {reason}. There are {EXAMPLES}") from error

@@ -45,8 +45,7 @@ settle() {
   [ -x venv/bin/python ] || make_venv
   mark=venv/installed-$(cksum < tree/setup.cfg | cut -d' ' -f1)
   if [ ! -e "$mark" ]; then
-    # In one command: pip then finds the libtpu that fits the JAX that setup.cfg admits.
-    venv/bin/python -m pip install --quiet --disable-pip-version-check -e tree 'jax[tpu]'
+    venv/bin/python -m pip install --quiet --disable-pip-version-check -e 'tree[tpu]'
     touch "$mark"
   fi
   echo "$host: ready, tree $1"

@@ -3,6 +3,7 @@
 # matplotlib is optional.
 # pyright: reportMissingImports=false
 
+from pretrain.extras import how_to_install
 from pretrain.reporting.curves import drawn, series
 
 
@@ -11,7 +12,7 @@ def draw(runs, folder):
     try:
         import matplotlib
     except ModuleNotFoundError as error:
-        raise ValueError("pictures need matplotlib: pip install -e '.[report]'") from error
+        raise ValueError(f"pictures need matplotlib: {how_to_install('report')}") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

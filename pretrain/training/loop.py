@@ -14,7 +14,7 @@ from data.store.salvage import told
 from pretrain.config import Run, read_json, to_json
 from pretrain.distributed import malloc_advice, processes
 from pretrain.distributed.device_feed import feed, local_rows
-from pretrain.distributed.preflight import preflight, preflight_store
+from pretrain.distributed.preflight import preflight, preflight_accelerators, preflight_store
 from pretrain.distributed.replica_check import Replicas
 from pretrain.distributed.sharding import kept_whole, make_mesh
 from pretrain.distributed.watchdog import Watchdog
@@ -56,6 +56,7 @@ def train(run, workdir, allow_changes=False, began=None):
     """
     began = began or time.time()
     workdir = epath.Path(workdir)
+    preflight_accelerators()
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
     check_workdir(run, workdir, allow_changes)

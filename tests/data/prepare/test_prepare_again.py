@@ -19,6 +19,7 @@ from data.prepare.summary import summary
 from data.store import atomic
 from data.store.reader import Store
 from data.vocabulary.load import read_vocabulary
+from pretrain.extras import how_to_install
 
 
 def digest(folder: pathlib.Path) -> dict[str, str]:
@@ -307,7 +308,7 @@ def test_a_runner_without_apache_beam_names_the_extra(tmp_path, capsys, monkeypa
     )
     assert run("builtin", "--output", tmp_path / "s", "--runner", "DirectRunner") == 2
     assert (
-        capsys.readouterr().err == "error: --runner needs Apache Beam: pip install 'cloze[beam]'\n"
+        capsys.readouterr().err == f"error: --runner needs Apache Beam: {how_to_install('beam')}\n"
     )
     assert not list(tmp_path.iterdir())
 

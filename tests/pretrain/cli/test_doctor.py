@@ -7,6 +7,8 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.cli import doctor
 from pretrain.distributed import processes
+from pretrain.distributed.accelerators import Accelerators
+from pretrain.extras import how_to_install
 
 
 @pytest.fixture(autouse=True)
@@ -29,25 +31,8 @@ def alone(monkeypatch):
             monkeypatch.delenv(name)
 
 
-def test_chips_are_device_files(tmp_path):
-    assert doctor.chips(tmp_path) == {}
-    for name in (
-        "accel0",
-        "accel1",
-        "vfio/0",
-        "vfio/vfio",
-        "nvidia0",
-        "nvidia-caps",
-        "nvidiactl",
-        "accelerator",
-    ):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert doctor.chips(tmp_path) == {"TPU": 3, "GPU": 1}
-
-
 def test_a_host_that_is_alone_and_should_not_be_is_ill(monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "chips", dict)
+    monkeypatch.setattr(doctor, "find_accelerators", list)
     assert main(["doctor"]) == 0
     assert "this host is alone" in capsys.readouterr().out
     monkeypatch.setattr(processes, "join", lambda *words: None)
@@ -66,19 +51,23 @@ def test_a_host_that_is_alone_and_should_not_be_is_ill(monkeypatch, capsys):
 
 def test_chips_that_jax_does_not_use_are_ill(monkeypatch, capsys):
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    monkeypatch.setattr(doctor, "chips", lambda: {"TPU": 4})
+    monkeypatch.setattr(
+        doctor,
+        "find_accelerators",
+        lambda: [Accelerators("TPU", 4, ("/dev/accel0", "/dev/accel1"))],
+    )
     assert main(["doctor"]) == 1
     said = capsys.readouterr().out
     assert (
-        "4 TPU chips are in this machine" in said
-        and "but JAX runs on the cpu: pip install 'jax[tpu]'" in said
+        "this machine has 4 TPU chips (/dev/accel0, ...), but JAX runs on the cpu" in said
+        and how_to_install("tpu") in said
     )
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # asked for
     assert main(["doctor"]) == 0
 
 
 def test_a_workdir_that_cannot_be_written_is_ill(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "chips", dict)
+    monkeypatch.setattr(doctor, "find_accelerators", list)
     (tmp_path / "file").touch()
     assert main(["doctor", "--workdir", str(tmp_path / "file" / "run")]) == 1
     assert "cannot be written" in capsys.readouterr().out

@@ -92,8 +92,8 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
     )
 
 
-TELL = "from pretrain import waits; waits.EVERY = 0\n"
-SLOW = "import time; from pretrain import feed; place = feed.place; feed.place = lambda *words: time.sleep(0.5) or place(*words)\n"
+TELL = "from pretrain.distributed import stragglers; stragglers.EVERY = 0\n"
+SLOW = "import time; from pretrain.distributed import device_feed as feed; place = feed.place; feed.place = lambda *words: time.sleep(0.5) or place(*words)\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -194,6 +194,26 @@ def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, con
     )
 
 
+TPU_SEEN = """
+import os; del os.environ["JAX_PLATFORMS"]
+from pretrain import accelerators, preflight
+preflight.find_accelerators = lambda: [accelerators.Accelerators("TPU", 4, ("/dev/accel0", "/dev/accel1"))]
+"""
+
+
+def test_all_hosts_stop_where_one_would_train_on_the_cpu_beside_its_tpu(root, configs, tmp_path):
+    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    processes = start(root, [words, words], code=["", TPU_SEEN])
+    for process in processes:
+        text = process.communicate(timeout=120)[0]
+        assert (
+            process.returncode == 2
+            and "(process 1): this machine has 4 TPU chips (/dev/accel0, ...), but JAX runs on the cpu"
+            in text
+        ), text
+    assert not (tmp_path / "run").exists()
+
+
 HANG = """
 import os, pathlib, signal, time
 from pretrain import preflight
@@ -205,7 +225,7 @@ def stop(workdir):  # once the other has come as far: before that it waits for J
 
 preflight._write_note = stop
 """
-SOON = "from pretrain import preflight; preflight.WAIT = 1\n"
+SOON = "from pretrain.distributed import preflight; preflight.WAIT = 1\n"
 
 
 @pytest.mark.parametrize("hung", [1, 0])
@@ -382,8 +402,8 @@ def test_local_says_what_is_wrong(capsys, words):
 def test_one_that_is_done_waits_for_the_others(monkeypatch, root):
     """A slow end of one is no reason for the first to leave, though what hangs at the end of a process is not waited for."""
     program = (
-        "import os, time\nfrom pretrain import cluster, watchdog\ncluster.start()\nwatchdog.LEAVING = 1.0\n"
-        "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\ncluster.part()\nwatchdog.leave_soon(0)"
+        "import os, time\nfrom pretrain.distributed import processes, watchdog\nprocesses.start()\nwatchdog.LEAVING = 1.0\n"
+        "time.sleep(3 * int(os.environ['JAX_PROCESS_ID']))\nprocesses.part()\nwatchdog.leave_soon(0)"
     )
     real = local.command
     monkeypatch.setattr(

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from pretrain.__main__ import main
+from pretrain.cli import local
 from pretrain.distributed import processes
 from pretrain.distributed.cluster_detection import LAUNCHERS, Cluster, recognise
 
@@ -324,6 +325,9 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
     monkeypatch.setattr("jax.distributed.initialize", lambda **words: calls.append(words))
     monkeypatch.setattr(processes, "client", Client)
     monkeypatch.setattr(processes, "_reach", lambda *words: None)
+    monkeypatch.setattr(
+        processes, "_bind_cpu_collectives", lambda host: None
+    )  # JAX runs here already
     processes.start()
     for call in calls:
         assert call.pop("initialization_timeout") > processes.WAIT
@@ -334,3 +338,27 @@ def test_who_joins_the_others(environ, joined, monkeypatch):
 def test_the_page_tells_of_every_row(root):
     page = (root / "docs" / "pods.md").read_text()
     assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) >= LAUNCHERS.keys() | {"none"}
+
+
+@pytest.mark.parametrize(
+    ("coordinator", "expected"),
+    [
+        ("127.0.0.1:7", "127.0.0.1:7"),
+        ("127.0.0.9:7", "127.0.0.9:7"),
+        ("localhost:7", "127.0.0.1:7"),
+        ("[::1]:7", "[::1]:7"),
+        ("10.0.0.7:7", "[::]:7"),
+        ("node1:7", "[::]:7"),
+        ("[fe80::b9b:ac5d]:7", "[::]:7"),
+    ],
+)
+def test_a_coordinator_on_a_loopback_address_listens_there_only(coordinator, expected, monkeypatch):
+    monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
+    assert processes.bind_address(coordinator) == expected
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "10.0.0.7:99")
+    assert processes.bind_address(coordinator) == "10.0.0.7:99"
+
+
+def test_a_local_run_ignores_the_address_of_another(monkeypatch):
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "0.0.0.0:99")
+    assert "JAX_COORDINATOR_BIND_ADDRESS" not in local.command(0, 2, 1, 7, ["train"])["env"]

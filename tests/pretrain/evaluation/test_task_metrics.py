@@ -1,12 +1,14 @@
 """Metrics are those of the libraries, over the rows that count, and what cannot be measured is refused before anything is computed."""
 
 import importlib.util
+import re
 
 import numpy as np
 import pytest
 
 from pretrain.evaluation import task_metrics
 from pretrain.evaluation.task_metrics import check_metrics, measured
+from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 
 NEEDS_SKLEARN = pytest.mark.skipif(
@@ -75,7 +77,7 @@ def test_what_cannot_be_measured_is_refused(monkeypatch):
         task_metrics.importlib.util, "find_spec", lambda name: None if name == "sklearn" else name
     )
     with pytest.raises(
-        ConfigError, match=r"matthews needs sklearn: pip install 'cloze\[metrics\]'"
+        ConfigError, match=re.escape(f"matthews needs sklearn: {how_to_install('metrics')}")
     ):
         check_metrics(("accuracy", "matthews"), "classification")
     check_metrics(("pearson",), "regression")

@@ -12,11 +12,11 @@ from data.config import Data
 from data.objectives import Classification, Regression
 from models import ChoiceConfig, ClassifierConfig
 from pretrain.__main__ import main
-from pretrain.cli.finetune import initial
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import encoder_of
+from pretrain.finetune.start import make_initial_params
 from pretrain.workdir.load import open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
@@ -118,20 +118,20 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
     )
     trained = open_trained(w)
     assert encoder_of(trained) == trained.run.model.encoder
-    same, new = initial(trained.run, trained, "head")
+    same, new = make_initial_params(trained.run, trained, "head")
     assert new == []
     jax.tree.map(np.testing.assert_array_equal, same, trained.params)
     other = dataclasses.replace(
         trained.run, model=dataclasses.replace(trained.run.model, labels=("no", "yes"))
     )
-    fresh, new = initial(other, trained, "head")
+    fresh, new = make_initial_params(other, trained, "head")
     assert new == ["classifier/out/bias", "classifier/out/kernel"] and fresh["classifier"]["out"][
         "kernel"
     ].shape == (16, 2)
     jax.tree.map(
         np.testing.assert_array_equal, fresh["encoder"], jax.device_get(trained.params["encoder"])
     )
-    same, new = initial(
+    same, new = make_initial_params(
         dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, dropout=0.5)),
         trained,
         "head",
@@ -141,7 +141,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
         trained,
         run=dataclasses.replace(trained.run, model=ChoiceConfig(encoder=encoder_of(trained))),
     )  # whose head is of another kind
-    assert initial(trained.run, chooser, "head")[1] == [
+    assert make_initial_params(trained.run, chooser, "head")[1] == [
         "classifier/out/bias",
         "classifier/out/kernel",
     ]

@@ -13,6 +13,7 @@ from models import ClassifierConfig, build
 from pretrain.__main__ import main
 from pretrain.cli.import_ import starting_run
 from pretrain.convert import tokenizer
+from pretrain.extras import how_to_install
 from pretrain.inference import word_senses
 from pretrain.workdir.checkpoints import start_workdir
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
@@ -186,4 +187,4 @@ def test_bad_input(tmp_path, monkeypatch, capsys, lines, words, message):
     assert main([*say, *words]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "p.png").exists()
     monkeypatch.setattr("pretrain.cli.senses.NEEDS", {"no_such_module": "metrics"})
-    assert main(say) == 2 and "pip install -e '.[metrics]'" in capsys.readouterr().err
+    assert main(say) == 2 and how_to_install("metrics") in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
+from pretrain.extras import how_to_install
 from pretrain.overrides import ConfigError
 from pretrain.plan import topology as machines
 from pretrain.plan.collectives import Collective
@@ -111,7 +113,7 @@ def test_a_machine_without_the_tpus_compiler_is_told_what_to_install(monkeypatch
         raise RuntimeError("Failed to open libtpu.so: no such file")
 
     monkeypatch.setattr(topologies, "get_topology_desc", absent)
-    with pytest.raises(ConfigError, match=r"pip install 'cloze\[plan\]'.*--mesh N"):
+    with pytest.raises(ConfigError, match=f"{re.escape(how_to_install('plan'))}.*--mesh N"):
         machines.tpu("v5p:2x2x4")
 
 

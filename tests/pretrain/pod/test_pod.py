@@ -156,7 +156,7 @@ def test_run_trains_on_every_worker_with_the_words_as_they_were(pod, capfd):
             set_there["JAX_COMPILATION_CACHE_DIR"] == "gs://bucket/a run/compiled"
             and set_there["EXTRA"] == "two words"
         )
-        assert "install" in pod.worker(number, "installed") and "jax[tpu]" in pod.worker(
+        assert "install" in pod.worker(number, "installed") and "tree[tpu]" in pod.worker(
             number, "installed"
         )
         assert "ended with status 0" in pod.worker(number, "cloze/run/log")

@@ -1,0 +1,365 @@
+"""Accelerators by stand-ins for /dev, /proc and /sys: what is seen, which extra it needs, and that nobody trains beside them on the CPU."""
+
+import configparser
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.distributed import accelerators, preflight
+from pretrain.distributed.accelerators import (
+    Accelerators,
+    choose_extra,
+    describe_unused,
+    find_accelerators,
+)
+from pretrain.extras import how_to_install
+
+ROOT = pathlib.Path(__file__).parents[3]
+# What the kernel's module writes: the closed one, and the open one.
+CLOSED = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc version 12.3.0\n"
+OPEN = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (builder@host)  Wed Aug  6 2025\n"
+TPU = {f"dev/accel{i}": "" for i in range(4)}
+TPU_V5 = {
+    **{f"dev/vfio/{name}": "" for name in ("0", "1", "10", "vfio")},
+    **{
+        f"sys/bus/pci/devices/0000:00:0{i}.0/{name}": text
+        for i in range(3)
+        for name, text in (("vendor", "0x1ae0\n"), ("class", "0x088000\n"))
+    },
+}
+NETWORK_CARD = {
+    "dev/vfio/7": "",
+    "sys/bus/pci/devices/0000:00:05.0/vendor": "0x15b3\n",
+    "sys/bus/pci/devices/0000:00:05.0/class": "0x020000\n",
+}
+OTHER_GPU = {
+    "dev/vfio/8": "",
+    "sys/bus/pci/devices/0000:00:07.0/vendor": "0x1002\n",
+    "sys/bus/pci/devices/0000:00:07.0/class": "0x030000\n",
+}
+GVNIC = {
+    "sys/bus/pci/devices/0000:00:06.0/vendor": "0x1ae0\n",
+    "sys/bus/pci/devices/0000:00:06.0/class": "0x020000\n",
+}
+GPU = {"dev/nvidia0": "", "dev/nvidia1": "", "dev/nvidiactl": "", "dev/nvidia-uvm": ""}
+IDLE_GPU = {"proc/driver/nvidia/gpus/0000:3b:00.0/information": "Model: A\n"}
+
+
+def driver(version, text=CLOSED):
+    return {"proc/driver/nvidia/version": text.format(version)}
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """machine(files): a folder with stand-ins for /dev, /proc and /sys."""
+
+    def make(files):
+        for name, text in files.items():
+            path = tmp_path / "machine" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (tmp_path / "machine").mkdir(exist_ok=True)
+        return tmp_path / "machine"
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("files", "expected", "extra"),
+    [
+        ({}, [], ""),
+        (
+            {
+                "dev/accel/accel0": "",
+                "dev/accelerometer": "",
+                "dev/nvidiactl": "",
+                "dev/nvidia-caps/x": "",
+            },
+            [],
+            "",
+        ),  # of other makers, or no device
+        (TPU, ["4 TPU chips (/dev/accel0, ...)"], "tpu"),
+        (TPU_V5, ["3 TPU chips (/dev/vfio/0, ...)"], "tpu"),
+        (NETWORK_CARD | OTHER_GPU, [], ""),  # passed through to a guest
+        (NETWORK_CARD | GVNIC, [], ""),  # a card of Google's that is no TPU
+        (driver("580.65.06"), [], ""),  # without a GPU
+        (GPU | driver("580.65.06", OPEN), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
+        (GPU | driver("610.10"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda13"),
+        (GPU | driver("535.104.05"), ["2 NVIDIA GPUs (/dev/nvidia0, ...)"], "cuda12"),
+        (
+            IDLE_GPU | driver("525.60.13"),
+            ["1 NVIDIA GPU (/proc/driver/nvidia/gpus/0000:3b:00.0)"],
+            "cuda12",
+        ),
+    ],
+)
+def test_what_a_machine_shows_and_needs(machine, files, expected, extra):
+    found = find_accelerators(machine(files))
+    assert [str(one) for one in found] == expected and choose_extra(found) == extra
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            TPU | GPU | driver("580.65.06"),
+            r"this machine has 4 TPU chips .* and 2 NVIDIA GPUs .*CLOZE_ACCELERATOR names: tpu, cuda13, cuda12 or cpu",
+        ),
+        (
+            GPU,
+            "2 NVIDIA GPUs .*: /proc/driver/nvidia/version does not give the driver's version: .*CLOZE_ACCELERATOR",
+        ),
+        (
+            GPU | driver("470.256.02"),
+            "driver 470.256.02 is older than 525, the oldest for CUDA 12. Update the driver, or set JAX_PLATFORMS=cpu",
+        ),
+    ],
+)
+def test_where_a_person_must_choose(machine, files, message):
+    with pytest.raises(ValueError, match=message):
+        choose_extra(find_accelerators(machine(files)))
+
+
+def test_the_extras_have_the_range_of_jax():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    (core,) = [
+        line for line in setup["options"]["install_requires"].split("\n") if line.startswith("jax>")
+    ]
+    extras = setup["options.extras_require"]
+    for name in (*accelerators.EXTRAS, "cpu"):
+        kind = "" if name == "cpu" else f"[{name}]"
+        assert extras[name].strip().partition(";")[0] == core.replace("jax", f"jax{kind}"), name
+    assert all(
+        line.replace("[tpu]", "").startswith(core)
+        for name in extras
+        for line in extras[name].split("\n")
+        if line.startswith("jax[tpu]")
+    )
+
+
+# ---- train ---------------------------------------------------------------------
+
+
+def test_only_a_cpu_that_nobody_requested_is_a_fault():
+    found = [Accelerators("TPU", 4, ("/dev/accel0",))]
+    assert describe_unused(found, "tpu", {}) == "" and describe_unused([], "cpu", {}) == ""
+    assert describe_unused(found, "cpu", {"JAX_PLATFORMS": "cpu"}) == ""
+    text = describe_unused(found, "cpu", {"JAX_PLATFORMS": "tpu,cpu"})
+    assert text.startswith("this machine has 4 TPU chips (/dev/accel0), but JAX runs on the cpu.")
+    assert how_to_install("tpu") in text and "JAX_PLATFORMS=cpu uses the CPU all the same" in text
+
+
+def see(monkeypatch, root):
+    monkeypatch.setattr(preflight, "find_accelerators", lambda: find_accelerators(root))
+
+
+def test_training_on_the_cpu_beside_a_tpu_is_refused_unless_requested(
+    machine, configs, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    see(monkeypatch, machine(TPU))
+    words = [
+        "train",
+        str(configs["bert"]),
+        "--workdir",
+        str(tmp_path / "run"),
+        "train.steps=1",
+        "evaluate.every=0",
+    ]
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert (
+        "error: this machine has 4 TPU chips (/dev/accel0, ...), but JAX runs on the cpu"
+        in captured.err
+    )
+    assert (
+        how_to_install("tpu") in captured.err
+        and "step 1" not in captured.out
+        and not (tmp_path / "run").exists()
+    )
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    preflight.preflight_accelerators()
+
+
+def test_fine_tuning_is_refused_before_the_pretrained_run_is_opened(
+    machine, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    see(monkeypatch, machine(GPU | driver("580.65.06")))
+    (tmp_path / "train.jsonl").write_text(
+        "".join(f'{{"text": "text {i}", "label": "{i % 2}"}}\n' for i in range(40))
+    )
+    words = [
+        "finetune",
+        "--from",
+        "nowhere",
+        "--task",
+        "classification",
+        "--train",
+        tmp_path / "train.jsonl",
+        "--workdir",
+        tmp_path / "run",
+    ]
+    assert main([str(word) for word in words]) == 2
+    assert (
+        "error: this machine has 2 NVIDIA GPUs (/dev/nvidia0, ...), but JAX runs on the cpu"
+        in capsys.readouterr().err
+    )
+
+
+def test_every_host_hears_of_the_one_that_would_train_on_its_cpu(monkeypatch):
+    class Client:
+        def __init__(self):
+            self.store = {}
+
+        def key_value_set(self, key, value):
+            self.store[key] = value
+            self.store[key[:-1] + "1"] = (
+                '{"host": "b (process 1)", "unused": "this machine has 4 TPU chips"}'
+            )
+
+        def blocking_key_value_get(self, key, milliseconds):
+            return self.store[key]
+
+    see(monkeypatch, pathlib.Path("/nowhere"))
+    client = Client()
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    monkeypatch.setattr(preflight.processes, "client", lambda: client)
+    with pytest.raises(ValueError, match=r"^b \(process 1\): this machine has 4 TPU chips$"):
+        preflight.preflight_accelerators()
+
+
+# ---- launch.sh -----------------------------------------------------------------
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A checkout whose .venv has a stand-in for Python, which notes what is installed and what is run in `log`."""
+    folder = tmp_path / "check out"
+    for name in (
+        "launch.sh",
+        "setup.cfg",
+        "pretrain/__init__.py",
+        "pretrain/distributed/accelerators.py",
+        "pretrain/extras.py",
+    ):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    python = folder / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(
+        f'#!/bin/sh\ncase "$*" in *pretrain.distributed.accelerators*) exec "{sys.executable}" "$@" ;; esac\nprintf "%s\\n" "$*" >> "{folder}/log"\n'
+    )
+    python.chmod(0o755)
+    return folder
+
+
+def launch(checkout, root, *words, **environ):
+    """Run launch.sh on a stand-in machine; returns (exit status, what was called, stderr)."""
+    (checkout / "log").write_text("")
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("JAX_PLATFORMS", "CLOZE_ACCELERATOR")
+    }
+    done = subprocess.run(
+        ["bash", checkout / "launch.sh", *words],
+        env=clean | environ | {"CLOZE_DEVICE_ROOT": str(root)},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, (checkout / "log").read_text().splitlines(), done.stderr
+
+
+INSTALL = "-m pip install --quiet --disable-pip-version-check -e "
+
+
+@pytest.mark.parametrize(
+    ("files", "environ", "extras"),
+    [
+        ({}, {}, ".[report]"),
+        (NETWORK_CARD, {}, ".[report]"),
+        (TPU, {}, ".[report,tpu]"),
+        (TPU_V5, {}, ".[report,tpu]"),
+        (GPU | driver("580.65.06"), {}, ".[report,cuda13]"),
+        (GPU | driver("535.104.05"), {}, ".[report,cuda12]"),
+        (TPU, {"JAX_PLATFORMS": "cpu"}, ".[report]"),
+        (TPU, {"JAX_PLATFORMS": "tpu,cpu"}, ".[report,tpu]"),
+        (TPU | GPU, {"CLOZE_ACCELERATOR": "cuda12"}, ".[report,cuda12]"),
+        (GPU, {"CLOZE_ACCELERATOR": "cpu"}, ".[report]"),
+    ],
+)
+def test_launch_installs_what_the_machine_needs(machine, checkout, files, environ, extras):
+    root = machine(files)
+    assert launch(checkout, root, "doctor", **environ) == (
+        0,
+        [INSTALL + extras, "-m pretrain doctor"],
+        "",
+    )
+    assert launch(checkout, root, "doctor", **environ) == (
+        0,
+        ["-m pretrain doctor"],
+        "",
+    )  # nothing is installed twice
+
+
+def test_launch_installs_again_for_another_accelerator(machine, checkout, tmp_path):
+    assert launch(checkout, machine({}), "doctor")[1][0] == INSTALL + ".[report]"
+    assert (
+        launch(checkout, machine(GPU | driver("535.104.05")), "doctor")[1][0]
+        == INSTALL + ".[report,cuda12]"
+    )
+    newer = [
+        "-m pip uninstall --quiet --yes jax-cuda12-plugin jax-cuda12-pjrt",
+        INSTALL + ".[report,cuda13]",
+        "-m pretrain doctor",
+    ]
+    assert launch(checkout, machine(driver("580.65.06")), "doctor")[1] == newer
+    older = [
+        "-m pip uninstall --quiet --yes jax-cuda13-plugin jax-cuda13-pjrt",
+        INSTALL + ".[report,cuda12]",
+        "-m pretrain doctor",
+    ]
+    assert launch(checkout, machine(driver("535.104.05")), "doctor")[1] == older
+    assert launch(checkout, machine({}), "test", "-x")[1] == [
+        INSTALL + ".[test,cuda12]",
+        "-m pytest -x",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "environ", "message"),
+    [
+        (
+            TPU | GPU | driver("580.65.06"),
+            {},
+            "error: this machine has 4 TPU chips (/dev/accel0, ...) and 2 NVIDIA GPUs (/dev/nvidia0, ...): ",
+        ),
+        (
+            GPU,
+            {},
+            "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): /proc/driver/nvidia/version does not give",
+        ),
+        (
+            GPU | driver("470.256.02"),
+            {},
+            "error: 2 NVIDIA GPUs (/dev/nvidia0, ...): driver 470.256.02 is older",
+        ),
+        (
+            {},
+            {"CLOZE_ACCELERATOR": "gpu"},
+            "error: CLOZE_ACCELERATOR=gpu: one of tpu, cuda13, cuda12, cpu",
+        ),
+    ],
+)
+def test_launch_stops_with_one_line_where_a_person_must_choose(
+    machine, checkout, files, environ, message
+):
+    status, called, error = launch(checkout, machine(files), "doctor", **environ)
+    assert status == 2 and called == [] and error.startswith(message) and error.count("\n") == 1
