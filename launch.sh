@@ -2,6 +2,7 @@
 # Cloze on this machine: installs what is missing into .venv, then does what the words say.
 #   ./launch.sh                 the first run: text -> tokens -> a small BERT -> evaluation -> Hugging Face folder -> a filled mask
 #   ./launch.sh test [peers] [pytest's words]   the tests; `peers` also against transformers and torch
+#   ./launch.sh lint [--fix]    ruff check, ruff format and pyright; --fix repairs and formats what ruff can. Fails where one reports anything
 #   ./launch.sh pod ...         a TPU pod from this machine, without installing anything here: docs/pods.md
 #   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
 set -euo pipefail
@@ -80,6 +81,29 @@ first_run() {
   say "Done in $((SECONDS - began)) s. Next: ./launch.sh report --workdir runs/bert_tiny, or ./launch.sh --help"
 }
 
+# Runs every check, so that one pass shows all reports. ruff and pyright are those of .venv; both run without the network.
+lint() {
+  local failed=0 check=() format=(--check)
+  case "$*" in
+    "") ;;
+    --fix) check=(--fix) format=() ;;
+    *)
+      echo "error: unknown arguments of lint: $*; allowed is --fix" >&2
+      return 2
+      ;;
+  esac
+  install lint
+  # pyright runs in the Node.js of its own extra, and does not look for a newer version of itself.
+  export PYRIGHT_PYTHON_GLOBAL_NODE=0 PYRIGHT_PYTHON_IGNORE_WARNINGS=1
+  .venv/bin/ruff check ${check[@]+"${check[@]}"} . || failed=1
+  .venv/bin/ruff format ${format[@]+"${format[@]}"} . || failed=1
+  .venv/bin/python -m pyright || failed=1
+  if [ "$failed" = 1 ]; then
+    echo "error: lint failed; ./launch.sh lint --fix repairs what ruff can repair by itself" >&2
+  fi
+  return "$failed"
+}
+
 case "${1:-}" in
   "")
     install report
@@ -99,6 +123,10 @@ case "${1:-}" in
     # compiles, and XLA compiles on one core.
     [ $# -gt 0 ] || set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder
     exec .venv/bin/python -m pytest "$@"
+    ;;
+  lint)
+    shift
+    lint "$@"
     ;;
   pod)
     python=$(find_python)

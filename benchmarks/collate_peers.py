@@ -80,7 +80,7 @@ def sentence_pairs(documents, index, width, rng, short=0.1, random_next=0.5):
         tokens += len(document[at])
         if at == len(document) - 1 or tokens >= target:
             cut = rng.randint(1, len(gathered) - 1) if len(gathered) > 1 else 1
-            first, second = sum(gathered[:cut], []), sum(gathered[cut:], [])
+            first, second = joined(gathered[:cut]), joined(gathered[cut:])
             elsewhere = len(gathered) == 1 or rng.random() < random_next
             if elsewhere:
                 second = continuation(documents, index, target - len(first), rng)
@@ -90,6 +90,10 @@ def sentence_pairs(documents, index, width, rng, short=0.1, random_next=0.5):
                 yield first, second, elsewhere
             gathered, tokens = [], 0
         at += 1
+
+
+def joined(sentences):
+    return [i for sentence in sentences for i in sentence]
 
 
 def continuation(documents, index, wanted, rng):

@@ -8,13 +8,15 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+import itertools
 
-from benchmarks.collate_peers import SpanCollator, sentence_pairs  # noqa: E402
-from benchmarks.harness import answer  # noqa: E402
-from benchmarks.ready_ids import Ready  # noqa: E402
+import numpy as np
+import torch
+import transformers
+
+from benchmarks.collate_peers import SpanCollator, sentence_pairs
+from benchmarks.harness import answer
+from benchmarks.ready_ids import Ready
 
 DOCUMENTS = 3000  # that sentence pairs are made of
 CLS, SEP, MASK, PAD = 2, 3, 4, 0  # in the vocabulary of benchmarks/input.py
@@ -85,7 +87,7 @@ def pairs(case, tokens, folder):
     edges = np.searchsorted(sentences, documents[: DOCUMENTS + 1])
     split = [
         [tokens[a:b].tolist() for a, b in zip(sentences[i:j], sentences[i + 1 : j + 1])]
-        for i, j in zip(edges, edges[1:])
+        for i, j in itertools.pairwise(edges)
     ]
     return examples_of_pairs(split, case["length"], random.Random(0)), stacker(case)
 

@@ -129,7 +129,7 @@ def by_length(args):
         found = rounds_of(
             args.rounds,
             *measures,
-            lambda: 1000 * seconds(lambda: jax.block_until_ready(last(params, again))),
+            lambda again=again: 1000 * seconds(lambda: jax.block_until_ready(last(params, again))),
         )
         yield f"| {behind} | " + " | ".join(spread(column, ".1f") for column in found.T) + " |"
 

@@ -237,19 +237,20 @@ def measure(name, task, start, args):
             found = printed(verb(scored, args.work / "also.log"))
             also.append({metric: found[metric] for metric in names})
     return {
-        **{"task": name, "start": start, "metrics": names, "also": also, "also_file": task.also},
-        **{"runs": [best | {"epoch": best["step"] / run.evaluate.every} for _, best in runs]},
-        **{
-            "files": [task.train, task.heldout],
-            "length": task.length,
-            "rate": RATES[start],
-            "epochs": task.epochs,
-        },
-        **{
-            "examples": examples_of(run.data, names),
-            "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
-        },
-        **{"command": shown(words), "date": str(datetime.date.today())},
+        "task": name,
+        "start": start,
+        "metrics": names,
+        "also": also,
+        "also_file": task.also,
+        "runs": [best | {"epoch": best["step"] / run.evaluate.every} for _, best in runs],
+        "files": [task.train, task.heldout],
+        "length": task.length,
+        "rate": RATES[start],
+        "epochs": task.epochs,
+        "examples": examples_of(run.data, names),
+        "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
+        "command": shown(words),
+        "date": str(datetime.date.today()),
     }
 
 

@@ -75,19 +75,15 @@ def material(workdir, encoder, folder, dropout=None):
     np.savez(folder / "heldout.npz", **held)
     o, epoch = run.optimizer, run.evaluate.every
     settings = {
-        **{
-            "rate": o.learning_rate,
-            "warmup": o.warmup,
-            "betas": [o.beta1, o.beta2],
-            "epsilon": o.epsilon,
-            "weight_decay": o.weight_decay,
-        },
-        **{
-            "clip": o.clip,
-            "steps": run.train.steps,
-            "seed": run.train.seed,
-            "dropout": run.model.dropout if dropout is None else dropout,
-        },
+        "rate": o.learning_rate,
+        "warmup": o.warmup,
+        "betas": [o.beta1, o.beta2],
+        "epsilon": o.epsilon,
+        "weight_decay": o.weight_decay,
+        "clip": o.clip,
+        "steps": run.train.steps,
+        "seed": run.train.seed,
+        "dropout": run.model.dropout if dropout is None else dropout,
     }
     (folder / "settings.json").write_text(json.dumps(settings))
     return {
@@ -280,10 +276,8 @@ def told(name, what, args):
     """How it was measured, when, and on what."""
     return {
         "command": f"python -m benchmarks.downstream_peer --corpora {args.corpora} --tasks {name} --what {what}",
-        **{
-            "date": str(datetime.date.today()),
-            "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
-        },
+        "date": str(datetime.date.today()),
+        "hardware": f"{processor_name()}, {len(os.sched_getaffinity(0))} cores",
     }
 
 

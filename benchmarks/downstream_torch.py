@@ -18,11 +18,11 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+import numpy as np
+import torch
+import transformers
 
-from benchmarks.harness import answer  # noqa: E402
+from benchmarks.harness import answer
 
 
 def batches(path):

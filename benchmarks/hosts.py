@@ -88,12 +88,14 @@ def worker(report, words):
 def memory(folder):
     """{"map": bytes resident of the files in `folder`, "anonymous": bytes of this process's own}."""
     held, inside = 0, False
-    for line in open("/proc/self/smaps"):
-        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
-            inside = str(folder) in line
-        elif inside and line.startswith("Rss:"):
-            held += int(line.split()[1]) * 1024
-    own = next(line for line in open("/proc/self/status") if line.startswith("RssAnon:"))
+    with open("/proc/self/smaps") as smaps:
+        for line in smaps:
+            if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+                inside = str(folder) in line
+            elif inside and line.startswith("Rss:"):
+                held += int(line.split()[1]) * 1024
+    with open("/proc/self/status") as status:
+        own = next(line for line in status if line.startswith("RssAnon:"))
     return {"map": held, "anonymous": int(own.split()[1]) * 1024}
 
 

@@ -174,7 +174,9 @@ def learn(parts, names, seeds, epochs):
         dev = entity_f1(model, params, parts["dev"], names)
         better_N = np.array([now > one["dev"] for now, one in zip(dev, found)])
         best = jax.tree.map(
-            lambda new, old: jnp.where(better_N.reshape(-1, *(1,) * (new.ndim - 1)), new, old),
+            lambda new, old, better_N=better_N: jnp.where(
+                better_N.reshape(-1, *(1,) * (new.ndim - 1)), new, old
+            ),
             params,
             best,
         )

@@ -51,7 +51,7 @@ def measured(config, topology, words, whole, plain):
     mesh = make_mesh(run.mesh, machine.devices)
     how = {"scores": math.inf} if whole else {}
     with (
-        mock.patch("pretrain.training.program.make_attend", lambda mesh, note: attend)
+        mock.patch("pretrain.training.program.make_attend", return_value=attend)
         if plain
         else mock.MagicMock()
     ):

@@ -117,7 +117,9 @@ def main():
     rows = {}  # start of a line: the line
     for config, topology, words in PLANS:
         start = f"| {label(config, words)} | {topology} ("
-        rows |= {start: line for line in kept[1].splitlines() if line.startswith(start)}
+        for line in kept[1].splitlines():
+            if line.startswith(start):
+                rows[start] = line
     for config, topology, words in PLANS:
         if args.only and args.only != config:
             continue

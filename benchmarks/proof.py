@@ -75,7 +75,7 @@ def main():
     cpu = next(
         (
             line.split(": ")[1].strip()
-            for line in open("/proc/cpuinfo")
+            for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
             if line.startswith("model name")
         ),
         platform.processor(),

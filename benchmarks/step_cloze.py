@@ -11,7 +11,7 @@ os.environ["JAX_ENABLE_COMPILATION_CACHE"] = (
     "0"  # the time to the first step is that of a first run
 )
 
-from benchmarks.harness import answer, forget, memory  # noqa: E402
+from benchmarks.harness import answer, forget, memory
 
 
 def configured(case, shapes):

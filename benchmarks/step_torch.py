@@ -11,11 +11,11 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+import numpy as np
+import torch
+import transformers
 
-from benchmarks.harness import answer, forget, memory  # noqa: E402
+from benchmarks.harness import answer, forget, memory
 
 WAYS = ("trainer", "trainer_compiled", "tuned", "compiled")
 KINDS = {"bert": "BertForMaskedLM", "t5": "T5ForConditionalGeneration", "gpt2": "GPT2LMHeadModel"}

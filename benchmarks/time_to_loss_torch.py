@@ -6,11 +6,11 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import transformers  # noqa: E402
+import numpy as np
+import torch
+import transformers
 
-from benchmarks.ready_ids import Ready  # noqa: E402
+from benchmarks.ready_ids import Ready
 
 
 class Rows(torch.utils.data.Dataset):

@@ -15,18 +15,18 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 def config():
     return Run(
         model=ElectraConfig(
-            **dict(
-                vocab=4096,
-                length=128,
-                embedding=128,
-                width=128,
-                depth=2,
-                heads=2,
-                mlp=512,
-                dropout=0.0,
-                attention_dropout=0.0,
-            ),
-            **dict(generator_width=128, generator_heads=2, generator_mlp=512),
+            vocab=4096,
+            length=128,
+            embedding=128,
+            width=128,
+            depth=2,
+            heads=2,
+            mlp=512,
+            dropout=0.0,
+            attention_dropout=0.0,
+            generator_width=128,
+            generator_heads=2,
+            generator_mlp=512,
         ),
         data=Data(
             store="runs/builtin",

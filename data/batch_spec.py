@@ -124,7 +124,7 @@ def shapes(objective, batch_size):
     An objective's configuration has a `name` and gives the sizes of its letters by `dims()`, e.g. {"L": 128, "P": 20}.
     """
     sizes = {"B": batch_size, **objective.dims()}
-    treaty = BATCHES[objective.name] | BESIDES.get(getattr(objective, "rows", None), {})
+    treaty = BATCHES[objective.name] | BESIDES.get(getattr(objective, "rows", ""), {})
     return {
         key: (np.dtype(dtype), tuple(sizes[letter] for letter in dims))
         for key, (dtype, dims) in treaty.items()

@@ -10,6 +10,7 @@ from functools import partial
 
 import flax.linen as nn
 
+from models.config import Gpt3Config
 from models.gpt import Embeddings
 from models.gpt2 import Gpt2, layer
 from models.layers.linear import Part
@@ -34,6 +35,8 @@ class DenseThenBanded(nn.Module):
 
 class Gpt3(Gpt2):
     """tokens_BL: int32 -> float32 logits [B, L, V] of the word behind each, as in `Gpt`. Raises ValueError for an odd depth."""
+
+    config: Gpt3Config
 
     def setup(self):
         c = self.config

@@ -77,9 +77,6 @@ def main(words=None):
 def run(words):
     """One verb, or the list of them."""
     usage = "python -m pretrain VERB ..."
-    parser = argparse.ArgumentParser(
-        prog="python -m pretrain", usage=usage, description=__doc__.split(": ")[1], add_help=False
-    )
     if not words or words[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
         print(
@@ -113,10 +110,9 @@ def run(words):
         prog=f"python -m pretrain {verb}", description=VERBS[verb][1], allow_abbrev=False
     )
     module.add_arguments(parser)
-    if verb == "local":
-        args = parser.parse_args(rest)  # all that follows N is another verb's
-    else:
-        args = parser.parse_intermixed_args(rest)  # path=value words may stand behind options
+    # After `local N` all arguments belong to another verb. Elsewhere path=value may follow options.
+    parse = parser.parse_args if verb == "local" else parser.parse_intermixed_args
+    args = parse(rest)
     try:
         return module.run(args) or 0
     except BrokenPipeError:

@@ -238,6 +238,7 @@ def _find(name):
 
 def _execute(path):
     spec = importlib.util.spec_from_file_location(f"configuration_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # there is a loader for the suffix .py
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not callable(getattr(module, "config", None)):

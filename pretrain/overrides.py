@@ -9,7 +9,7 @@ import difflib
 import math
 import types
 import typing
-from typing import Literal
+from typing import Any, Literal, cast
 
 LARGEST = 1 << 63  # of an int's size
 
@@ -45,7 +45,7 @@ def replace(node, path, text, whole):
     else:
         value = _parse(text, fields[name], whole)
     try:
-        return dataclasses.replace(node, **{name: value})
+        return dataclasses.replace(cast(Any, node), **{name: value})
     except ConfigError:
         raise
     except ValueError as error:
@@ -55,7 +55,7 @@ def replace(node, path, text, whole):
 def _parse(text, kind, key):
     """`text` as a value of the annotated type `kind`."""
     kinds = _alternatives(kind)
-    parts = [part for part in kinds if dataclasses.is_dataclass(part)]
+    parts: list[Any] = [part for part in kinds if dataclasses.is_dataclass(part)]
     if parts:
         names = {part.__name__.lower(): part for part in parts}
         if text.lower() in names:

@@ -4,16 +4,29 @@ Importing this module imports neither JAX nor TensorFlow.
 """
 
 import dataclasses
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from pretrain.overrides import ConfigError, at_least
 
 # Scores of pretrain/evaluation/task_metrics.py.
-Metric = Literal[
-    *("accuracy", "f1", "macro_f1", "matthews", "pearson", "spearman"),
-    *("entity_f1", "entity_precision", "entity_recall", "tag_accuracy"),
-    *("bleu", "rouge1", "rouge2", "rougeL"),
-    *("exact_match", "span_f1", "mean"),
+Metric: TypeAlias = Literal[
+    "accuracy",
+    "f1",
+    "macro_f1",
+    "matthews",
+    "pearson",
+    "spearman",
+    "entity_f1",
+    "entity_precision",
+    "entity_recall",
+    "tag_accuracy",
+    "bleu",
+    "rouge1",
+    "rouge2",
+    "rougeL",
+    "exact_match",
+    "span_f1",
+    "mean",
 ]
 
 

@@ -15,15 +15,16 @@ from safetensors.numpy import save_file
 GOLDENS = pathlib.Path(__file__).parent / "goldens"
 MODELS = json.loads((GOLDENS / "given_models.json").read_text())
 TOKENIZERS = {  # the golden folder whose tokenizer a model reads
-    **{
-        "bert": "hf_bert",
-        "electra": "hf_bert",
-        "distilbert": "hf_bert",
-        "albert": "hf_albert",
-        "roberta": "hf_roberta",
-        "bart": "hf_roberta",
-    },
-    **{"t5": "hf_t5", "marian": "hf_t5", "gpt": "hf_gpt", "gpt2": "hf_gpt2"},
+    "bert": "hf_bert",
+    "electra": "hf_bert",
+    "distilbert": "hf_bert",
+    "albert": "hf_albert",
+    "roberta": "hf_roberta",
+    "bart": "hf_roberta",
+    "t5": "hf_t5",
+    "marian": "hf_t5",
+    "gpt": "hf_gpt",
+    "gpt2": "hf_gpt2",
 }
 SCALE = 0.15  # of the weights
 

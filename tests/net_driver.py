@@ -18,13 +18,13 @@ import sys
 os.environ |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
 sys.path.insert(0, os.getcwd())
 
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-import optax  # noqa: E402
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 
-from data import batch_spec  # noqa: E402
-from data.objectives import (  # noqa: E402
+from data import batch_spec
+from data.objectives import (
     AnswerSpan,
     CausalLm,
     Classification,
@@ -41,25 +41,25 @@ from data.objectives import (  # noqa: E402
     Tagging,
     Text2Text,
 )
-from data.pipeline import Stream  # noqa: E402
-from data.store.reader import Store  # noqa: E402
-from models import DistilBertConfig, Gpt3Config, build  # noqa: E402
-from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig  # noqa: E402
-from models.layers.dropout import drop  # noqa: E402
-from pretrain.cli import distil  # noqa: E402
-from pretrain.cli.import_ import initialiser, starting_run  # noqa: E402
-from pretrain.config import Adafactor, AdamW, Lamb  # noqa: E402
+from data.pipeline import Stream
+from data.store.reader import Store
+from models import DistilBertConfig, Gpt3Config, build
+from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
+from models.layers.dropout import drop
+from pretrain.cli import distil
+from pretrain.cli.import_ import initialiser, starting_run
+from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.convert.read_write import (
-    converter_of,  # noqa: E402
-    open_model,  # noqa: E402
+    converter_of,
+    open_model,
 )
-from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated  # noqa: E402
-from pretrain.training.optimizers import optimizer_of, schedule  # noqa: E402
-from pretrain.training.program import make_program  # noqa: E402
-from pretrain.training.state import init_params, start  # noqa: E402
-from pretrain.training.step import make_step  # noqa: E402
-from tests import given  # noqa: E402
-from tests.net_stores import STORES, TAGS  # noqa: E402
+from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
+from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.program import make_program
+from pretrain.training.state import init_params, start
+from pretrain.training.step import make_step
+from tests import given
+from tests.net_stores import STORES, TAGS
 
 STEPS = 3
 # No clipping by the norm of all gradients: its sum runs in the order of our own names. An epsilon as large as a small gradient, so that
@@ -267,7 +267,7 @@ def dropout_masks():
     for shape, rate in (((7,), 0.5), ((3, 65), 0.1), ((2, 1, 9, 33), 0.999)):
 
         @jax.jit
-        def dropped(key):
+        def dropped(key, shape=shape, rate=rate):
             out, backward = jax.vjp(lambda x: drop(x, key, rate, shape), jnp.ones(shape))
             return jnp.stack([out, *backward(jnp.full(shape, 2.0))])
 

@@ -82,7 +82,7 @@ def test_no_tolerance_holds_for_integers_and_masks():
     assert not compare_tensors("mask/0", mask, mask + np.float32(1e-9)).within(2e-6)
 
 
-@pytest.mark.parametrize("value", (np.nan, np.inf))
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_value_that_is_not_finite_fails_on_either_side_and_on_both(value):
     assert "not finite in the new" in changed("params/a", with_value(value))["params/a"].problem
     broken = with_value(value)(np.array(TENSORS["params/a"]))

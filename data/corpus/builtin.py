@@ -16,7 +16,7 @@ import pathlib
 import platform
 import re
 import sysconfig
-from typing import Iterator
+from collections.abc import Iterator
 
 LEFT_OUT = {
     "site-packages",
@@ -89,7 +89,7 @@ def _topics(tree: ast.Module) -> dict[str, str]:
 
 def _of_module(module: str, tree: ast.Module, source: str) -> Iterator[tuple[str, list[str]]]:
     """A document for the module and one for each of its classes: docstrings and comments by line."""
-    written = {module: [(0, ast.get_docstring(tree))]}
+    written: dict[str, list[tuple[int, str | None]]] = {module: [(0, ast.get_docstring(tree))]}
     owners = [
         (node.lineno, node.end_lineno, f"{module}.{node.name}")
         for node in tree.body
@@ -107,7 +107,7 @@ def _of_module(module: str, tree: ast.Module, source: str) -> Iterator[tuple[str
         if len(text.split()) >= COMMENT:
             written.setdefault(_owner(owners, line, module), []).append((line, text))
     for name, texts in written.items():
-        yield name, [text for _, text in sorted(item for item in texts if item[1])]
+        yield name, [text for _, text in sorted((at, text) for at, text in texts if text)]
 
 
 def _owner(owners, line: int, module: str) -> str:

@@ -12,7 +12,8 @@ import gzip
 import io
 import json
 import zlib
-from typing import Callable, Iterator, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sentences import WHITE
@@ -163,14 +164,14 @@ def _columns(lines: _Lines, consumed: Callable[[], int], field: str) -> Iterator
         line = line.rstrip(b"\r\n")
         if not line:
             continue
-        raw, *place = _utf8(line, lines.number, consumed())
+        raw, number, read, mended = _utf8(line, lines.number, consumed())
         sides = raw.split(b"\t")
         try:
             if len(sides) != 2:
                 raise ValueError(
                     f"{len(sides) - 1} tabs; a pair is a source and its target, with one tab between them"
                 )
-            yield Record(pair(*sides), *place)
+            yield Record(pair(*sides), number, read, mended)
         except ValueError as error:
             raise lines.error(str(error)) from None
 
@@ -245,7 +246,7 @@ def _open(path: str, stack: contextlib.ExitStack):
     if is_remote(path):
         raw = io.BufferedReader(_Remote(stack.enter_context(as_path(path).open("rb"))), BUFFER)
     else:
-        raw = stack.enter_context(open(path, "rb", buffering=BUFFER))
+        raw = stack.enter_context(open(path, "rb", buffering=BUFFER))  # noqa: SIM115 - `stack` closes it
     if path.endswith(".gz"):
         return stack.enter_context(gzip.GzipFile(fileobj=raw)), raw.tell
     return raw, raw.tell

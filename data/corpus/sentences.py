@@ -15,7 +15,7 @@ It works on UTF-8 bytes with numpy: a regular expression over strings would take
 
 import functools
 import re
-from typing import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -193,7 +193,7 @@ def _marks(marks: str) -> tuple[np.ndarray, dict[int, np.ndarray]]:
     return short, {n: np.sort(np.array(values, np.uint32)) for n, values in wide.items()}
 
 
-def _keys(words: list[str]) -> np.ndarray:
+def _keys(words: Sequence[str]) -> np.ndarray:
     """Words as _abbreviated sees them, backwards and one integer each, sorted."""
     return np.sort(
         np.array([int.from_bytes(word[::-1].encode(), "little") for word in words], np.uint64)

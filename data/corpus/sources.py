@@ -18,7 +18,7 @@ import glob
 import hashlib
 import json
 import pathlib
-from typing import Iterator
+from collections.abc import Iterator
 
 from data.corpus import builtin, readers
 from data.corpus.paths import TFDS, as_path, is_remote
@@ -135,6 +135,7 @@ def read(piece: Piece) -> Iterator[readers.Record]:
     if piece.form.startswith("tfds:"):
         from data.corpus import tfds_source
 
+        assert piece.stop is not None  # only files are read to an end that is not known
         split = piece.form.removeprefix("tfds:")
         return tfds_source.read(
             piece.path, split, piece.start, piece.stop, fields(piece.field, piece.pairs)

@@ -4,7 +4,8 @@ A dataset that is not on the disk ($TFDS_DATA_DIR, else ~/tensorflow_datasets) i
 """
 
 import os
-from typing import Iterator
+from collections.abc import Iterator
+from typing import Any
 
 from data.corpus.paths import TFDS
 from data.corpus.readers import NOT_UTF8, Record, pair
@@ -13,10 +14,11 @@ from data.corpus.readers import NOT_UTF8, Record, pair
 def shards(name: str, split: str, fields: list[str]) -> list[tuple[str, str, int, int, int]]:
     """(folder, split, first, last + 1, bytes) of a dataset's parts, one for each stored file, in order."""
     tfds, builder = _tfds(), _builder(name)
+    features: Any = builder.info.features or {}
     for field in fields:
-        if field not in (builder.info.features or {}):
+        if field not in features:
             raise ValueError(
-                f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(builder.info.features))}; --field names it"
+                f"tfds:{name}: no field {field!r}, it has {', '.join(sorted(features))}; --field names it"
             )
     try:
         wanted = tfds.core.ReadInstruction.from_spec(split).to_absolute(builder.info.splits)
@@ -76,7 +78,7 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
             f"{source}: a TensorFlow dataset is named tfds:NAME[/CONFIG][:VERSION][:SPLIT]"
         )
     name, split = match["name"], match["split"] or "train"
-    features = _builder(name).info.features
+    features: Any = _builder(name).info.features
     classes = {
         column: feature.names
         for column, feature in features.items()
@@ -106,7 +108,7 @@ def _examples(builder, split: str, start: int, stop: int, fields: list[str]) -> 
     if builder.info.file_format == tfds.core.FileFormat.ARRAY_RECORD:
         return iter(builder.as_data_source(split=part))
     once = tfds.ReadConfig(try_autocache=False)
-    only = tfds.decode.PartialDecoding({field: True for field in fields})
+    only = tfds.decode.PartialDecoding(dict.fromkeys(fields, True))
     return builder.as_dataset(
         split=part, decoders=only, read_config=once, shuffle_files=False
     ).as_numpy_iterator()

@@ -16,7 +16,8 @@ import gzip
 import math
 import pathlib
 import zlib
-from typing import Callable, Iterator, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from data.corpus.readers import BOM
 from data.corpus.sentences import WHITE
 
 SUFFIXES = (".jsonl", ".tsv", ".csv")
-BLANK = {code: " " for code in WHITE} | {
+BLANK = dict.fromkeys(WHITE, " ") | {
     0xFDD0: "\ufffd"
 }  # as `prepare` has it: no control characters, nor the one that no text may hold
 FIELD = 1 << 28  # characters of a column, at most
@@ -127,7 +128,8 @@ def _objects(file, source, suffix):
 
 def _table(file, source, suffix):
     csv.field_size_limit(FIELD)
-    how = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if suffix == ".tsv" else {"strict": True}
+    tabs = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    how: dict[str, Any] = tabs if suffix == ".tsv" else {"strict": True}
     reader, names = csv.reader(file, **how), None
     while True:
         place = f"{source}:{reader.line_num + 1}"
@@ -235,7 +237,7 @@ def check_several(examples: list[Example]) -> None:
 
 def classes(examples: list[Example]) -> tuple[str, ...]:
     """The classes in examples: by size where all are numbers, else in alphabetical order."""
-    names = {example.label for example in examples}
+    names = {str(example.label) for example in examples}
     numbers = all(name.removeprefix("-").isdecimal() for name in names)
     return tuple(sorted(names, key=(lambda name: (int(name), name)) if numbers else None))
 
@@ -244,7 +246,7 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
     """float32 [D]: the number of each label in `names`, or the scores themselves without names. Raises ValueError for a label that is not there."""
     if not names:
         return np.array([example.label for example in examples], np.float32)
-    numbers = {name: number for number, name in enumerate(names)}
+    numbers: dict[Any, int] = {name: number for number, name in enumerate(names)}
     for example in examples:
         if example.label not in numbers:
             known = ", ".join(map(repr, names))
@@ -252,6 +254,3 @@ def numbered(examples: list[Example], names: tuple[str, ...]) -> np.ndarray:
                 f"{example.place}: the label {example.label!r} is not one of {known}, which are those that are learned"
             )
     return np.array([numbers[example.label] for example in examples], np.float32)
-
-
-# ---- the store ---------------------------------------------------------------

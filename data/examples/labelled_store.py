@@ -1,6 +1,7 @@
 """Labelled examples as a token store: a document is an example, beside it lies its label."""
 
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
 
-def part(examples: list[Example], share: float) -> tuple[list[Example], list[Example]]:
+def part(examples: list[Any], share: float) -> tuple[list[Any], list[Any]]:
     """(to train on, held out): a share by the hash of their texts, so that copies are on one side, and the same ones whatever else there is."""
     below = round(share * (1 << 64))
     sides = [], []

@@ -11,7 +11,8 @@ Michael et al. 2018). A place is counted in characters (code points) of the cont
 """
 
 import json
-from typing import Iterator, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from data.corpus.readers import BOM
 from data.examples import labelled

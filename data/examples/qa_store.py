@@ -107,6 +107,7 @@ def trimmed(text: str, offsets_N2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def located(question: Question, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """The pieces of a context that the question's first answer has a character in."""
     text, start = question.answers[0]
+    assert start is not None  # where it is, is what is learned
     return np.flatnonzero((ends > start) & (begins < start + len(text)))
 
 

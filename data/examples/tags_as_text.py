@@ -102,8 +102,8 @@ def tagged(found: Sequence[Entity], count: int, scheme: str) -> list[str | None]
     """The tags of so many words that entities spell, those that stand nowhere left out; of plain tags None for a word of which nothing is said."""
     found = [one for one in found if one.start < count]
     if scheme != PLAIN:
-        return tags_of(found, count, scheme)
-    tags = [None] * count
+        return [*tags_of(found, count, scheme)]
+    tags: list[str | None] = [None] * count
     for one in found:
         tags[one.start : one.end] = [one.type] * (one.end - one.start)
     return tags

@@ -10,7 +10,8 @@ answer when they are cut.
 import json
 import math
 import pathlib
-from typing import Callable, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -157,7 +158,7 @@ def pairs(objective: Text2Text, examples: list[Example]) -> list[tuple]:
     for example in examples:
         try:
             pair = source_of(objective, example.texts), target_of(objective, example.label)
-            found.append(Scored(*pair, example.label) if objective.step else pair)
+            found.append(Scored(*pair, cast(float, example.label)) if objective.step else pair)
         except ValueError as error:
             raise ValueError(f"{example.place}: {error}") from None
     return found
@@ -172,6 +173,7 @@ def asked(objective: Text2Text, questions: list[Question]) -> list[Asked]:
         target, end = NOTHING, 0
         if one.answers:
             target, start = one.answers[0]
+            assert start is not None  # what is learned is cut with its context
             before = len(one.readable) - len(one.readable.lstrip())
             end = len(source) - len(context) - before + start + len(target)
         found.append(Asked(source, tidy(target), tuple(text for text, _ in one.answers), end))

@@ -1,5 +1,7 @@
 """What rows of next tokens promise: the store's text, with a separator where a document ends and nowhere else, cut in two, in pairs, or an answer."""
 
+import itertools
+
 import numpy as np
 
 from data.inspection.checks import Check, none, specials, within
@@ -86,7 +88,7 @@ def translations(stream, seen, token_id):
                 pair = next(pairs, (None, None))
                 rows = (ids_BN[i, segments_BN[i] == number] for ids_BN, segments_BN in sides)
                 other_pairs += any(
-                    not np.array_equal(ids, np.append(text, vocabulary.eos))
+                    not np.array_equal(ids, np.append(np.asarray(text), vocabulary.eos))
                     for ids, text in zip(rows, pair)
                 )
     return [
@@ -141,7 +143,7 @@ def fitting(split, document, objective):
     """(source, target) of the documents from one on whose sides fit into a row."""
     for d in range(document, len(split.document_starts) - 1):
         edges = split.sentence_starts[2 * d : 2 * d + 3].tolist()
-        sides = [split.tokens[low:high] for low, high in zip(edges, edges[1:])]
+        sides = [split.tokens[low:high] for low, high in itertools.pairwise(edges)]
         if len(sides[0]) < objective.length and len(sides[1]) < objective.target_length:
             yield sides
 

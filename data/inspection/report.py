@@ -32,7 +32,7 @@ def inspect(stream, step=0, batches=8, rows=4, token_id=None):
     If keys, shapes or ids are wrong, nothing further can be read, and the report ends there.
     """
     check, describe = OBJECTIVES.get(stream.objective.name, (masks, masked_row))
-    token_id = token_id or dict(map(reversed, enumerate(stream.vocabulary.pieces))).get
+    token_id = token_id or {piece: i for i, piece in enumerate(stream.vocabulary.pieces)}.get
     seen = [look(stream, step + i) for i in range(batches)]
     checks, shown = common(stream, seen, step), []
     if checks[0].passed and checks[1].passed:

@@ -133,7 +133,7 @@ def corruption(raw, rate, mean_span):
 
 
 @functools.cache
-def lengths(inputs, rate, mean_span):
+def lengths(inputs, rate, mean_span) -> tuple[int, int, int]:
     """(raw tokens, tokens removed, spans) of the longest text whose corrupted form fills `inputs` exactly.
 
     The corrupted form is what stays, a sentinel a span, and </s>. It grows by 0 or 1 with each raw token (because
@@ -148,5 +148,6 @@ def lengths(inputs, rate, mean_span):
     while True:
         noise, spans = corruption(raw, rate, mean_span)
         if raw - noise + spans + 1 > inputs:
+            assert fitting is not None  # two tokens and a span fit into the fewest inputs, three
             return fitting
         raw, fitting = raw + 1, (raw, noise, spans)

@@ -9,6 +9,9 @@ A worker holds a batch of documents while it encodes, the chosen text of a job w
 (under 1 GiB) while it sorts it. DirectRunner, which is Beam's for trying things out, holds all ids in memory.
 """
 
+# apache-beam is optional.
+# pyright: reportMissingImports=false
+
 import contextlib
 import dataclasses
 import functools
@@ -17,7 +20,8 @@ import itertools
 import json
 import pathlib
 import uuid
-from typing import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 import numpy as np
@@ -65,7 +69,7 @@ class Fleet(contextlib.AbstractContextManager):
         self,
         jobs: Iterable,
         total: int,
-        vocabulary: epath.Path,
+        vocabulary: pathlib.Path,
         threshold: int,
         parts: pathlib.Path,
     ) -> Iterator[tuple[Job, Report]]:
@@ -73,7 +77,7 @@ class Fleet(contextlib.AbstractContextManager):
         dtype = token_dtype(load_vocabulary(vocabulary).size)
         return self._run(_Encoding(vocabulary, threshold, dtype, parts), jobs, total, "encoding")
 
-    def _run(self, task, jobs: Iterable, total: int, title: str) -> Iterator[tuple[Job, object]]:
+    def _run(self, task, jobs: Iterable, total: int, title: str) -> Iterator[tuple[Job, Any]]:
         folder = self._own / f"{title}-{uuid.uuid4().hex[:12]}"
         folder.mkdir()
         count = self._write_jobs(folder / "jobs", jobs)
@@ -136,7 +140,8 @@ class Fleet(contextlib.AbstractContextManager):
             self._own.rmtree()
 
 
-class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):
+# TFDS's registration takes this keyword; its annotations do not name it.
+class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):  # pyright: ignore[reportCallIssue, reportGeneralTypeIssues]
     """What the jobs in the file `folder`/jobs come to, in their order, as a TensorFlow dataset in `folder`."""
 
     VERSION = tfds.core.Version("1.0.0")
@@ -147,9 +152,10 @@ class Shards(tfds.core.BeamBasedBuilder, skip_registration=True):
 
     def _info(self) -> tfds.core.DatasetInfo:
         features = {"key": np.int64, "report": tfds.features.Text(), **self._task.features()}
-        by_key = dict(disable_shuffling=True)  # whole numbers as keys are what it then sorts by
         return tfds.core.DatasetInfo(
-            builder=self, features=tfds.features.FeaturesDict(features), **by_key
+            builder=self,
+            features=tfds.features.FeaturesDict(features),
+            disable_shuffling=True,  # whole numbers as keys are what it then sorts by
         )
 
     def _split_generators(self, manager, pipeline: beam.Pipeline) -> dict:
@@ -202,7 +208,7 @@ class _Sampling:
 class _Encoding:
     """`encode_job` as examples: what it writes, a batch of documents and a split each, and one that has the report."""
 
-    vocabulary: epath.Path
+    vocabulary: pathlib.Path
     threshold: int
     dtype: np.dtype
     parts: pathlib.Path  # here
@@ -238,6 +244,7 @@ class _Encoding:
                 if example["report"]:
                     return Report.from_json(example["report"])
                 files.write(example["split"].decode(), *(example[file] for file in FILES))
+        raise AssertionError("the last example of a job has its report")
 
 
 def _read_jobs(path) -> Iterator[Job]:

@@ -1,5 +1,8 @@
 """A runner of Apache Beam by its name, with its options: what can be wrong with them is told before anything runs."""
 
+# apache-beam is optional.
+# pyright: reportMissingImports=false
+
 import builtins
 import contextlib
 import dataclasses
@@ -10,7 +13,7 @@ import re
 
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.direct.direct_runner import SwitchingDirectRunner
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PortableRunner
 from apache_beam.runners.runner import PipelineRunner, create_runner
 

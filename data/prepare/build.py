@@ -19,7 +19,7 @@ import json
 import pathlib
 import shutil
 import time
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -127,7 +127,7 @@ class _Work:
     def vocabulary(self, given: Vocabulary | None) -> tuple[Vocabulary, int]:
         """The vocabulary, trained if none is given, saved for the processes, and the bytes it was trained on."""
         request, vocabulary, size = self.request, given, 0
-        if given is None:
+        if vocabulary is None:
             texts = self._sample()
             size = sum(len(text.encode()) for text in texts)
             self.say(

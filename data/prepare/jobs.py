@@ -16,7 +16,7 @@ import os
 import pathlib
 import signal
 import threading
-from typing import Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -134,6 +134,7 @@ def settle() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     parent = multiprocessing.parent_process()
+    assert parent is not None, "only a worker process is settled"
     threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
     if mallopt := getattr(
         ctypes.CDLL(None), "mallopt", None
@@ -257,9 +258,8 @@ class PartFiles:
             FILES, (ids.astype(self._dtype), documents.astype("<i8"), sentences.astype("<i8"))
         ):
             if (split, file) not in self._open:
-                self._open[split, file] = open(
-                    part_file(self._folder, self._job, split, file), "wb"
-                )
+                path = part_file(self._folder, self._job, split, file)
+                self._open[split, file] = open(path, "wb")  # noqa: SIM115 - `__exit__` closes it
             self._open[split, file].write(array.data)
 
     def __enter__(self):

@@ -15,8 +15,9 @@ import os
 import pathlib
 import time
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
-from typing import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from rich import progress
@@ -74,7 +75,7 @@ class Crew(contextlib.AbstractContextManager):
 
     def run(
         self, function: Callable, jobs: Iterable, title: str, total: int
-    ) -> Iterator[tuple[Job, object]]:
+    ) -> Iterator[tuple[Job, Any]]:
         """(job, function(job)) for each (source, pieces) of `jobs`, in order. total: bytes of all, for the bar.
 
         Raises what the first job that fails raised, and ChildProcessError if a process dies.
@@ -173,7 +174,7 @@ class _Worker:
     """A process that does one job at a time."""
 
     def __init__(self, context):
-        self.job = None
+        self.job: Job | None = None
         self.connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
@@ -189,6 +190,7 @@ class _Worker:
         with _told():
             outcome = self.connection.recv()
         job, self.job = self.job, None
+        assert job is not None, "`begin` comes before `end`"
         return job, outcome
 
     def stop(self) -> None:

@@ -30,7 +30,9 @@ class LabelledRows:
             )
             self.cut = int((length_D2[:, 0] > length - 2).sum())
         else:
-            self.length_D2 = np.stack(fit(*length_D2.T, length - 2 - separators), axis=1)
+            self.length_D2 = np.stack(
+                fit(length_D2[:, 0], length_D2[:, 1], length - 2 - separators), axis=1
+            )
             self.cut = int((length_D2.sum(axis=1) > length - 2 - separators).sum())
         self.offsets = source_edges(split)
 

@@ -66,7 +66,7 @@ class ParallelRows:
 
 def walk(ends_2Q, pair, stop, widths):
     """The first pair of each row of the pairs from `pair` up to `stop`: int64 [R]."""
-    sides, firsts = [memoryview(np.ascontiguousarray(end_Q)) for end_Q in ends_2Q], []
+    sides, firsts = [np.ascontiguousarray(end_Q).data for end_Q in ends_2Q], []
     while pair < stop:
         firsts.append(pair)
         high = min(pair + max(widths), stop) + 1

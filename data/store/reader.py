@@ -145,9 +145,9 @@ class Store:
             "documents": sizes["documents"] + 1,
             "sentences": sizes["sentences"] + 1,
         }
-        arrays = [
+        tokens, documents, sentences = (
             _map(self.path / name / f"{file}.bin", types[file], counts[file]) for file in FILES
-        ]
+        )
         sources = (
             Source(s["name"], tuple(s[name]["documents"]), s["rate"])
             for s in self.manifest["sources"]
@@ -157,7 +157,9 @@ class Store:
             for file, of in (("labels", "documents"), ("tags", "sentences"))
             if f"{name}/{file}.bin" in self.manifest["files"]
         }
-        return Split(*arrays, tuple(sources), **besides, folder=self.path / name)
+        return Split(
+            tokens, documents, sentences, tuple(sources), **besides, folder=self.path / name
+        )
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""

@@ -10,6 +10,7 @@ T tokens   D documents   S sentences   G gaps: runs of lost tokens
 
 import dataclasses
 import hashlib
+from typing import cast
 
 import google_crc32c
 import numpy as np
@@ -121,7 +122,7 @@ def without(split, runs):
     sentences = sentences[~_meets(gaps.tolist(), sentences, sentences + 1)]
     before_D = np.concatenate([[0], np.cumsum(kept_D)])
     left = Split(
-        tokens,
+        cast(np.ndarray, tokens),  # it is read as one is
         np.concatenate([[0], np.cumsum((high - low)[~bad])]).astype(OFFSETS),
         np.append(tokens.place(sentences), len(tokens)).astype(OFFSETS),
         tuple(

@@ -194,7 +194,8 @@ class _ChecksumFile:
     """A file that is only appended to, and knows its size and checksum when it is closed."""
 
     def __init__(self, path: pathlib.Path):
-        self._file, self._checksum, self._bytes = open(path, "wb"), google_crc32c.Checksum(), 0
+        self._file = open(path, "wb")  # noqa: SIM115 - open until `close`
+        self._checksum, self._bytes = google_crc32c.Checksum(), 0
 
     def write(self, array: np.ndarray) -> None:
         self.append(array.tobytes())

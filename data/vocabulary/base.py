@@ -6,7 +6,7 @@ What every kind has in common; data/vocabulary/load.py says which kinds there ar
 import hashlib
 import json
 import re
-from typing import Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 

@@ -7,7 +7,7 @@ Two layouts. `roberta`: <s>=0 <pad>=1 </s>=2 <unk>=3, then the pieces, and <mask
 import contextlib
 import json
 import os
-from typing import Iterable
+from collections.abc import Iterable
 
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers

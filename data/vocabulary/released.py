@@ -5,7 +5,7 @@ WordPiece as in BERT (Devlin et al. 2018), byte-level BPE as in GPT-2 (Radford e
 """
 
 import json
-from typing import Sequence
+from collections.abc import Sequence
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -149,7 +149,7 @@ def _pairs(merges: str) -> list[tuple[str, str]]:
         raise ValueError(
             f"merges: a line is two pieces with a blank between them, not {wrong[:60]!r}"
         )
-    return pairs
+    return [(first, second) for first, second in pairs]
 
 
 def read_tokenizer_json(text: str, roles: dict[str, str] | None = None) -> ReleasedVocabulary:

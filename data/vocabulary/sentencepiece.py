@@ -11,7 +11,8 @@ import io
 import itertools
 import re
 import struct
-from typing import Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 import sentencepiece
@@ -45,14 +46,14 @@ class SentencePieceVocabulary(Vocabulary):
     def __init__(self, model: bytes, appended: int = 0):
         """`model`: the bytes of a `.model` file. `appended`: sentinels to append behind its pieces, 0 or 100."""
         self._processor = _processor(model)
-        self._model, self._appended, self._breaker = model, appended, None
+        self._model, self._appended = model, appended
+        self._breaker: sentencepiece.SentencePieceProcessor | Literal[False] | None = None
         self._space = self._processor.piece_to_id(SPACE)
         processor, count = self._processor, self._processor.get_piece_size()
         ids = list(range(count))
         pieces = processor.id_to_piece(ids) + [f"<extra_id_{i}>" for i in reversed(range(appended))]
-        hidden = np.array(
-            [processor.is_control(ids), processor.is_unused(ids), processor.is_unknown(ids)]
-        ).any(axis=0)
+        kinds = processor.is_control(ids), processor.is_unused(ids), processor.is_unknown(ids)
+        hidden: np.ndarray = np.any(np.array(kinds), axis=0)
         super().__init__(
             kind="sentencepiece",
             pieces=pieces,
@@ -212,7 +213,7 @@ def _processor(model: bytes):
         raise ValueError(f"not a SentencePiece model ({error})") from error
 
 
-def _with_breaks(model: bytes, plain):
+def _with_breaks(model: bytes, plain) -> sentencepiece.SentencePieceProcessor | Literal[False]:
     """A processor like `plain`, of `model`, that knows BREAK as one piece too; False where joining would change ids."""
     piece = BREAK.encode()
     entry = (
@@ -236,4 +237,4 @@ def _groups(text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
     begins_group = np.diff((starts - begins) // GROUP, prepend=-1) != 0
     begins_group[first] = True
     cuts = np.append(np.flatnonzero(begins_group), len(sentences)).tolist()
-    return [joint.join(sentences[a:b]) for a, b in zip(cuts, cuts[1:])]
+    return [joint.join(sentences[a:b]) for a, b in itertools.pairwise(cuts)]

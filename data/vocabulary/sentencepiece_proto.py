@@ -4,6 +4,8 @@ The numbers are those of sentencepiece_model.proto. The module that sentencepiec
 of 0.2.3 refuses any protobuf before 7.36.1, which neither of the two says on installation, and Apache Beam any from 7.0 on.
 """
 
+from typing import Any, cast
+
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 _TYPES = descriptor_pb2.FieldDescriptorProto
@@ -64,7 +66,7 @@ def _file() -> descriptor_pb2.FileDescriptorProto:
             label = _TYPES.LABEL_REPEATED if field in _REPEATED else _TYPES.LABEL_OPTIONAL
             added = message.field.add(name=field, number=number, label=label, default_value=default)
             if isinstance(kind, int):
-                added.type = kind
+                added.type = cast(Any, kind)
             elif kind in _FIELDS:
                 added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".sentencepiece.{kind}"
             else:
@@ -76,6 +78,9 @@ _pool = (
     descriptor_pool.DescriptorPool()
 )  # of its own: sentencepiece's module registers the same names elsewhere
 _pool.Add(_file())
+# Their classes are built at run time: a type checker cannot know their fields.
+ModelProto: Any
+SentencePiece: Any
 ModelProto, SentencePiece = (
     message_factory.GetMessageClass(_pool.FindMessageTypeByName(f"sentencepiece.{name}"))
     for name in ("ModelProto", "SentencePiece")

@@ -11,6 +11,7 @@ from functools import partial
 import flax.linen as nn
 
 from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models.config.heads import ClassifierConfig
 from models.heads.base import Headed
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead
@@ -27,6 +28,8 @@ HEADS = {
 
 class Classifier(Headed):
     """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, C], logits of the classes, or one score."""
+
+    config: ClassifierConfig
 
     def setup(self):
         super().setup()

@@ -7,6 +7,7 @@ B batch   L length   D width   C tags
 
 from functools import partial
 
+from models.config.heads import TaggerConfig
 from models.heads.base import Headed
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
@@ -14,6 +15,8 @@ from models.layers.heads import ClassHead
 
 class Tagger(Headed):
     """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, L, C], logits of the tags at each token."""
+
+    config: TaggerConfig
 
     def setup(self):
         super().setup()

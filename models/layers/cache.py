@@ -7,7 +7,7 @@ beside its own words, which a prompt leaves there for good. Neither is there in 
 B batch   N slots   L length   M prompt length   D width   H heads   K head width   P rows of a table
 """
 
-import flax
+import flax.struct
 import jax
 import jax.numpy as jnp
 

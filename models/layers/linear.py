@@ -5,8 +5,10 @@ B batch   L length   D width   V vocabulary
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from models.layers.matmul import product, product_of, shift
@@ -34,7 +36,7 @@ class Dense(nn.Module):
     result: jnp.dtype | None = None
 
     @nn.compact
-    def __call__(self, *x, act=None, drop=None):
+    def __call__(self, *x, act=None, drop=None) -> jax.Array:
         """The map of x, or of what `act` makes of it, dropped: then the way back keeps x alone and does both again. drop: only with act."""
         assert drop is None or act is not None
         read = x[0].shape[-self.contract :]
@@ -47,7 +49,7 @@ class Dense(nn.Module):
 
         kernel = self.param("kernel", init, (*read, *made))
         if act is None:
-            y = product(*x, kernel, self.contract, self.result)
+            y: Any = product(*x, kernel, self.contract, self.result)
         else:
             y = product_of(act, x, drop, kernel, self.contract, self.result)
         if self.use_bias:

@@ -5,7 +5,7 @@ B batch   L length of the readers   M length of what is read
 
 from functools import reduce
 
-import flax
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -4,6 +4,8 @@ B batch   L length   D width
 """
 
 from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -43,8 +45,10 @@ class Stack(nn.Module):
             )  # a scan keeps the two computations apart by itself
         shared = self.layer(name="layer") if self.share else None
         if self.scan:
-            weights = {"variable_broadcast": "params"} if self.share else {}
-            own = {CACHE: 0, MEMORY: 0} if self.share else {"params": 0, CACHE: 0, MEMORY: 0}
+            weights: dict[str, Any] = {"variable_broadcast": "params"} if self.share else {}
+            own: dict[Any, Any] = (
+                {CACHE: 0, MEMORY: 0} if self.share else {"params": 0, CACHE: 0, MEMORY: 0}
+            )
             body = nn.scan(
                 body,
                 length=self.depth,
@@ -66,6 +70,6 @@ def unrolled(params):
     each = {}
     for name, part in params.items():
         depth = len(jax.tree.leaves(part)[0]) if name == "layers" else 0
-        layers = {f"layer_{i}": jax.tree.map(lambda leaf: leaf[i], part) for i in range(depth)}
+        layers = {f"layer_{i}": jax.tree.map(itemgetter(i), part) for i in range(depth)}
         each |= layers or {name: unrolled(part)}
     return each

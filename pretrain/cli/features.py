@@ -78,8 +78,9 @@ def run(args):
         print(f"  {name:<18}{array.dtype!s:<9}{list(array.shape)}")
     if found.cut:
         first = next(place for (place, _), cut in zip(texts, found.arrays["cut"]) if cut)
+        longest = getattr(trained.run.model, "length", None)
         print(
-            f"{found.cut:,} texts are longer than the model's {trained.run.model.length} tokens and were cut, the first at {first}: see `cut`"
+            f"{found.cut:,} texts are longer than the model's {longest} tokens and were cut, the first at {first}: see `cut`"
         )
     if found.empty:
         print(f"{found.empty:,} words of which the tokenizer leaves nothing: NaN")

@@ -17,16 +17,17 @@ from pretrain.finetune.text2text_task import NUMBERED
 
 # The names of a submission's files -> the task, in the order of the paper's table.
 FILES = {
-    **{
-        "CoLA": "cola",
-        "SST-2": "sst2",
-        "MRPC": "mrpc",
-        "STS-B": "stsb",
-        "QQP": "qqp",
-        "MNLI-m": "mnli",
-        "MNLI-mm": "mnli",
-    },
-    **{"QNLI": "qnli", "RTE": "rte", "WNLI": "wnli", "AX": "mnli"},
+    "CoLA": "cola",
+    "SST-2": "sst2",
+    "MRPC": "mrpc",
+    "STS-B": "stsb",
+    "QQP": "qqp",
+    "MNLI-m": "mnli",
+    "MNLI-mm": "mnli",
+    "QNLI": "qnli",
+    "RTE": "rte",
+    "WNLI": "wnli",
+    "AX": "mnli",
 }
 IN_WORDS = (
     "mnli",

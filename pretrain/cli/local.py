@@ -84,6 +84,7 @@ def run_all(count, devices, words):
         tell(processes, signal.SIGKILL)
     for reader, process in zip(readers, processes):
         reader.join()
+        assert process.stdout is not None  # `command` asks for a pipe
         process.stdout.close()
     return Ending(processes[first].returncode, first, bool(asked))
 

@@ -12,6 +12,7 @@ B batch   L row length   P masks of a row   K answers   M input length   T outpu
 import contextlib
 import json
 import sys
+from typing import Any
 
 from pretrain.finetune.answering import answerer, reader, speller
 from pretrain.inference import random_head
@@ -146,7 +147,7 @@ def run(args):
         for chunk in _chunks(records(), CHUNK):
             texts = [read(record, place) for place, record in chunk]
             with watched(
-                lambda share: (
+                lambda share, done=done, chunk=chunk: (
                     progress.show(done + share * len(chunk)) if share < 1 else progress.hide()
                 )
             ):
@@ -178,16 +179,20 @@ def decoding(args):
         raise ValueError(
             "--seed is for words that are drawn: give --temperature, --top-k or --top-p as well"
         )
-    how = {
+    how: dict[str, Any] = {
         name: value
         for name in ("no_repeat_ngram", "seed")
         if (value := getattr(args, name)) is not None
     }
-    if drawn or args.beams is not None:
-        from models.generation.generate import Beam, Sample
+    if drawn:
+        from models.generation.generate import Sample
+
+        how["strategy"] = Sample(**drawn)
+    elif args.beams is not None:
+        from models.generation.generate import Beam
 
         penalty = {} if args.length_penalty is None else {"length_penalty": args.length_penalty}
-        how["strategy"] = Sample(**drawn) if drawn else Beam(args.beams, **penalty)
+        how["strategy"] = Beam(args.beams, **penalty)
     return how
 
 

@@ -37,23 +37,26 @@ from pretrain.convert import (
 
 # By model_type in config.json, and by the class of our configuration.
 FAMILIES = {
-    **{
-        "bert": bert,
-        "t5": t5,
-        "roberta": roberta,
-        "albert": albert,
-        "openai-gpt": gpt,
-        "gpt2": gpt2,
-        "electra": electra,
-    },
+    "bert": bert,
+    "t5": t5,
+    "roberta": roberta,
+    "albert": albert,
+    "openai-gpt": gpt,
+    "gpt2": gpt2,
+    "electra": electra,
     "marian": transformer,
     "bart": bart,
     "distilbert": distilbert,
 }
 CONFIGS = {
-    **{BertConfig: bert, T5Config: t5, RobertaConfig: roberta, AlbertConfig: albert},
+    BertConfig: bert,
+    T5Config: t5,
+    RobertaConfig: roberta,
+    AlbertConfig: albert,
     ElectraConfig: electra,
-    **{GptConfig: gpt, Gpt2Config: gpt2, Gpt3Config: gpt2},
+    GptConfig: gpt,
+    Gpt2Config: gpt2,
+    Gpt3Config: gpt2,
     TransformerConfig: transformer,
     BartConfig: bart,
     DistilBertConfig: distilbert,

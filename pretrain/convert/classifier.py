@@ -3,6 +3,8 @@
 The encoder's names are those of its own family's table; the head's are in pretrain/convert/heads.py. Only classifiers are imported.
 """
 
+from typing import Any
+
 from models.config.heads import ClassifierConfig
 from pretrain.convert import albert, bert, distilbert, electra, name_map, name_of, roberta
 from pretrain.convert.heads import DROPOUT, HEADS
@@ -97,10 +99,8 @@ def our_config(hf_config):
     if problem not in (None, "single_label_classification", "regression"):
         raise ValueError(f"problem_type is {problem!r}; a row has one class here, or one score")
     # What is fine-tuned has no second model beside it: what is said of the first stands for both.
-    encoder = module.our_config(
-        hf_config | {part: hf_config for part in getattr(module, "PARTS", ())}
-    )
-    named = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
+    encoder = module.our_config(hf_config | dict.fromkeys(getattr(module, "PARTS", ()), hf_config))
+    named: dict[Any, str] = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if sorted(map(str, named)) != sorted(map(str, range(len(named)))):
         raise ValueError(
             f"id2label has the numbers {', '.join(map(str, named))}; expected 0 to {len(named) - 1}"

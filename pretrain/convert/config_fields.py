@@ -1,9 +1,10 @@
 """Their config.json <-> our configuration: which key is which field, and which settings there is only one choice of."""
 
 import dataclasses
+from typing import Any
 
 
-def read(hf_config, kind, fields, fixed):
+def read(hf_config, kind, fields, fixed) -> dict[str, Any]:
     """{our field: value} for the dataclass `kind` from the dict of a config.json.
 
     fields: rows of (our field, their key, what an absent key means); fixed: {their key: the only supported value}.

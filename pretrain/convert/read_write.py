@@ -2,6 +2,7 @@
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import jax
 import numpy as np
@@ -97,8 +98,8 @@ class Opened:
 
     folder: pathlib.Path
     architectures: tuple[str, ...]
-    module: object  # the family's table
-    config: object
+    module: Any  # the family's table
+    config: Any
     tensors: Joined
     vocabulary: Vocabulary
 

@@ -103,7 +103,7 @@ class Tensors(Mapping):
             with _open(path) as file:
                 self._formats |= {
                     name: file.get_slice(name).get_dtype()
-                    for name in file.keys()
+                    for name in file.keys()  # noqa: SIM118 - it has keys, but no __iter__
                     if self._files.get(name) == path
                 }
         for name, held in self._formats.items():

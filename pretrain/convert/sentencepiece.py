@@ -65,7 +65,7 @@ def tokenizer(model, sentinels=()):
 
 def _refuse(parsed):
     trainer, normalizer = parsed.trainer_spec, parsed.normalizer_spec
-    kinds = {name: number for name, number in trainer.ModelType.items()}
+    kinds = dict(trainer.ModelType.items())
     name = {number: name for name, number in kinds.items()}.get(
         trainer.model_type, trainer.model_type
     )

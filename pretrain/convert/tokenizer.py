@@ -33,13 +33,14 @@ NEEDED = {
     "distilbert": ("pad", "unk", "cls", "sep", "mask"),
 }
 INPUTS = {
-    **dict.fromkeys(
-        ("bert", "albert", "electra"), ["input_ids", "token_type_ids", "attention_mask"]
-    ),
-    **dict.fromkeys(
-        ("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart", "distilbert"),
-        ["input_ids", "attention_mask"],
-    ),
+    **{
+        name: ["input_ids", "token_type_ids", "attention_mask"]
+        for name in ("bert", "albert", "electra")
+    },
+    **{
+        name: ["input_ids", "attention_mask"]
+        for name in ("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart", "distilbert")
+    },
 }
 
 

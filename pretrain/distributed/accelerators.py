@@ -43,9 +43,10 @@ class Accelerators:
         return self.kind.lower()
 
     def __str__(self):
-        more = ", ..." if len(self.paths) > 1 else ""
+        first, *others = self.paths
+        more = ", ..." if others else ""
         name = {"TPU": "TPU chip", "GPU": "NVIDIA GPU"}[self.kind]
-        return f"{self.count} {name}{'s' * (self.count > 1)} ({self.paths[0]}{more})"
+        return f"{self.count} {name}{'s' * (self.count > 1)} ({first}{more})"
 
 
 # ---- what is seen --------------------------------------------------------------

@@ -6,6 +6,8 @@ could repeat, so a model with attention dropout is computed by XLA while it trai
 B batch   L length of the readers   M length of what is read   H heads   K head width
 """
 
+from typing import Any, Literal
+
 import jax
 import jax.numpy as jnp
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as splash
@@ -98,7 +100,8 @@ def splash_attend(
     )
     reads, read = P(BATCH[0], heads, "sequence"), P(BATCH[0], heads)
     segments = _segments(mask, q_BLHK.shape[0], L, M)
-    ids = segments and splash.SegmentIds(P(BATCH[0], "sequence"), BATCH)
+    specs: Any = P(BATCH[0], "sequence"), BATCH  # in place of the arrays, as in_specs takes them
+    ids = segments and splash.SegmentIds(*specs)
     o_BHLK = jax.shard_map(
         lambda kernel, q, k, v, segments: jax.vmap(kernel)(q, k, v, segments),
         mesh=mesh,
@@ -162,12 +165,7 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
         return "drops by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
-    if (
-        mask is not None
-        and not isinstance(mask, Mask)
-        or mask is not None
-        and mask.segments is not None
-    ):
+    if mask is not None and not (isinstance(mask, Mask) and mask.segments is None):
         if bias is not None:
             return "has no gradient for a bias beside a mask that is given pair by pair"
         if L % 2 or M % 2:
@@ -182,14 +180,22 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
 
 
 def cudnn_attend(
-    q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, mesh, implementation="cudnn"
+    q_BLHK,
+    k_BMHK,
+    v_BMHK,
+    *,
+    mask=None,
+    bias=None,
+    scale=None,
+    mesh,
+    implementation: Literal["xla", "cudnn"] = "cudnn",
 ):
     """cuDNN's fused attention, which JAX splits over rows and heads as its arguments are split.
 
     implementation: "xla" asks XLA for the same, on any machine.
     """
     M = k_BMHK.shape[1]
-    how = {}
+    how: dict[str, Any] = {}
     if isinstance(mask, Mask):
         # Padding as lengths: as a mask it would be added to the bias, which then had no gradient. A row of padding alone reads one.
         if mask.valid_BM is not None:

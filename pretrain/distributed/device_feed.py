@@ -12,7 +12,7 @@ def local_rows(mesh, batch_size):
     """The rows of the global batch that this process's devices hold, as ascending disjoint intervals [(lo, hi)]."""
     index = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
     intervals = []
-    for lo, hi in sorted({rows.indices(batch_size)[:2] for (rows,) in index}):
+    for lo, hi in sorted({place[0].indices(batch_size)[:2] for place in index if place}):
         if intervals and lo <= intervals[-1][1]:
             intervals[-1] = (intervals[-1][0], max(hi, intervals[-1][1]))
         else:

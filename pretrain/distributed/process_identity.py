@@ -38,7 +38,7 @@ def is_alive(pid: int, start: int) -> bool:
     except PermissionError:  # it is another user's
         pass
     state, started = _stat(pid)
-    return state is None or state not in "ZX" and started == start
+    return state is None or (state not in "ZX" and started == start)
 
 
 def _stat(pid):

@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from typing import Any
 
 from pretrain.distributed.cluster_detection import recognise
 
@@ -86,7 +87,7 @@ def join(cluster, seconds):
         ) from error
 
 
-def client():
+def client() -> Any:
     """The coordinator's key-value store, which needs neither collectives nor equal numbers of devices; None alone."""
     return _state().client if "jax" in sys.modules else None
 
@@ -207,11 +208,13 @@ def _bind_cpu_collectives(host):
     """
     import jax
     from jax._src import xla_bridge
-    from jax._src.lib import _jax
+    from jax._src.lib import _jax  # pyright: ignore[reportPrivateImportUsage] - there is no public one
     from jax.extend.backend import register_backend_factory
 
     def make_client():
-        if jax.config.jax_cpu_collectives_implementation != "gloo":
+        # Options are attributes that jax.config gets at run time.
+        chosen = jax.config.jax_cpu_collectives_implementation  # pyright: ignore[reportAttributeAccessIssue]
+        if chosen != "gloo":
             return xla_bridge.make_cpu_client()
         collectives = _jax.make_gloo_tcp_collectives(distributed_client=client(), hostname=host)
         return xla_bridge.make_cpu_client(collectives=collectives)

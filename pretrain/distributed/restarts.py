@@ -5,6 +5,7 @@ Ctrl-C). What died of another signal, or hung, is. Failures are counted in a row
 bring none are the end.
 """
 
+import itertools
 import os
 import pathlib
 import signal
@@ -39,7 +40,7 @@ class Ending(NamedTuple):
     def mended(self):
         """Whether another start may help."""
         return not self.asked and (
-            self.status == HUNG or self.status < 0 and -self.status not in STOPS
+            self.status == HUNG or (self.status < 0 and -self.status not in STOPS)
         )
 
     @property
@@ -75,7 +76,7 @@ def supervise(start, tries, words, sleep=time.sleep):
 
 def newest(words):
     """The newest committed step in the workdir that the words name, or -1 where there is none, or none to be seen from here."""
-    named = [after for word, after in zip(words, words[1:]) if word == "--workdir"]
+    named = [after for word, after in itertools.pairwise(words) if word == "--workdir"]
     named += [word.partition("=")[2] for word in words if word.startswith("--workdir=")]
     folder = pathlib.Path(named[-1] if named else "", "checkpoints")
     if not named or is_remote(named[-1]) or not folder.is_dir():

@@ -197,9 +197,9 @@ def shardings(state, mesh):
     def of_moment(keys, leaf):
         path = path_of(keys)
         for start in range(len(keys)):
-            shape, split = params.get(path_of(keys[start:]), (None, None))
-            if shape == leaf.shape:
-                return NamedSharding(mesh, split)
+            shaped = params.get(path_of(keys[start:]))
+            if shaped and shaped[0] == leaf.shape:
+                return NamedSharding(mesh, shaped[1])
         if leaf.size >= 1 << 24:
             raise ValueError(
                 f"pretrain/distributed/sharding.py: the optimizer's {path} {leaf.shape} follows no parameter and is too large to repeat"

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import traceback
+from typing import TextIO, cast
 
 HUNG = 75  # the exit status, of no other ending: EX_TEMPFAIL of sysexits.h, "the user is invited to try again"
 TICK = 0.5  # seconds between two looks
@@ -72,7 +73,7 @@ class Watchdog:
                 f"where it was only slow, with a higher limit, or 0 for none\n"
             )
             tasks = (
-                lambda: write(sys.__stderr__.fileno(), told + line),
+                lambda: write(cast(TextIO, sys.__stderr__).fileno(), told + line),
                 lambda: self.path.write_text(told),
                 self.farewell,
             )

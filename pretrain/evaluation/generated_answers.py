@@ -5,6 +5,7 @@ B batch   L input length   T written length
 
 import json
 import sys
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,7 +40,7 @@ class HeldOut:
 
     def __init__(self, model, mesh, data, vocabulary):
         self.objective, self.vocabulary = data.objective, vocabulary
-        how = dict(
+        how: dict[str, Any] = dict(
             length=data.objective.target_length,
             start=getattr(model.config, "start", 0),
             end=vocabulary.eos,

@@ -3,6 +3,9 @@
 By scikit-learn and SciPy. Each is the better the higher it is.
 """
 
+# The libraries that score are optional.
+# pyright: reportMissingImports=false
+
 import importlib.util
 from collections.abc import Callable
 from typing import NamedTuple
@@ -36,13 +39,15 @@ class Metric(NamedTuple):
 def _f1(right, predicted):
     from sklearn.metrics import f1_score
 
-    return f1_score(right, predicted, pos_label=1, zero_division=0.0)
+    # scikit-learn takes a number too; its default, a string, is all that a type checker sees.
+    return f1_score(right, predicted, pos_label=1, zero_division=0.0)  # pyright: ignore[reportArgumentType]
 
 
 def _macro_f1(right, predicted):
     from sklearn.metrics import f1_score
 
-    return f1_score(right, predicted, average="macro", zero_division=0.0)
+    # As in `_f1`.
+    return f1_score(right, predicted, average="macro", zero_division=0.0)  # pyright: ignore[reportArgumentType]
 
 
 def _matthews(right, predicted):

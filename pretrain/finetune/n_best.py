@@ -45,10 +45,8 @@ def of_row(logits_L2, context, held, total, spelt, count):
             break
         first, more = divmod(int(at), LONGEST)
         score = float(scores_N[at])
-        found.setdefault(
-            (told := spelt(first, first + more))[0],
-            Candidate(*told, score, float(np.exp(score - total))),
-        )
+        text, start, end = spelt(first, first + more)
+        found.setdefault(text, Candidate(text, start, end, score, float(np.exp(score - total))))
     return list(found.values())
 
 

@@ -4,6 +4,7 @@ B questions of a batch   C choices of each   L row length   N = B * C rows
 """
 
 import sys
+from typing import Any
 
 import jax
 
@@ -37,7 +38,7 @@ class Choices:
             for question in questions
         ]
         lengths = [padded(max(map(len, row))) for row in rows]
-        results = [None] * len(questions)
+        results: list[Any] = [None] * len(questions)
         for batch in batches(
             [(len(row), length) for row, length in zip(rows, lengths)], self.batch_size
         ):

@@ -7,6 +7,7 @@ B batch   L row length   C classes
 
 import sys
 from functools import partial
+from typing import Any
 
 import jax
 
@@ -40,7 +41,7 @@ class Labels:
             for part in parts:
                 text_of(part, place)
         encodings = self.tokenizer.encode_batch([clean(parts) for parts in texts])
-        results = [None] * len(texts)
+        results: list[Any] = [None] * len(texts)
         for batch in batches([padded(len(encoding)) for encoding in encodings], self.batch_size):
             for index, result in zip(batch, self._score([encodings[i] for i in batch])):
                 results[index] = result | ({"cut": True} if encodings[index].overflowing else {})
@@ -66,7 +67,7 @@ class Labels:
         if not self.labels:
             return {"score": scores_C[0]}
         probabilities = dict(zip(self.labels, scores_C))
-        label = max(probabilities, key=probabilities.get)
+        label = max(probabilities, key=probabilities.__getitem__)
         return {"label": label, "probability": probabilities[label], "probabilities": probabilities}
 
 

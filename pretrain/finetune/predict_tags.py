@@ -5,6 +5,7 @@ B batch   L row length   C tags
 
 import sys
 from functools import partial
+from typing import Any
 
 import jax
 
@@ -43,7 +44,7 @@ class Tags:
         ]
         if empty := next((place for place, row in zip(named(places), rows) if not row.first), None):
             raise ValueError(f"{empty}: the vocabulary makes no token of it")
-        results = [None] * len(sentences)
+        results: list[Any] = [None] * len(sentences)
         for batch in batches([padded(len(row.ids)) for row in rows], self.batch_size):
             B, L = power(len(batch)), min(padded(max(len(rows[i].ids) for i in batch)), self.length)
             tokens_BL, valid_BL = fill([rows[i].ids for i in batch], B, L, self.vocabulary.pad)
@@ -59,7 +60,7 @@ class Tags:
         return results
 
     def _result(self, words, row, numbers_L):
-        tags = [
+        tags: list[Any] = [
             self.labels[numbers_L[row.first[i]]] if i in row.first else self.unread
             for i in range(len(words))
         ]

@@ -51,7 +51,7 @@ def glue(
     metrics,
     orders=(),
     label=class_of,
-    objective=Classification,
+    objective: type = Classification,
     heldout="validation",
 ):
     parts = f"tfds:glue/{name}:train", f"tfds:glue/{name}:{heldout}"

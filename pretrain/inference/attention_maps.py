@@ -3,6 +3,9 @@
 L readers   M what is read   H heads   N layers
 """
 
+# matplotlib is optional.
+# pyright: reportMissingImports=false
+
 import base64
 import math
 from functools import partial

@@ -6,6 +6,7 @@ B batch   L row length   P masks of a row   K answers   V vocabulary
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 
@@ -33,7 +34,7 @@ class Masks:
             if not mask:
                 raise ValueError(f"{place}: there is no {self.mask} in {cut(text)}")
             self._check_length(text, place, row)
-        answers = [None] * len(texts)
+        answers: list[Any] = [None] * len(texts)
         for batch in batches(
             [(padded(len(row)), power(len(mask))) for row, mask in zip(rows, masks)],
             self.batch_size,

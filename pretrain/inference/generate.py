@@ -3,11 +3,14 @@
 B batch   M prompt length   T written length
 """
 
+from typing import Any
+
 import jax
 import numpy as np
 
 from models import build
-from models.generation.generate import Greedy, extend, generate, unrolled
+from models.generation.generate import extend, generate, unrolled
+from models.generation.sampling import Greedy
 from pretrain.convert import name_of, tokenizer
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
 
@@ -38,7 +41,7 @@ class Writer:
 
     def written(self, rows, first):
         """What is written behind each row, without its end. first: the number of the first row, by which it draws."""
-        written = [None] * len(rows)
+        written: list[Any] = [None] * len(rows)
         for batch in batches([padded(len(row)) for row in rows], self.batch_size):
             # Copies fill the batch: they end when their row does.
             chosen = batch + batch[:1] * (power(len(batch)) - len(batch))

@@ -4,7 +4,9 @@ B rows   L row length   M input length   T scored tokens   D width   V vocabular
 """
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +62,7 @@ def evaluate_task(
             batch_size,
         )
     found = [_found(question, mine) for question, mine in zip(questions, scores)]
-    numbers = {"questions": len(questions), "shots": shots} | _summarize(
+    numbers: dict[str, Any] = {"questions": len(questions), "shots": shots} | _summarize(
         questions, found, scores, prior
     )
     numbers |= {"fewer_examples": shortened, "cut": cut}
@@ -71,7 +73,7 @@ def evaluate_task(
 
 def _summarize(questions, found, scores, prior):
     """Return {name: number} of accuracies with their standard error, and the perplexity of open questions."""
-    numbers = {}
+    numbers: dict[str, Any] = {}
     if questions[0].open:
         accuracy = np.mean([one["right"] for one in found])
         numbers |= {
@@ -79,7 +81,7 @@ def _summarize(questions, found, scores, prior):
             "perplexity": math.exp(min(-np.mean([one["scores"][0] for one in found]), 700.0)),
         }
     else:
-        ways = {
+        ways: dict[str, Callable] = {
             "accuracy": lambda mine, _: [p for p, _, _ in mine],
             "accuracy_per_token": lambda mine, _: [p / count for p, _, count in mine],
         }
@@ -134,6 +136,11 @@ def make_scorer(trained, mesh, attention):
 class Scorer:
     """What both kinds of model share: rows of one shape at a time through the model, on the run's mesh."""
 
+    # Methods of the subclasses.
+    states: Callable
+    shape: Callable
+    arrays: Callable
+
     def __init__(self, trained, mesh, how):
         model, compute, whole = (
             build(trained.run.model, **how),
@@ -142,7 +149,7 @@ class Scorer:
         )
         self.mesh, self.params, self.vocabulary = mesh, trained.params, trained.vocabulary
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
-        self.longest = getattr(trained.run.model, "length", None)
+        self.longest: Any = getattr(trained.run.model, "length", None)
         score = partial(_score, model, self.states, compute, whole)
         self.score = jax.jit(score, out_shardings=replicated(mesh))
 
@@ -155,7 +162,7 @@ class Scorer:
 
     def __call__(self, rows, batch_size):
         """[(log p, whether each of its tokens is the likeliest, number of tokens)] of rows as `row` makes them."""
-        answers = [None] * len(rows)
+        answers: list[Any] = [None] * len(rows)
         for batch in batching.batches([self.shape(row) for row in rows], batch_size):
             arrays = self.arrays([rows[i] for i in batch], *self.shape(rows[batch[0]]))
             nats_B, hits_B = jax.device_get(

@@ -3,6 +3,9 @@
 N occurrences   D width
 """
 
+# scikit-learn and matplotlib are optional.
+# pyright: reportMissingImports=false
+
 import re
 from typing import NamedTuple
 

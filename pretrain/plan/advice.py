@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from typing import Callable, Iterator
+from collections.abc import Callable, Iterator
 
 from pretrain.config import Mesh, override
 from pretrain.overrides import ConfigError

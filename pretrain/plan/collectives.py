@@ -117,7 +117,9 @@ def _read(module, computation, one, kind, mesh):
 
 def _read_between(module, computation, one, mesh):
     """What one chip of each slice hands to its host: the part that is its own of what its slice has exchanged already."""
-    rendezvous = re.search(r'_xla_host_transfer_rendezvous="([^"]*)"', one.attributes)[1]
+    named = re.search(r'_xla_host_transfer_rendezvous="([^"]*)"', one.attributes)
+    assert named is not None  # the caller has found it there
+    rendezvous = named[1]
     reduces = "_xla_megascale_reduce_operation" in one.attributes
     first = {
         slice_of(device): place for place, device in reversed(list(enumerate(mesh.devices.flat)))

@@ -38,7 +38,7 @@ def plan(run, machine, price=None, evaluation=True, quick=False):
         "seconds_to_compile": round(update.seconds + (score.seconds if score else 0), 1),
         "tokens_per_step": tokens,
         "bytes_per_chip": bytes_per_chip(program, update, machine),
-        "evaluation_peak_bytes": score.bytes["peak"] if score and score.fits else None,
+        "evaluation_peak_bytes": score.bytes["peak"] if score and score.bytes else None,
         "attention": program.attention,
         "warnings": [*update.warnings, *(score.warnings if score else ())],
     }
@@ -88,8 +88,8 @@ def bytes_per_chip(program, update, machine):
         "peak": update.bytes["peak"] if update.fits else update.needed,
         "limit": machine.family.usable if machine.family else None,
     }
-    known = sizes["peak"] is not None and sizes["limit"] is not None
-    return sizes | {"headroom": sizes["limit"] - sizes["peak"] if known else None}
+    peak, limit = sizes["peak"], sizes["limit"]
+    return sizes | {"headroom": None if peak is None or limit is None else limit - peak}
 
 
 def estimate_6nd(program, run):

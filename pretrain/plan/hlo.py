@@ -260,7 +260,9 @@ def _parse(line):
     if not start:
         return None
     rest = line[start.end() :]
-    end = _closing(rest, 0) + 1 if rest.startswith("(") else re.match(r"\S+", rest).end()
+    end = (
+        _closing(rest, 0) + 1 if rest.startswith("(") else len(re.split(r"\s", rest, maxsplit=1)[0])
+    )
     opcode = re.match(r"\s*([\w\-]+)\(", rest[end:])
     if not opcode:
         return None

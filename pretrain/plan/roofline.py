@@ -29,7 +29,7 @@ class Roofline:
             "memory": self.memory,
             "interconnect": self.hidden + self.exposed,
         }
-        return max(parts, key=parts.get)
+        return max(parts, key=parts.__getitem__)
 
 
 def roofline(flops, memory_bytes, exchanges, mesh, machine):

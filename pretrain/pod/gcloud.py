@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import subprocess
+from typing import Any
 
 # TPU generation -> the runtime image that Google's page "TPU software versions" names for JAX.
 RUNTIMES = {
@@ -88,7 +89,9 @@ class Pod:
             name: value for name, value in os.environ.items() if name != "NO_GCE_CHECK"
         }  # meant for TensorFlow
         try:
-            streams = {} if show else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            streams: dict[str, Any] = (
+                {} if show else {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            )
             limit = None if show else limit
             done = subprocess.run(
                 command, **streams, text=True, env=env, stdin=subprocess.DEVNULL, timeout=limit

@@ -1,5 +1,8 @@
 """The curves of a run as PNG files, by matplotlib."""
 
+# matplotlib is optional.
+# pyright: reportMissingImports=false
+
 from pretrain.extras import how_to_install
 from pretrain.reporting.curves import drawn, series
 

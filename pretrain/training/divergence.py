@@ -33,10 +33,10 @@ class Norms(NamedTuple):
 def watch(memory):
     """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `memory` of them on an exponential one."""
 
-    def update(grads, norms, params=None):
-        taken = norms.taken + 1
+    def update(updates, state, params=None):
+        taken = state.taken + 1
         share = 1.0 / jnp.minimum(taken, memory).astype(jnp.float32)
-        return grads, Norms(norms.mean + (optax.tree.norm(grads) - norms.mean) * share, taken)
+        return updates, Norms(state.mean + (optax.tree.norm(updates) - state.mean) * share, taken)
 
     return optax.GradientTransformation(
         lambda params: Norms(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.int32)), update
@@ -78,7 +78,8 @@ class Guard:
             "skipped", 0
         )  # in a row, up to `step`, the last step whose metrics are known
         self.returned = kept.get("returned", False)  # went back, and has saved no good step since
-        self.step, self.good = None, False
+        self.step: int | None = None
+        self.good = False
         self.rewound = False
 
     def see(self, step, skipped):
@@ -94,6 +95,7 @@ class Guard:
         """The first step of the window. Raises Diverged where it is of no use to go back once more."""
         if self.returned:
             self._give_up()
+        assert self.step is not None  # it has tripped, so steps were seen
         return self.step - self.skipped + 1
 
     def went_back(self):
@@ -102,10 +104,11 @@ class Guard:
 
     def ended(self):
         """The last step is done. Raises Diverged where the run ends in a whole window, or in one for the like of which it had gone back."""
-        if self.tripped or self.skipped and self.returned:
+        if self.tripped or (self.skipped and self.returned):
             self._give_up()
 
     def _give_up(self):
+        assert self.step is not None  # skipped steps were seen
         before = ", as were those for which the run went back before" if self.returned else ""
         raise Diverged(
             f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped, for their loss or gradients are not finite or too "

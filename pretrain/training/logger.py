@@ -1,6 +1,7 @@
 """What the training loop tells of each step, without making the devices wait."""
 
 import time
+from typing import Any
 
 import jax
 
@@ -16,7 +17,8 @@ class Log:
     def __init__(self, run, workdir, mesh, start, guard, ledger, lease):
         """guard: a `guard.Guard`, which is shown each step; ledger: a `goodput.Ledger`, which is told what the loop does; lease: of the workdir."""
         self.first = jax.process_index() == 0
-        self.pending = self.row = None
+        self.pending = None
+        self.row: dict[str, Any] | None = None
         self.guard, self.ledger, self.lease, self.noted = guard, ledger, lease, {}
         self.others, self.waited, self.devices = Waits(), 0.0, 0.0
         if self.first:
@@ -75,6 +77,7 @@ class Log:
         self.measure()
         with self.ledger.during("evaluate"):
             scores = evaluate(*args, begin=lambda: self.ledger.to("evaluate"))
+        assert self.row is not None  # that of the step just started
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
         self.say(
             f"step {self.row['step']:,}, held out: "

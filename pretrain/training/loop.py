@@ -129,11 +129,10 @@ def steps(job, state, source, score):
     run, program, guard, ledger, log = job.run, job.program, job.guard, job.ledger, job.log
     start, due = int(state.step), False
     for step, batch in log.waits(guard.feed(source, start)):
-        with ledger.during("compile" if step == start else "step"):
-            with jax.transfer_guard(
-                "disallow"
-            ):  # a value from the host that slipped in would stall every step
-                state, metrics = program.update(state, batch)
+        # A value that is copied from the host by accident would stall every step.
+        phase, guarded = "compile" if step == start else "step", jax.transfer_guard("disallow")
+        with ledger.during(phase), guarded:
+            state, metrics = program.update(state, batch)
         if step == start:
             log.say(f"attention by {'; '.join(program.attention['update'])}")
         done, scores = step + 1, None
@@ -142,7 +141,7 @@ def steps(job, state, source, score):
         log.step(done, metrics)
         job.checkpoints.check()
         if not guard.tripped:
-            if run.evaluate.every and done % run.evaluate.every == 0 or done == run.train.end:
+            if (run.evaluate.every and done % run.evaluate.every == 0) or done == run.train.end:
                 scores = score(state.params, done)
             if due or stopping or done == run.train.end:
                 log.sync()
@@ -152,7 +151,7 @@ def steps(job, state, source, score):
         finished = done == run.train.end
         if finished:
             guard.ended()
-        saving = finished or stopping or due and guard.good
+        saving = finished or stopping or (due and guard.good)
         if saving or job.replicas.due(done):
             with ledger.during("save"):
                 job.replicas.check(state, done)

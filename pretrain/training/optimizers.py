@@ -123,10 +123,10 @@ def clipped(longest):
     `optax.clip_by_global_norm` divides each: XLA's CPU compiler puts no division into those that read it, and keeps all gradients a second time.
     """
 
-    def update(grads, state, params=None):
-        norm = optax.tree.norm(grads)
+    def update(updates, state, params=None):
+        norm = optax.tree.norm(updates)
         factor = jnp.where(norm < longest, 1.0, longest / norm)
-        return jax.tree.map(lambda grad: grad * factor, grads), state
+        return jax.tree.map(lambda grad: grad * factor, updates), state
 
     return optax.GradientTransformation(optax.init_empty_state, update)
 

@@ -104,7 +104,7 @@ def once(function, **how):
     try:
         return compiled()
     finally:
-        compiled.clear_cache()
+        compiled.clear_cache()  # pyright: ignore[reportAttributeAccessIssue] - not in jax.jit's declared type
 
 
 def check_batch(run, mesh):

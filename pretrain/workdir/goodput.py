@@ -49,7 +49,8 @@ class Ledger:
         self.error, self.told, self.may_write = None, told, may_write
         self.lock, self.over = threading.Lock(), threading.Event()
         known = read(self.path) if self.path else None
-        self.starts, self.seconds, self.marks = 1, dict.fromkeys(PARTS, 0.0), {}
+        self.starts, self.marks = 1, {}
+        self.seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
         self.part, self.clock = "start", time.monotonic() - max(time.time() - began, 0.0)
         if known:
             self.starts, self.seconds = known["starts"] + 1, known["seconds"]

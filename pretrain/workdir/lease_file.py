@@ -44,11 +44,8 @@ class Seen(NamedTuple):
     def is_free(self) -> bool:
         """Whether nobody can be writing under this lease."""
         holder = self.holder
-        return (
-            not self.exists
-            or bool(holder)
-            and holder.is_here
-            and not process.is_alive(holder.pid, holder.start)
+        return not self.exists or (
+            bool(holder) and holder.is_here and not process.is_alive(holder.pid, holder.start)
         )
 
 

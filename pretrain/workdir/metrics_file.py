@@ -5,6 +5,7 @@ import math
 import os
 import sys
 import time
+from typing import Any
 
 from etils import epath
 
@@ -28,7 +29,7 @@ class MetricsLog:
             part = self.path.with_name("metrics.jsonl.part")
             part.write_text("".join(json.dumps(row) + "\n" for row in rows))
             part.replace(self.path)
-            self.file = open(os.fspath(self.path), "a", encoding="utf-8")
+            self.file = open(os.fspath(self.path), "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
         if start:
             self._event(start, session_log=True)
@@ -72,15 +73,20 @@ class MetricsLog:
             self.file.close()
 
     def _event(self, step, scalars=None, session_log=False):
-        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto import event_pb2, summary_pb2
 
-        event = Event(wall_time=time.time(), step=step)
+        # Protocol buffers build their classes at run time, where a type checker does not see them.
+        events: Any = event_pb2
+        summaries: Any = summary_pb2
+        event = events.Event(wall_time=time.time(), step=step)
         if session_log:  # tells TensorBoard to forget what came after this step
-            event.session_log.CopyFrom(SessionLog(status=SessionLog.START))
+            event.session_log.CopyFrom(events.SessionLog(status=events.SessionLog.START))
         else:
-            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-            event.summary.CopyFrom(Summary(value=values))
+            values = [
+                summaries.Summary.Value(tag=tag, simple_value=value)
+                for tag, value in (scalars or {}).items()
+            ]
+            event.summary.CopyFrom(summaries.Summary(value=values))
         self.events.add_event(event)
 
 
@@ -155,6 +161,6 @@ def _short(number):
 
 def clock(seconds):
     """Seconds as minutes and seconds, with hours where there are any."""
-    minutes, seconds = divmod(int(math.ceil(seconds)), 60)
+    minutes, seconds = divmod(math.ceil(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -104,7 +104,8 @@ def told(vocabulary, gapped, id_T, chance_T):
 def added(vocabulary, before, ids):
     """What pieces add to the text of those before them, its blanks included; their names where that is nothing."""
     known, whole = vocabulary.decode(before), vocabulary.decode([*before, *ids])
-    text = whole[len(os.path.commonprefix([known, whole])) :]
+    shared = os.path.commonprefix([known, whole])  # noqa: RUF071 - characters, not folders
+    text = whole[len(shared) :]
     return text if text.strip() or not ids else " ".join(vocabulary.pieces[i] for i in ids)
 
 

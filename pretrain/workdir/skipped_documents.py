@@ -33,7 +33,7 @@ def check_left_out(store, workdir, allow_changes):
 def write_left_out(store, workdir):
     """By the first process, where there is or was something to tell; whole or not at all."""
     path = workdir / NAME
-    if jax.process_index() or told(store) == told(None) and not path.exists():
+    if jax.process_index() or (told(store) == told(None) and not path.exists()):
         return
     part = workdir / (NAME + ".part")
     documents = {

@@ -242,30 +242,25 @@ def test_figures_carry_their_spread_and_a_gain_that_shows_nothing_says_so():
 def result(task, start, values, also=()):
     runs = [{"accuracy": value, "step": 8, "epoch": 2.0} for value in values]
     return {
-        **{
-            "task": task,
-            "start": start,
-            "metrics": ["accuracy"],
-            "runs": runs,
-            "also": [{"accuracy": value} for value in also],
+        "task": task,
+        "start": start,
+        "metrics": ["accuracy"],
+        "runs": runs,
+        "also": [{"accuracy": value} for value in also],
+        "also_file": "far.jsonl",
+        "files": ["train.jsonl", None],
+        "length": 48,
+        "rate": RATES[start],
+        "epochs": 3,
+        "examples": {
+            "train": 2000,
+            "heldout": 100,
+            "cut": 1200,
+            "baseline": {"accuracy": 0.51},
         },
-        **{
-            "also_file": "far.jsonl",
-            "files": ["train.jsonl", None],
-            "length": 48,
-            "rate": RATES[start],
-            "epochs": 3,
-        },
-        **{
-            "examples": {
-                "train": 2000,
-                "heldout": 100,
-                "cut": 1200,
-                "baseline": {"accuracy": 0.51},
-            },
-            "command": f"finetune {task} {start}",
-        },
-        **{"date": "2026-11-22", "hardware": "two cores"},
+        "command": f"finetune {task} {start}",
+        "date": "2026-11-22",
+        "hardware": "two cores",
     }
 
 
@@ -322,15 +317,13 @@ def test_scores_and_seconds_beside_pytorchs():
         "theirs": [{"accuracy": 0.6}],
     }
     timed = {
-        **{
-            "task": "MR",
-            "epoch": 8,
-            "steps_of_a_turn": 2,
-            "length": 48,
-            "load": [0.1, 0.25],
-            "versions": ["JAX 1"],
-            "layers": "unrolled",
-        },
+        "task": "MR",
+        "epoch": 8,
+        "steps_of_a_turn": 2,
+        "length": 48,
+        "load": [0.1, 0.25],
+        "versions": ["JAX 1"],
+        "layers": "unrolled",
         "times": {
             "cloze": turns(1.0, 2.0, 3.0),
             "trainer": turns(4.0, 4.0, 4.0),

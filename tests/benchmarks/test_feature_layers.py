@@ -106,9 +106,15 @@ def test_the_layer_is_flaxs_bidirectional_lstm():
     theirs = peer.init(jax.random.key(0), x_BLD, seq_lengths=many_B)["params"]
     theirs = jax.tree.map(lambda leaf: rng.normal(0, 0.5, leaf.shape).astype(np.float32), theirs)
     ways = [theirs["forward_rnn"]["cell"], theirs["backward_rnn"]["cell"]]
-    gates = lambda which, part: np.stack(
-        [np.concatenate([way[f"{which}{gate}"][part] for gate in "ifgo"], axis=-1) for way in ways]
-    )  # noqa: E731
+
+    def gates(which, part):
+        return np.stack(
+            [
+                np.concatenate([way[f"{which}{gate}"][part] for gate in "ifgo"], axis=-1)
+                for way in ways
+            ]
+        )
+
     dense = {
         "kernel": np.concatenate(gates("i", "kernel"), axis=-1),
         "bias": np.concatenate(gates("h", "bias")),

@@ -38,7 +38,7 @@ def test_arguments_are_read():
 
 
 @pytest.mark.parametrize(
-    "words, told",
+    ("words", "told"),
     [
         ("--rounds 0", "--rounds: 0 is less than 1"),
         ("--rounds few", "--rounds: invalid integer value: 'few'"),

@@ -9,7 +9,7 @@ BACK = "jit(step)/transpose(jvp(Bert.states))/bert/encoder/layer_0"
 
 
 @pytest.mark.parametrize(
-    "name, kind",
+    ("name", "kind"),
     [
         (f"{STATES}/mlp/up/cond/branch_0_fun/dot_general", "layers: products, forwards"),
         (f"{STATES}/attention/query/cond/branch_0_fun/dot_general", "layers: products, forwards"),

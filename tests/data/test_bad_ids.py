@@ -79,7 +79,7 @@ def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
         make(size).batch(0)
 
 
-@pytest.mark.parametrize("bad", (-100, "size"))
+@pytest.mark.parametrize("bad", [-100, "size"])
 def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     stream = make()
     batch, treaty = stream.batch(0), (stream.objective, 4, stream.vocabulary)

@@ -217,19 +217,15 @@ def before_deleting(number, befall):
 
 
 MOMENTS = {
-    **{
-        "compile": during_compile,
-        "data": in_data,
-        "step": in_step,
-        "last": in_step,
-        "evaluate": in_evaluation,
-    },
-    **{
-        "save": before_save,
-        "finish": before_its_name,
-        "delete": before_deleting,
-        "saved": after_save,
-    },
+    "compile": during_compile,
+    "data": in_data,
+    "step": in_step,
+    "last": in_step,
+    "evaluate": in_evaluation,
+    "save": before_save,
+    "finish": before_its_name,
+    "delete": before_deleting,
+    "saved": after_save,
 }
 
 

@@ -81,7 +81,7 @@ def test_thirty_kills_in_a_row(
     rng, run, workdir = random.Random("killed saving"), configured("bert")[1], tmp_path / "run"
     words = (*words_of(configured, workdir), "checkpoint.keep=2")
     at = left = 0
-    for number in range(30):
+    for _ in range(30):
         moment = rng.choice(sorted(WINDOWS))
         fault = f"kill:{moment}:{at + 2}:{rng.uniform(0, WINDOWS[moment]):.4f}"
         assert command(*words, fault=fault).returncode == -signal.SIGKILL, fault

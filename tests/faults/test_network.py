@@ -91,7 +91,7 @@ def rename_machine():
 @pytest.mark.skipif(
     not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are read from Linux's /proc"
 )
-@pytest.mark.parametrize("renamed", (False, True))
+@pytest.mark.parametrize("renamed", [False, True])
 def test_a_local_run_listens_on_loopback_only(renamed, configured, tmp_path, record_property):
     prefix = rename_machine() if renamed else []
     if renamed and not prefix:

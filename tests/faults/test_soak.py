@@ -74,7 +74,7 @@ def undisturbed(whole, configured, command, tmp_path_factory):
     return workdir
 
 
-@pytest.mark.parametrize("seed", (1, 2, 3))
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_ten_faults_end_with_the_same_bits(
     undisturbed, configured, command, small_disk, tmp_path, monkeypatch, record_property, seed
 ):

@@ -1,5 +1,6 @@
 """Row 22: of two runs on one workdir one writes and the other is refused; the first ends as if it had been alone."""
 
+import itertools
 import os
 import pathlib
 import re
@@ -185,9 +186,11 @@ def test_a_full_disk_does_not_lose_the_lease(small_disk, monkeypatch, capsys, re
     monkeypatch.setattr(lease, "HEARTBEAT", 0.05)
     with Lease(disk / "run", "train") as mine:
         (disk / "ballast").write_bytes(b"")
-        with pytest.raises(OSError), open(disk / "ballast", "wb", buffering=0) as file:
-            while True:
-                file.write(bytes(1024))
+        with (
+            pytest.raises(OSError, match="No space left on device"),
+            open(disk / "ballast", "wb", buffering=0) as file,
+        ):
+            file.writelines(itertools.repeat(bytes(1024)))
         until(lambda: mine._has_trouble, seconds=20)
         mine.verify()
         (disk / "ballast").unlink()

@@ -137,7 +137,7 @@ def golden(root):
     def read(name):
         parts = {"weights": {}, "inputs": {}, "outputs": {}}
         with safe_open(root / "tests" / "goldens" / f"{name}.safetensors", "np") as file:
-            for key in file.keys():
+            for key in file.keys():  # noqa: SIM118 - it has keys, but no __iter__
                 part, _, rest = key.partition(".")
                 parts[part][rest] = file.get_tensor(key)
             return types.SimpleNamespace(config=json.loads(file.metadata()["config"]), **parts)

@@ -59,7 +59,7 @@ def test_initialisation():
     )
     for keys, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(lambda: init(config))()):
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
-        if leaf.ndim < 3 and not path.endswith("embedding") or path.endswith("bias"):
+        if (leaf.ndim < 3 and not path.endswith("embedding")) or path.endswith("bias"):
             assert (leaf == float(path.endswith("scale"))).all(), path
             continue
         (deviation,) = (deviation for end, deviation in deviations.items() if path.endswith(end))

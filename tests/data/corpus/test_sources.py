@@ -145,7 +145,7 @@ def test_sources_that_are_not_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, message",
+    ("line", "message"),
     [
         ('{"txt": "x"}', "no field 'text' in the record, which is an object with 'txt'; --field"),
         ('["x"]', "no field 'text' in the record, which is list"),

@@ -1,6 +1,7 @@
 """Labelled text in three forms is the same examples; whatever is wrong with a line is told with its file and number; rows are cut as told."""
 
 import gzip
+import itertools
 import json
 from functools import partial
 from types import SimpleNamespace
@@ -214,7 +215,7 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
     )
     split, seen = labelled_store.split("train"), []
     edges = split.sentence_starts.tolist()
-    texts = [split.tokens[a:b].tolist() for a, b in zip(edges, edges[1:])]
+    texts = [split.tokens[a:b].tolist() for a, b in itertools.pairwise(edges)]
     for step in range(4):
         batch = stream.batch(step)
         for i, (row, _) in enumerate(zip(*stream.draws(step * 10 + np.arange(10)))):
@@ -314,7 +315,7 @@ def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
             and report["rows"][0]["label"] in ("class 0", "class 1", "score 0", "score 1")
         )
 
-        def spoilt(step, lo=0, hi=None, change=None):
+        def spoilt(step, lo=0, hi=None, change=None, stream=stream):
             batch = Stream.batch(stream, step, lo, hi)
             change(batch)
             return batch

@@ -208,7 +208,7 @@ def pad(batch, stream):
 
 
 @pytest.mark.parametrize(
-    "name, tamper, promise",
+    ("name", "tamper", "promise"),
     [
         ("pieces", show_all, "masked as [MASK]"),
         ("pieces", lose_less, "share of tokens masked"),
@@ -268,7 +268,7 @@ def test_a_broken_promise_is_named(make, name, tamper, promise):
 
 
 @pytest.mark.parametrize(
-    "name, promise",
+    ("name", "promise"),
     [
         ("spans", "sentinels are the tokenizer's <extra_id_0> ..."),
         ("spans", "special ids are the tokenizer's"),
@@ -294,7 +294,7 @@ def test_words_masked_in_part_are_named(make, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "name, promise",
+    ("name", "promise"),
     [
         ("pieces", "rows across documents"),
         ("packed", "pieces across documents, or cut where the row had room"),
@@ -378,7 +378,7 @@ def test_the_verb_shows_and_checks(config, capsys, name):
         "pairs": ["[SEP]", "label", "predict"],
         "orders": ["[SEP]", "label", "A stands"],
     }
-    marks |= dict.fromkeys(("parts", *BYTES), ["inputs", "targets"]) | {
+    marks |= {kind: ["inputs", "targets"] for kind in ("parts", *BYTES)} | {
         "next": ["row"],
         "next unseparated": ["row"],
     }

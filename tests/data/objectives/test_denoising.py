@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def hidden(row, length):
     return found
 
 
-@pytest.mark.parametrize("rate, mean", [(0.3, 3.0), (0.5, 1.0), (0.15, 10.0)])
+@pytest.mark.parametrize(("rate", "mean"), [(0.3, 3.0), (0.5, 1.0), (0.15, 10.0)])
 def test_each_span_becomes_one_mask(rate, mean):
     rng, B, N = np.random.default_rng(0), 300, 40
     length_B = rng.integers(1, N + 1, B)
@@ -153,7 +153,7 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store)
             *(int(edge) for edge in split.sentence_starts if start < edge < start + length),
             start + length,
         ]
-        sentences = [split.tokens[a:b].tolist() for a, b in zip(edges, edges[1:])]
+        sentences = [split.tokens[a:b].tolist() for a, b in pairwise(edges)]
         assert orders_of(inputs[1 : 1 + length], sentences)
         moved += inputs[1 : 1 + length] != split.tokens[start : start + length].tolist()
     assert moved > 3

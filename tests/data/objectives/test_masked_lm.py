@@ -50,7 +50,7 @@ def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
 
 
 @pytest.mark.parametrize("whole_words", [False, True])
-@pytest.mark.parametrize("rate, predictions", [(0.15, 5), (0.4, 13), (0.05, 32), (0.9, 9)])
+@pytest.mark.parametrize(("rate", "predictions"), [(0.15, 5), (0.4, 13), (0.05, 32), (0.9, 9)])
 def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, predictions):
     objective = MaskedLm(
         length=32, predictions=predictions, rate=rate, whole_words=whole_words, rows="documents"
@@ -288,7 +288,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
 
 
 @pytest.mark.parametrize(
-    "objective, message",
+    ("objective", "message"),
     [
         (MaskedLm(length=2), "length=2"),
         (MaskedLm(rate=0.0), "rate=0.0"),

@@ -66,7 +66,7 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
     assert 0.02 < short / rows < 0.12  # of the 10 % that aim at 2 to 37 tokens, and documents' ends
 
 
-@pytest.mark.parametrize("short, random_next", [(0.0, 0.0), (0.0, 1.0)])
+@pytest.mark.parametrize(("short", "random_next"), [(0.0, 0.0), (0.0, 1.0)])
 def test_extremes(told, short, random_next):
     objective = SentencePair(length=40, predictions=8, short=short, random_next=random_next)
     stream = Stream(told, Data(objective=objective, batch_size=64), seed=2)

@@ -1,5 +1,6 @@
 """Rows of pairs: each pair is in one row, whole, beside its own target; what does not fit is left out, and counted."""
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -23,7 +24,7 @@ def stream(store, split="train", **fields):
 
 def pairs_of(split):
     edges = split.sentence_starts.tolist()
-    texts = [tuple(split.tokens[a:b].tolist()) for a, b in zip(edges, edges[1:])]
+    texts = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(edges)]
     return list(zip(texts[::2], texts[1::2]))
 
 
@@ -34,8 +35,8 @@ def unpacked(batch, vocabulary):
         sides = []
         for name in ("inputs", "targets"):
             parts, current = [], []
-            for j, (token, segment) in enumerate(
-                zip(batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist())
+            for token, segment in zip(
+                batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist()
             ):
                 assert segment == (len(parts) + 1 if segment else 0)
                 assert (token == vocabulary.pad) == (segment == 0) and (segment or not current)

@@ -19,8 +19,8 @@ def published(inputs, rate, mean_span):
     """(raw, targets): the paper's authors lengthen the text from `inputs` on as long as its corrupted form fits."""
 
     def sizes(raw):
-        noise = int(round(raw * rate))
-        spans = int(round(noise / mean_span))
+        noise = round(raw * rate)
+        spans = round(noise / mean_span)
         return raw - noise + spans + 1, noise + spans + 1
 
     raw = inputs
@@ -41,7 +41,7 @@ def test_the_lengths_are_the_published_ones():
 
 
 @pytest.mark.parametrize("inputs", range(3, 80))
-@pytest.mark.parametrize("rate, mean_span", [(0.15, 3.0), (0.15, 1.0), (0.5, 1.5), (0.3, 7.7)])
+@pytest.mark.parametrize(("rate", "mean_span"), [(0.15, 3.0), (0.15, 1.0), (0.5, 1.5), (0.3, 7.7)])
 def test_every_length_is_filled_exactly(inputs, rate, mean_span):
     objective = SpanCorruption(inputs, rate, mean_span)
     kept = objective.raw_length - objective.noise

@@ -19,11 +19,11 @@ from pretrain.cli.prepare import add_arguments
 
 pytest.importorskip("apache_beam", reason="the extra `beam` is not installed: no apache_beam")
 
-from apache_beam.options.pipeline_options import PipelineOptions  # noqa: E402
-from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState  # noqa: E402
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
 
-from data.prepare import beam_pool  # noqa: E402
-from data.prepare.beam_runner import Runner  # noqa: E402
+from data.prepare import beam_pool
+from data.prepare.beam_runner import Runner
 
 HERE = Runner("DirectRunner")
 
@@ -168,7 +168,7 @@ IN_BEAM = "Traceback (most recent call last):\n  File 'x.py'\n{} [while running 
 
 
 @pytest.mark.parametrize(
-    "error, kind, words",
+    ("error", "kind", "words"),
     [
         (
             RuntimeError(IN_BEAM.format("FileNotFoundError: [Errno 2] a.txt")),
@@ -236,7 +236,7 @@ def test_an_interruption_here_ends_the_pipeline_there(tmp_path, corpus, words, m
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("words", "message"),
     [
         (
             ["--runner", "DirctRunner"],

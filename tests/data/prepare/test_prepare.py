@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import itertools
 import json
 import pathlib
 
@@ -27,7 +28,7 @@ def texts_of(store: Store, name: str) -> list[str]:
     """The documents of a part, decoded."""
     split = store.split(name)
     bounds = split.document_starts.tolist()
-    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in zip(bounds, bounds[1:])]
+    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
@@ -297,7 +298,7 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
 
 
 @pytest.mark.parametrize(
-    "options, message",
+    ("options", "message"),
     [
         (dict(layout="elmo"), "--layout elmo: bert or t5 or gpt"),
         (dict(algorithm="char"), "--algorithm char: unigram or bpe"),

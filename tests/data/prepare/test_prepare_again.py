@@ -2,6 +2,7 @@ import concurrent.futures
 import gzip
 import hashlib
 import importlib.util
+import itertools
 import json
 import multiprocessing
 import os
@@ -34,7 +35,7 @@ def texts_of(store: Store, name: str) -> list[str]:
     """The documents of a part, decoded."""
     split = store.split(name)
     bounds = split.document_starts.tolist()
-    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in zip(bounds, bounds[1:])]
+    return [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
 def test_the_same_request_again_is_recognised(corpus, tmp_path, words):
@@ -269,7 +270,7 @@ def test_the_verb_trains_bytes(corpus, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "words, message",
+    ("words", "message"),
     [
         (["nowhere.txt"], "nowhere.txt: no such file or folder"),
         (["builtin", "--vocabulary", "nowhere"], "nowhere: no such vocabulary"),

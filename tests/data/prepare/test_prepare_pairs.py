@@ -1,5 +1,6 @@
 """Pairs of texts: two columns, or two fields, are a document of two sentences, whatever is in them; what is no pair is an error."""
 
+import itertools
 import json
 
 import numpy as np
@@ -125,7 +126,7 @@ def test_a_store_of_pairs(tmp_path, texts, layout, monkeypatch):
         split = store.split(name)
         np.testing.assert_array_equal(split.sentence_starts[::2], split.document_starts)
         edges = split.sentence_starts.tolist()
-        sides = [store.vocabulary.decode(split.tokens[a:b]) for a, b in zip(edges, edges[1:])]
+        sides = [store.vocabulary.decode(split.tokens[a:b]) for a, b in itertools.pairwise(edges)]
         found += zip(sides[::2], sides[1::2])
     silent = layout == "transformer"  # bytes are always tokens
     assert sorted(found) == sorted(pairs if silent else [*pairs, ("\u200b", "a zero-width space")])

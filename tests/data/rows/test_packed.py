@@ -106,10 +106,9 @@ def pieces_of(batch, vocabulary):
     for row, numbers in zip(tokens, batch["pieces"]):
         framed = [row[numbers == k].tolist() for k in range(1, numbers.max() + 1)]
         assert all((piece[0], piece[-1]) == (vocabulary.cls, vocabulary.sep) for piece in framed)
-        assert (
-            sum(framed, []) == row[numbers > 0].tolist()
-            and (row[numbers == 0] == vocabulary.pad).all()
-        )
+        assert [i for piece in framed for i in piece] == row[numbers > 0].tolist() and (
+            row[numbers == 0] == vocabulary.pad
+        ).all()
         rows.append([tuple(piece[1:-1]) for piece in framed])
     return rows
 
@@ -164,11 +163,10 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
 
 @pytest.mark.parametrize("kind", [MaskedLm, Distillation, ReplacedToken])
 def test_short_documents_share_rows_unless_told_otherwise(store, kind):
-    share = lambda **how: (
-        Stream(store, Data(objective=kind(length=100, predictions=15, **how), batch_size=64))
-        .batch(0)["valid"]
-        .mean()
-    )  # noqa: E731
+    def share(**how):
+        objective = kind(length=100, predictions=15, **how)
+        return Stream(store, Data(objective=objective, batch_size=64)).batch(0)["valid"].mean()
+
     assert share() > 0.9 > 0.5 > share(rows="documents")
 
 

@@ -1,5 +1,6 @@
 """Sentence pairs against a slow reference that walks documents by sentences and cuts pairs one token at a time."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ def corpus(seed, documents=60, longest=40, sources=(1.0,)):
         sentence_starts=np.concatenate([[0], np.cumsum(flat)]),
         sources=tuple(
             SimpleNamespace(name=str(i), documents=(a, b))
-            for i, (a, b) in enumerate(zip(edges, edges[1:]))
+            for i, (a, b) in enumerate(itertools.pairwise(edges))
         ),
     )
     return lengths, split
@@ -34,12 +35,12 @@ def slow_pieces(document, most):
     if len(document) == 1 and document[0] > 1:
         parts = max(-(-document[0] // most), 2)
         cuts = [document[0] * i // parts for i in range(parts + 1)]
-        return [b - a for a, b in zip(cuts, cuts[1:])]
+        return [b - a for a, b in itertools.pairwise(cuts)]
     result = []
     for length in document:
         parts = -(-length // most)
         cuts = [length * i // parts for i in range(parts + 1)]
-        result += [b - a for a, b in zip(cuts, cuts[1:])]
+        result += [b - a for a, b in itertools.pairwise(cuts)]
     return result
 
 
@@ -129,7 +130,7 @@ class Slow:
 
 
 @pytest.mark.parametrize(
-    "width, sources", [(29, (1.0,)), (61, (0.5, 0.5)), (13, (0.3, 0.4, 0.3)), (200, (1.0,))]
+    ("width", "sources"), [(29, (1.0,)), (61, (0.5, 0.5)), (13, (0.3, 0.4, 0.3)), (200, (1.0,))]
 )
 def test_pairs_are_those_of_the_slow_reference(width, sources):
     documents, split = corpus(1, sources=sources)

@@ -83,7 +83,7 @@ def read_rows(table, row_B, separated):
 
 
 @pytest.mark.parametrize(
-    "lengths, short", [([20, 3, 20], "b"), ([3, 20, 20], "a"), ([20, 20, 3], "c")]
+    ("lengths", "short"), [([20, 3, 20], "b"), ([3, 20, 20], "a"), ([20, 20, 3], "c")]
 )
 def test_a_source_shorter_than_a_row_is_named_and_borrows(lengths, short):
     table = WindowRows(split_of(lengths, {"a": (0, 1), "b": (1, 2), "c": (2, 3)}), 10)

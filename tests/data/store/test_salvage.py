@@ -1,5 +1,6 @@
 """A damaged store without its damaged documents is the store that never had them."""
 
+import itertools
 import json
 import os
 import shutil
@@ -59,9 +60,9 @@ def nested(split):
     """[document][sentence] ids."""
     starts, ends = np.asarray(split.sentence_starts), np.asarray(split.document_starts)
     tokens = np.take(split.tokens, np.arange(len(split.tokens)), mode="clip")
-    sentences = [tokens[low:high].tolist() for low, high in zip(starts, starts[1:])]
+    sentences = [tokens[low:high].tolist() for low, high in itertools.pairwise(starts)]
     edges = np.searchsorted(starts, ends)
-    return [sentences[low:high] for low, high in zip(edges, edges[1:])]
+    return [sentences[low:high] for low, high in itertools.pairwise(edges)]
 
 
 def test_any_damage_leaves_the_other_documents_as_they_were(

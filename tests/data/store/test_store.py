@@ -145,7 +145,7 @@ def test_another_vocabulary_in_the_folder_is_refused(
         manifest["files"][f"vocabulary/{file.name}"]["bytes"] = len(contents)
     (path / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(ValueError, match="the store was written with"):
-        Store.open(path).vocabulary
+        _ = Store.open(path).vocabulary
 
 
 def test_the_writer_refuses_lengths_that_do_not_add_up(tmp_path, vocabulary):

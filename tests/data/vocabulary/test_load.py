@@ -91,7 +91,7 @@ def test_training_is_repeatable_and_options_matter(texts):
 
 
 @pytest.mark.parametrize(
-    "size, layout, message",
+    ("size", "layout", "message"),
     [
         (9000, "bert", r"at most (\d+): --vocab-size \1"),
         (20, "bert", r"takes at least \d+"),
@@ -105,7 +105,7 @@ def test_training_says_what_is_wrong(texts, size, layout, message):
 
 
 def test_the_largest_size_that_the_message_gives_works(texts):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match="at most") as caught:
         train_vocabulary(texts, 9000, layout="t5")
     most = int(str(caught.value).split()[-1])
     assert train_vocabulary(texts, most, layout="t5").size == most

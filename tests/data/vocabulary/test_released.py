@@ -293,7 +293,7 @@ def test_a_folder_that_transformers_saved_is_the_same_vocabulary(corpora, name, 
     assert saved.sentinels == vocabulary.sentinels
 
 
-@pytest.mark.parametrize("name, specials", [("bert", 999), ("gpt2", 1), ("t5", 103)])
+@pytest.mark.parametrize(("name", "specials"), [("bert", 999), ("gpt2", 1), ("t5", 103)])
 def test_special_ids_of_released_vocabularies(corpora, name, specials):
     vocabulary = released(corpora, name)
     assert vocabulary.special.sum() == specials

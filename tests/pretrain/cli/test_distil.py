@@ -43,9 +43,10 @@ TEXT = [
 def noisy(config):
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(initialiser(starting_run(config)))
-    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.4, leaf.shape).astype(
-        np.float32
-    )  # noqa: E731
+
+    def draw(keys, leaf):
+        return rng.normal(keys[-1].key == "scale", 0.4, leaf.shape).astype(np.float32)
+
     return jax.tree_util.tree_map_with_path(draw, shapes)
 
 

@@ -149,10 +149,13 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
     run = SimpleNamespace(
         data=SimpleNamespace(objective=Classification(columns=("premise", "hypothesis", "label")))
     )
-    opened = lambda workdir, step, report: SimpleNamespace(workdir=workdir, step=step, run=run)  # noqa: E731
-    tell = lambda texts, places, first: [
-        {"label": "neutral" if "fox" in "".join(pair) else None} for pair in texts
-    ]  # noqa: E731
+
+    def opened(workdir, step, report):
+        return SimpleNamespace(workdir=workdir, step=step, run=run)
+
+    def tell(texts, places, first):
+        return [{"label": "neutral" if "fox" in "".join(pair) else None} for pair in texts]
+
     monkeypatch.setattr("pretrain.workdir.load.open_trained", opened)
     monkeypatch.setattr(
         "pretrain.finetune.answering.answerer",

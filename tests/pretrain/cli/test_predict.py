@@ -1,5 +1,6 @@
 """`predict` fills gaps as the exported model does, for a line or for a file of them."""
 
+import itertools
 import json
 import sys
 
@@ -156,7 +157,7 @@ def test_probabilities_are_of_the_whole_vocabulary(bert):
         range(110)
     )  # the 18 rows beyond have no piece
     assert 0.3 < sum(answer["probability"] for answer in answers) < 1
-    assert all(a["probability"] >= b["probability"] for a, b in zip(answers, answers[1:]))
+    assert all(a["probability"] >= b["probability"] for a, b in itertools.pairwise(answers))
 
 
 def test_words_close_gaps_as_they_are_written(tmp_path):
@@ -218,8 +219,8 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
 
 
 @pytest.mark.parametrize(
-    "name, content, message",
-    (
+    ("name", "content", "message"),
+    [
         ("in.txt", "The [MASK].\nThe fox.\n", r"in.txt:2: there is no [MASK] in 'The fox.'"),
         (
             "in.txt",
@@ -237,7 +238,7 @@ def test_records_keep_their_other_fields_and_order(bert, say, tmp_path, monkeypa
         ("in.txt", "", "in.txt: no texts in it"),
         ("in.csv", "text\n\n", "in.csv: no texts in it"),
         ("in.conll", "[MASK] O\n", "in.conll: columns of words are read by models that tag them"),
-    ),
+    ],
 )
 def test_a_bad_line_is_named_and_nothing_is_written(bert, say, tmp_path, name, content, message):
     (tmp_path / name).write_text(content)

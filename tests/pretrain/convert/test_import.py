@@ -106,7 +106,7 @@ def test_logits_of_transformers(name):
     np.testing.assert_array_equal(written, golden["written"])
 
 
-@pytest.mark.parametrize("name", (*NAMES, "hf_gpt", "hf_gpt2"))
+@pytest.mark.parametrize("name", [*NAMES, "hf_gpt", "hf_gpt2"])
 def test_import_then_export_is_the_identity(name, tmp_path):
     opened, run, params, *_ = read(GOLDENS / name)
     write_model(tmp_path / "again", run.model, params, opened.vocabulary)
@@ -190,8 +190,8 @@ def classifier(tensors):
 
 
 @pytest.mark.parametrize(
-    "change, missing, unused",
-    (
+    ("change", "missing", "unused"),
+    [
         (bare, ("cls.predictions", "cls.seq_relationship"), ()),
         (unpooled, ("bert.pooler", "cls.predictions", "cls.seq_relationship"), ()),
         (masked, ("bert.pooler", "cls.seq_relationship"), ("bert.embeddings.position_ids",)),
@@ -201,7 +201,7 @@ def classifier(tensors):
             ("cls.predictions", "cls.seq_relationship"),
             ("classifier.bias", "classifier.weight"),
         ),
-    ),
+    ],
 )
 def test_berts_with_and_without_heads(folder, change, missing, unused):
     theirs = folder("hf_bert")
@@ -240,14 +240,14 @@ def documents(vocabulary, count, seed):
 
 
 @pytest.mark.parametrize(
-    "name, objective",
-    (
+    ("name", "objective"),
+    [
         ("hf_bert", ("length=16", "predictions=3")),
         ("hf_t5_v1_1", ("inputs=24",)),
         ("hf_roberta", ("length=16", "predictions=3", "rows=sentences")),
         ("hf_gpt", ("length=16",)),
         ("hf_gpt2", ("length=16",)),
-    ),
+    ],
 )
 def test_imported_evaluated_trained_exported(request, name, objective, tmp_path, capsys):
     """The way of a user: import, evaluate, go on training, export; before training the export is the import."""

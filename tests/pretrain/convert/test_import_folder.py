@@ -45,7 +45,7 @@ def test_one_file(model):
     assert Tensors(model).formats() == ("F32",)
 
 
-@pytest.mark.parametrize("limit", (1, 50, 70, 10_000))
+@pytest.mark.parametrize("limit", [1, 50, 70, 10_000])
 def test_written_in_parts_and_read_back(tmp_path, limit):
     write_tensors(tmp_path, TENSORS, limit=limit)
     same(Tensors(tmp_path))
@@ -97,7 +97,7 @@ def header(text, length=None):
 
 @pytest.mark.parametrize(
     "content",
-    (
+    [
         b"",
         b"\x08\x00",
         header("{}", 2**62),  # claims a header of 4 EiB
@@ -110,7 +110,7 @@ def header(text, length=None):
         header('{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}') + b"0000",
         header('{"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}') + b"00000000",
         b"PK\x03\x04 a zip, which is what a pickled checkpoint is",
-    ),
+    ],
 )
 def test_damaged_file_is_named(model, content):
     (model / "model.safetensors").write_bytes(content)
@@ -123,7 +123,7 @@ def test_damaged_file_is_named(model, content):
 
 def test_every_truncation_is_noticed(model):
     whole = (model / "model.safetensors").read_bytes()
-    for length in (*range(0, 40), *range(40, len(whole), 17), len(whole) - 1):
+    for length in (*range(40), *range(40, len(whole), 17), len(whole) - 1):
         (model / "model.safetensors").write_bytes(whole[:length])
         with pytest.raises(FolderError, match="not a whole"):
             Tensors(model)
@@ -136,7 +136,7 @@ def index(folder, places):
 
 @pytest.mark.parametrize(
     "file",
-    (
+    [
         "../x.safetensors",
         "/etc/passwd",
         "sub/x.safetensors",
@@ -146,7 +146,7 @@ def index(folder, places):
         "x.bin",
         "x.safetensors\0",
         "./x.safetensors",
-    ),
+    ],
 )
 def test_an_index_cannot_leave_its_folder(model, file):
     save_file(TENSORS, model.parent / "x.safetensors")
@@ -225,16 +225,19 @@ def test_code_in_a_folder_is_passed_over_and_said_so(tmp_path):
 # ---- writing -----------------------------------------------------------------
 
 
+def write_and_fail(part, text):
+    (part / "README.md").write_text(text)
+    raise RuntimeError("written in part")
+
+
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     output = tmp_path / "deep" / "out"
-    with pytest.raises(RuntimeError):
-        with replacing(output) as part:
-            (part / "config.json").write_text("{}")
-            assert not output.exists()
-            raise RuntimeError
+    with pytest.raises(RuntimeError, match="written in part"), replacing(output) as part:
+        write_and_fail(part, "cut")
     assert list((tmp_path / "deep").iterdir()) == []
     with replacing(output) as part:
         (part / "config.json").write_text("{}")
+        assert not output.exists()
     assert [path.name for path in output.iterdir()] == ["config.json"]
     assert [path.name for path in output.parent.iterdir()] == ["out"]
 
@@ -244,13 +247,12 @@ def test_what_is_there_is_replaced_only_when_told_to(tmp_path):
     output.mkdir()
     with replacing(output) as part:  # an empty folder is no loss
         (part / "README.md").write_text("first")
-    with pytest.raises(FileExistsError, match="not empty.*--overwrite"):
-        with replacing(output):
-            pass
-    with pytest.raises(RuntimeError):  # a failure leaves the old one
-        with replacing(output, overwrite=True) as part:
-            (part / "README.md").write_text("second")
-            raise RuntimeError
+    with pytest.raises(FileExistsError, match="not empty.*--overwrite"), replacing(output):
+        pass
+    # A failure leaves the old one.
+    failure = pytest.raises(RuntimeError, match="written in part")
+    with failure, replacing(output, overwrite=True) as part:
+        write_and_fail(part, "second")
     assert (output / "README.md").read_text() == "first"
     with replacing(output, overwrite=True) as part:
         (part / "README.md").write_text("second")
@@ -262,15 +264,15 @@ def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
     output = tmp_path / "home"
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
-    with pytest.raises(FileExistsError, match="holds thesis.txt, which no export writes"):
-        with replacing(output, overwrite=True):
-            pass
+    refusal = pytest.raises(FileExistsError, match="holds thesis.txt, which no export writes")
+    with refusal, replacing(output, overwrite=True):
+        pass
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to(output)
     for name in ("file", "link"):
-        with pytest.raises(FileExistsError, match="not a folder"):
-            with replacing(tmp_path / name, overwrite=True):
-                pass
+        refusal = pytest.raises(FileExistsError, match="not a folder")
+        with refusal, replacing(tmp_path / name, overwrite=True):
+            pass
     assert (output / "thesis.txt").read_text() == "years of work"
 
 

@@ -296,7 +296,7 @@ def golden(described, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ("unigram", "bpe", "t5", "wordpiece"))
+@pytest.mark.parametrize("name", ["unigram", "bpe", "t5", "wordpiece"])
 def test_goldens_of_transformers(name, tmp_path):
     goldens = json.loads((GOLDENS / "tokenizers.json").read_text(encoding="utf-8"))
     expected = goldens["vocabularies"][name]

@@ -87,7 +87,7 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
-@pytest.mark.parametrize("name", [name for name in MASKS])
+@pytest.mark.parametrize("name", list(MASKS))
 @pytest.mark.parametrize("biased", [False, True])
 def test_what_cudnn_is_asked_for_is_attend(name, biased):
     """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN itself needs a GPU."""

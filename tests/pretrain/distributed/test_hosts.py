@@ -96,7 +96,7 @@ TELL = "from pretrain.distributed import stragglers; stragglers.EVERY = 0\n"
 SLOW = "import time; from pretrain.distributed import device_feed as feed; place = feed.place; feed.place = lambda *words: time.sleep(0.5) or place(*words)\n"
 
 
-@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_one_process_saves_all_at_the_same_step_and_the_slow_one_is_named(
     request, root, configs, tmp_path, number
 ):
@@ -228,7 +228,7 @@ preflight._write_note = stop
 SOON = "from pretrain.distributed import preflight; preflight.WAIT = 1\n"
 
 
-@pytest.mark.parametrize("hung", (1, 0))
+@pytest.mark.parametrize("hung", [1, 0])
 def test_a_host_that_hangs_is_named_and_the_others_leave(root, configs, tmp_path, hung):
     words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
     processes = start(

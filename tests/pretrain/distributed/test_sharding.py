@@ -1,5 +1,6 @@
 """The table of axes: every parameter of every model has exactly one row, and what does not fit is an error that names it."""
 
+import re
 from functools import partial
 
 import jax
@@ -72,9 +73,8 @@ def test_every_row_has_a_parameter(runs):
     ],
 )
 def test_a_parameter_without_a_row_is_named(path, shape, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         meaning(path, shape)
-    assert message in str(caught.value)
 
 
 def test_two_rows_are_refused(monkeypatch):

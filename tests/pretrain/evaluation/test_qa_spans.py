@@ -1,6 +1,7 @@
 """How right an answer is, by SQuAD's definition, and which span of all windows is chosen, against a search of them all."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -66,7 +67,7 @@ def test_nothing_is_right_where_there_is_no_answer(predicted, right, first, seco
 def slow_threshold(doubts, answered, silent):
     """The best mean score over all thresholds between doubts."""
     edges = sorted(doubts)
-    between = [edges[0] - 1, *((a + b) / 2 for a, b in zip(edges, edges[1:])), edges[-1] + 1]
+    between = [edges[0] - 1, *((a + b) / 2 for a, b in itertools.pairwise(edges)), edges[-1] + 1]
     return max(np.where(doubts > one, silent, answered).sum() for one in between)
 
 
@@ -162,11 +163,11 @@ def test_the_n_best_answers_are_the_best_texts_of_all(count):
             int(batch["contexts"][row]),
             int(batch["valid"][row].sum()) - 1 - int(batch["contexts"][row]),
         )
-        spelt = lambda first, last, at=int(batch["skipped"][row]): (
-            "abc"[(at + first) % 3] * (1 + last - first),
-            at + first,
-            at + last + 1,
-        )  # noqa: E731
+
+        def spelt(first, last, at=int(batch["skipped"][row])):
+            text = "abc"[(at + first) % 3] * (1 + last - first)
+            return text, at + first, at + last + 1
+
         told += n_best.of_row(logits[row], context, held, 3.0, spelt, count)
         for i in range(held):
             for j in range(i, min(i + 30, held)):

@@ -39,7 +39,8 @@ def trained_vocabularies():
 def values(run):
     """Parameters of a run's model, with values everywhere."""
     rng = np.random.default_rng(0)
-    draw = lambda keys, leaf: rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(
-        np.float32
-    )  # noqa: E731
+
+    def draw(keys, leaf):
+        return rng.normal(keys[-1].key == "scale", 0.3, leaf.shape).astype(np.float32)
+
     return jax.tree_util.tree_map_with_path(draw, jax.eval_shape(initialiser(run)))

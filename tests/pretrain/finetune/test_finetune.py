@@ -109,7 +109,9 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     expected = {"bert": before.params["bert"]}
     jax.tree.map(np.testing.assert_array_equal, first.params["encoder"], expected)
     assert first.origin() == {
-        **{"folder": "bert", "pretrained_step": 0, "task": "mnli"},
+        "folder": "bert",
+        "pretrained_step": 0,
+        "task": "mnli",
         "fresh": ["classifier/out/bias", "classifier/out/kernel"],
     }
     run = read_run(workdir)

@@ -69,7 +69,7 @@ def test_what_stays_counts_for_nothing(runs):
         state = optimizer.init(tree)
         for scale in (0.1, 5.0):  # of one gradient alone Adam does not know how large it is
             updates, state = optimizer.update(
-                jax.tree.map(lambda leaf: leaf * scale, gradients), state, tree
+                jax.tree.map(lambda leaf, scale=scale: leaf * scale, gradients), state, tree
             )
         return updates
 

@@ -1,6 +1,7 @@
 """`features` writes what the model makes of each text, word or piece, where docs/inside.md says."""
 
 import dataclasses
+import itertools
 import json
 
 import jax
@@ -117,7 +118,7 @@ def test_poolings_are_means_of_pieces(bert, pieces):
     )
     split = dataclasses.replace(bert, params=placed)
     x, word, offsets = pieces["layer_4"], pieces["word"], pieces["offsets"]
-    texts = list(zip(offsets, offsets[1:]))
+    texts = list(itertools.pairwise(offsets))
     means = [x[begin:end][word[begin:end] >= 0].mean(axis=0) for begin, end in texts]
     np.testing.assert_allclose(of(split, mesh=mesh).arrays["last"], means, atol=1e-5)
     np.testing.assert_allclose(
@@ -186,7 +187,7 @@ def test_both_files_hold_the_same(workdir, tmp_path, capsys):
             == {"last", "layer_0", "line", "cut", "offsets", "spans", "about"}
             == {*tensors.keys(), "about"}
         )
-        for key in tensors.keys():
+        for key in tensors.keys():  # noqa: SIM118 - it has keys, but no __iter__
             np.testing.assert_array_equal(arrays[key], tensors.get_tensor(key))
         about = json.loads(str(arrays["about"]))
         assert (

@@ -313,7 +313,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("records, message", BAD, ids=[message for _, message in BAD])
+@pytest.mark.parametrize(("records", "message"), BAD, ids=[message for _, message in BAD])
 def test_a_file_that_is_no_task_is_told_by_its_line(questions, records, message):
     with pytest.raises(ValueError, match=message):
         questions(records)

@@ -108,7 +108,7 @@ def run(workdir, count):
     (workdir / "config.json").write_text(
         json.dumps({"train": {"steps": count, LONG: LONG}, "store": f"/{LONG}/{count}"})
     )
-    seconds = {part: 12345.678 for part in PARTS}
+    seconds = dict.fromkeys(PARTS, 12345.678)
     (workdir / "goodput.json").write_text(
         json.dumps({"starts": 2, "until": 0.0, "ended": True, "seconds": seconds, "marks": {}})
     )

@@ -153,7 +153,7 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     assert np.isnan(np.frombuffer(bits(harmed.params), np.float32)).all()  # what the choice is for
 
 
-@pytest.mark.parametrize("optimizer", ("adamw", "teacher"))
+@pytest.mark.parametrize("optimizer", ["adamw", "teacher"])
 def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
     one, state = stepper(optimizer, spike=6, memory=5)
     good = [batch(seed) for seed in range(8)]
@@ -214,8 +214,8 @@ def test_a_window_is_counted_and_left_behind_once():
         "skipped": 0,
         "returned": False,
     }  # good steps since
-    for step in (14, 15, 16):
-        guard.see(step, True)
+    for number in (14, 15, 16):
+        guard.see(number, True)
     guard.went_back()
     assert guard.record() == {
         "skipped": 0,
@@ -243,13 +243,10 @@ def poisoned(monkeypatch):
 
     def poison(steps):
         def source(stream, mesh, start, stop):
-            for step, batch in feed(stream, mesh, start, stop):
-                yield (
-                    step,
-                    batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
-                    if step + 1 in steps
-                    else batch,
-                )
+            for number, batch in feed(stream, mesh, start, stop):
+                if number + 1 in steps:
+                    batch = batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
+                yield number, batch
 
         monkeypatch.setattr("pretrain.training.loop.feed", source)
 

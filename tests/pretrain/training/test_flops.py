@@ -34,8 +34,8 @@ def test_the_dearer_branch_counts():
     assert flops.count(jax.make_jaxpr(either)(jnp.ones((4, 8)))) == 2 * 2 * 4 * 8 * 8
 
 
-@pytest.mark.parametrize("scan", (True, False))
-@pytest.mark.parametrize("remat", (True, False))
+@pytest.mark.parametrize("scan", [True, False])
+@pytest.mark.parametrize("remat", [True, False])
 def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
     run = load("bert_tiny", ["train.microbatches=2", "data.batch_size=8"])
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, scan=scan, remat=remat))

@@ -188,7 +188,7 @@ def test_the_same_command_again_does_nothing(undisturbed, capsys, configs):
     assert rows(workdir) == before
 
 
-@pytest.mark.parametrize("number", (signal.SIGTERM, signal.SIGINT))
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
     """The suite sends SIGTERM to one process in tests/faults/test_asked_to_stop.py, SIGINT to one of two in test_hosts.py."""
     workdir = tmp_path / "run"

@@ -78,9 +78,10 @@ def test_gradients_add_up_in_float32():
     batch = {"y": jnp.abs(y), "targets": jnp.zeros((1, 4096), jnp.int32), "weights": weights}
 
     def grad(compute, scores):
-        sums = lambda params: loss.sums(Table(), params, batch, compute=compute, scores=scores)[
-            "span_corruption"
-        ]  # noqa: E731
+        def sums(params):
+            terms = loss.sums(Table(), params, batch, compute=compute, scores=scores)
+            return terms["span_corruption"]
+
         return jax.jit(jax.grad(sums))({"table": table})["table"]
 
     exact = grad("float32", 1 << 30)

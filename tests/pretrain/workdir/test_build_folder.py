@@ -30,15 +30,14 @@ def test_of_two_that_build_the_same_the_first_to_end_wins(tmp_path):
     first = build_folder(tmp_path / "run")
     part = first.__enter__()
     (part / "config.json").write_text("first")
-    with pytest.raises(
-        FileExistsError, match="run: another process has filled it meanwhile; name a new workdir"
-    ):
-        with another_process(child.pid, start):
-            second = build_folder(tmp_path / "run")
-            with second as other:
-                (other / "config.json").write_text("second")
-                assert (part / "config.json").read_text() == "first"  # not removed by the second
-                first.__exit__(None, None, None)
+    with another_process(child.pid, start):
+        second = build_folder(tmp_path / "run")
+        (second.__enter__() / "config.json").write_text("second")
+    assert (part / "config.json").read_text() == "first"  # not removed by the second
+    first.__exit__(None, None, None)
+    message = "run: another process has filled it meanwhile; name a new workdir"
+    with pytest.raises(FileExistsError, match=message):
+        second.__exit__(None, None, None)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
     assert (tmp_path / "run" / "config.json").read_text() == "first"
     child.kill()

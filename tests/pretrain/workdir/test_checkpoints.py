@@ -94,7 +94,7 @@ def assert_equal(one, other):
 # ---- fingerprints ------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ("float32", "bfloat16", "int32", "uint8", "bool"))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8", "bool"])
 def test_any_flipped_bit_changes_a_fingerprint(dtype):
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((3, 5, 7)) * 3).astype(jnp.dtype(dtype))

@@ -96,7 +96,7 @@ class Terminal:
         pass
 
 
-@pytest.mark.parametrize("terminal", (True, False))
+@pytest.mark.parametrize("terminal", [True, False])
 def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
     out = Terminal(terminal)
     progress = Progress(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)

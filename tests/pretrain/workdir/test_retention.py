@@ -68,7 +68,7 @@ def reasons(step, there, rule, pinned, losses):
             for other in there
             if losses.get(other) is not None and math.isfinite(losses[other])
         ]
-        if not any(loss < mine or loss == mine and other > step for loss, other in others):
+        if not any(loss < mine or (loss == mine and other > step) for loss, other in others):
             yield "the best"
 
 

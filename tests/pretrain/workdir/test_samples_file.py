@@ -55,7 +55,7 @@ def raw(name, rows, b, vocabulary):
     ]
 
 
-@pytest.mark.parametrize("name, store", [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
+@pytest.mark.parametrize(("name", "store"), [("bert", "bert"), ("t5", "t5"), ("gpt3", "t5")])
 def test_closed_gaps_give_the_held_out_text(opened, name, store):
     run, heldout = opened(name, store, 5)
     vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
@@ -123,7 +123,7 @@ def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
 
 
 @pytest.mark.parametrize(
-    "name, store, mesh", [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))]
+    ("name", "store", "mesh"), [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))]
 )
 def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
     run, heldout = opened(name, store, 3)
@@ -136,13 +136,15 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
             params, heldout, begin=lambda: None
         )
     rows, params = heldout.evaluation_rows(np.arange(3) * heldout.rows // 3), jax.device_get(params)
-    states = lambda params, rows: program.model.apply(
-        {"params": params}, *program.loss.arguments(rows), method="states"
-    )  # noqa: E731
-    logits = lambda params, y: program.model.apply(
-        {"params": params}, y[0] if name == "bert_pairs" else y, method="logits"
-    )  # noqa: E731
-    logits_BTV = jax.jit(lambda params, rows: logits(params, states(params, rows)))(params, rows)
+
+    @jax.jit
+    def logits(params, rows):
+        arguments = program.loss.arguments(rows)
+        y = program.model.apply({"params": params}, *arguments, method="states")
+        y = y[0] if name == "bert_pairs" else y
+        return program.model.apply({"params": params}, y, method="logits")
+
+    logits_BTV = logits(params, rows)
     chance_BTV = np.asarray(jax.nn.softmax(logits_BTV))[..., : heldout.vocabulary.size]
     (line,) = samples_file.read(tmp_path / samples_file.NAME)
     assert scores == {"loss": 1.0} and line["step"] == 5 and len(line["samples"]) == 3
@@ -169,12 +171,11 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
 
 def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_path):
     path = tmp_path / samples_file.NAME
-    line = lambda step, word="fox": {
-        "step": step,
-        "samples": [
-            {"text": ["a", "b\u2028"], "gaps": [{"right": "dog", "told": word, "probability": 0.5}]}
-        ],
-    }  # noqa: E731
+
+    def line(step, word="fox"):
+        gap = {"right": "dog", "told": word, "probability": 0.5}
+        return {"step": step, "samples": [{"text": ["a", "b\u2028"], "gaps": [gap]}]}
+
     assert samples_file.read(path) == []
     for step in (10, 20, 30):
         samples_file.write(path, line(step))
