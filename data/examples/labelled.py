@@ -290,8 +290,8 @@ def write_labelled(
     """
     labels = {split: numbered(examples.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
+    with atomic.replace_folder(output) as folder:
+        with StoreWriter(folder, vocabulary) as writer:
             writer.begin_source("examples")
             for split in SPLITS:
                 texts = [text for example in examples.get(split, []) for text in example.texts]
@@ -308,5 +308,4 @@ def write_labelled(
                 writer.add(split, flat, each.sum(axis=1), lengths)
                 writer.add_labels(split, labels[split])
             writer.finish([1.0], labels=list(names), **described)
-        atomic.move_into_place(folder / "store", output, folder)
     return Store.open(output)

@@ -122,8 +122,8 @@ def write_questions(
     described: further entries of the manifest.
     """
     output = pathlib.Path(output).absolute()
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
+    with atomic.replace_folder(output) as folder:
+        with StoreWriter(folder, vocabulary) as writer:
             writer.begin_source("questions")
             for split in SPLITS:
                 if not parts.get(split):
@@ -140,7 +140,6 @@ def write_questions(
             writer.finish(
                 [1.0], questions={split: len(part) for split, part in parts.items()}, **described
             )
-        atomic.move_into_place(folder / "store", output, folder)
     return Store.open(output)
 
 

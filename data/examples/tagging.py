@@ -225,8 +225,8 @@ def write_tagged(
     numbers = {split: numbered(parts.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
     silent = dict.fromkeys(SPLITS, 0)
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
+    with atomic.replace_folder(output) as folder:
+        with StoreWriter(folder, vocabulary) as writer:
             writer.begin_source("sentences")
             for split in SPLITS:
                 words = word_ids(vocabulary, [sentence.words for sentence in parts.get(split, [])])
@@ -250,5 +250,4 @@ def write_tagged(
                 ]
                 writer.add_labels(split, np.array(tags, np.float32), "tags")
             writer.finish([1.0], labels=list(names), silent=silent, **described)
-        atomic.move_into_place(folder / "store", output, folder)
     return Store.open(output)

@@ -235,14 +235,13 @@ def write_sources(
     each has a row; more: further entries of the manifest. What is to be encoded of a source is in memory at once.
     """
     output = pathlib.Path(output).absolute()
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
+    with atomic.replace_folder(output) as folder:
+        with StoreWriter(folder, vocabulary) as writer:
             for name, examples in sources.items():
                 writer.begin_source(name)
                 for split in SPLITS:
                     add_pairs(writer, split, examples.get(split, []))
             writer.finish(rates, text=described(objective), **more)
-        atomic.move_into_place(folder / "store", output, folder)
     return Store.open(output)
 
 

@@ -81,9 +81,10 @@ def prepare(
         workers = cores() if total > SMALL else 0
     elif workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
+    output.parent.mkdir(parents=True, exist_ok=True)
     gather = fleet or functools.partial(Crew, workers)
     with (
-        atomic.workshop(output) as folder,
+        atomic.open_scratch_folder(output) as folder,
         gather(folder, console) as crew,
         contextlib.ExitStack() as stack,
     ):

@@ -15,7 +15,7 @@ from pretrain.convert.safe_folder import (
     Joined,
     Tensors,
     read_config,
-    replacing,
+    replace_export,
     write_json,
     write_tensors,
 )
@@ -33,7 +33,7 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
     """Write a model as the folder `output`: safetensors, configuration, tokenizer, README.md. Returns {file: bytes}.
 
     The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids,
-    and what `folder.replacing` raises for an `output` that exists.
+    and what `replace_export` raises for an `output` that exists.
     """
     if vocabulary.size > config.vocab:
         raise ValueError(
@@ -42,7 +42,7 @@ def write_model(output, config, params, vocabulary, *, card=None, overwrite=Fals
     family = name_of(config)
     module = classifier if isinstance(config, HeadedConfig) else family_of(config)
     described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
-    with replacing(output, overwrite) as folder:
+    with replace_export(output, overwrite) as folder:
         for part in (*parts(module), ""):
             place = folder / part
             place.mkdir(exist_ok=True)

@@ -2,11 +2,11 @@
 
 import contextlib
 import gzip
-import os
 import pathlib
 import zlib
 
 from data.corpus.json_lines import object_of
+from data.store.atomic import replace_file
 
 
 def read_lines(path):
@@ -40,11 +40,5 @@ def sink(path):
     if path is None:
         yield print
         return
-    path = pathlib.Path(path)
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            yield lambda line: file.write(line + "\n")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replace_file(path) as new, open(new, "w", encoding="utf-8") as file:
+        yield lambda line: file.write(line + "\n")

@@ -11,7 +11,7 @@ from importlib import metadata
 
 from etils import epath
 
-from pretrain.workdir.errors import named
+from data.store.atomic import write_atomically
 
 NAME = "environment.jsonl"
 PACKAGES = (
@@ -48,10 +48,7 @@ def note(workdir, step, mesh, processes, flops_per_step, peak_flops):
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
     lines = [*(one for one in read(workdir) if one["step"] < step), line]
-    part = path.with_name(NAME + ".part")
-    with named(path):
-        part.write_text("".join(json.dumps(one) + "\n" for one in lines))
-        part.replace(path)
+    write_atomically(path, "".join(json.dumps(one) + "\n" for one in lines))
 
 
 def read(workdir):

@@ -8,7 +8,7 @@ import time
 
 from etils import epath
 
-from pretrain.workdir.errors import named
+from data.store.atomic import name_in_disk_errors, write_atomically
 
 
 class MetricsLog:
@@ -25,9 +25,7 @@ class MetricsLog:
         # Object stores cannot append: there the rows gather in memory and the file is written anew at each `sync`.
         self.rows = rows if "://" in str(workdir) else None
         if self.rows is None:
-            part = self.path.with_name("metrics.jsonl.part")
-            part.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            part.replace(self.path)
+            write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows))
             self.file = open(os.fspath(self.path), "a", encoding="utf-8")
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
         if start:
@@ -42,7 +40,7 @@ class MetricsLog:
         if self.rows is not None:
             self.rows.append(row)
         else:
-            with named(self.path):
+            with name_in_disk_errors(self.path):
                 self.file.write(json.dumps(row) + "\n")
                 self.file.flush()
         self._event(
@@ -57,9 +55,9 @@ class MetricsLog:
     def sync(self):
         """Make what was written durable; called where a checkpoint is saved."""
         if self.rows is not None:
-            self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+            write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
         else:
-            with named(self.path):
+            with name_in_disk_errors(self.path):
                 self.file.flush()
                 os.fsync(self.file.fileno())
         self.events.flush()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
-from pretrain.workdir.errors import named
+from data.store.atomic import write_atomically
 
 NAME = "samples.jsonl"
 PIECES = 64  # of a row, from its beginning, at most
@@ -116,13 +116,9 @@ def write(path, line):
     lines = [one for one in read(path) if one["step"] < line["step"]]
     if len(lines) >= LINES:
         lines = lines[::2]
-    part = path.with_name(path.name + ".part")
-    with named(path):
-        part.write_text(
-            "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [*lines, line]),
-            encoding="utf-8",
-        )
-        part.replace(path)
+    write_atomically(
+        path, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [*lines, line])
+    )
 
 
 def read(path):

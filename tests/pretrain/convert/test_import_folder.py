@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pretrain.convert import safe_folder as folders
-from pretrain.convert.safe_folder import FolderError, Tensors, read_config, replacing, write_tensors
+from pretrain.convert.safe_folder import FolderError, Tensors, read_config, replace_export, write_tensors
 
 TENSORS = {
     "a.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -228,12 +228,12 @@ def test_code_in_a_folder_is_passed_over_and_said_so(tmp_path):
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     output = tmp_path / "deep" / "out"
     with pytest.raises(RuntimeError):
-        with replacing(output) as part:
+        with replace_export(output) as part:
             (part / "config.json").write_text("{}")
             assert not output.exists()
             raise RuntimeError
     assert list((tmp_path / "deep").iterdir()) == []
-    with replacing(output) as part:
+    with replace_export(output) as part:
         (part / "config.json").write_text("{}")
     assert [path.name for path in output.iterdir()] == ["config.json"]
     assert [path.name for path in output.parent.iterdir()] == ["out"]
@@ -242,17 +242,17 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
 def test_what_is_there_is_replaced_only_when_told_to(tmp_path):
     output = tmp_path / "out"
     output.mkdir()
-    with replacing(output) as part:  # an empty folder is no loss
+    with replace_export(output) as part:  # an empty folder is no loss
         (part / "README.md").write_text("first")
     with pytest.raises(FileExistsError, match="not empty.*--overwrite"):
-        with replacing(output):
+        with replace_export(output):
             pass
     with pytest.raises(RuntimeError):  # a failure leaves the old one
-        with replacing(output, overwrite=True) as part:
+        with replace_export(output, overwrite=True) as part:
             (part / "README.md").write_text("second")
             raise RuntimeError
     assert (output / "README.md").read_text() == "first"
-    with replacing(output, overwrite=True) as part:
+    with replace_export(output, overwrite=True) as part:
         (part / "README.md").write_text("second")
     assert (output / "README.md").read_text() == "second"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -263,21 +263,21 @@ def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
     with pytest.raises(FileExistsError, match="holds thesis.txt, which no export writes"):
-        with replacing(output, overwrite=True):
+        with replace_export(output, overwrite=True):
             pass
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to(output)
     for name in ("file", "link"):
         with pytest.raises(FileExistsError, match="not a folder"):
-            with replacing(tmp_path / name, overwrite=True):
+            with replace_export(tmp_path / name, overwrite=True):
                 pass
     assert (output / "thesis.txt").read_text() == "years of work"
 
 
 def test_rests_of_a_killed_export_do_not_stand_in_the_way(tmp_path):
-    for rest in (".out.part", ".out.old"):
+    for rest in (".out.part-0123abcd", ".out.part-4567efgh"):
         (tmp_path / rest).mkdir()
         (tmp_path / rest / "model.safetensors").write_bytes(b"cut")
-    with replacing(tmp_path / "out") as part:
+    with replace_export(tmp_path / "out") as part:
         assert list(part.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
