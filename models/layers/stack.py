@@ -6,7 +6,6 @@ B batch   L length   D width
 from collections.abc import Callable
 
 import flax.linen as nn
-import jax
 
 from models.layers.cache import CACHE, MEMORY
 from models.layers.linear import Part
@@ -57,15 +56,3 @@ class Stack(nn.Module):
         for i in range(self.depth):
             x_BLD, _ = body(shared or self.layer(name=f"layer_{i}"), x_BLD, None)
         return x_BLD
-
-
-def unrolled(params):
-    """The parameters of scanned stacks as those of unrolled ones: `layers` with a leading axis becomes `layer_0`, `layer_1`, ..."""
-    if not isinstance(params, dict):
-        return params
-    each = {}
-    for name, part in params.items():
-        depth = len(jax.tree.leaves(part)[0]) if name == "layers" else 0
-        layers = {f"layer_{i}": jax.tree.map(lambda leaf: leaf[i], part) for i in range(depth)}
-        each |= layers or {name: unrolled(part)}
-    return each

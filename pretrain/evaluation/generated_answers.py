@@ -17,7 +17,7 @@ from data.examples.tagging import USUAL
 from data.examples.tags_as_text import segments, tagged
 from data.examples.text2text import reading, source_of, spelt
 from data.objectives.text2text import ANSWERS, Text2Text
-from models.generation.generate import generator, unrolled
+from models.generation.generate import generator, unstack_model
 from pretrain.distributed.sharding import gathered, replicated
 from pretrain.evaluation.ner_metrics import rates
 from pretrain.evaluation.qa_spans import by_kind, judged_texts
@@ -45,10 +45,10 @@ class HeldOut:
             end=vocabulary.eos,
             pad=vocabulary.pad,
         )
-        lean, _ = unrolled(model, {})
+        lean, _ = unstack_model(model, {})
 
         def write(params, inputs_BL, valid_BL):
-            _, params = unrolled(model, gathered(mesh)(params))
+            _, params = unstack_model(model, gathered(mesh)(params))
             return generator(lean, data.batch_size, **how)(params, inputs_BL, valid_BL)
 
         self.write = jax.jit(write, out_shardings=replicated(mesh))

@@ -24,6 +24,7 @@ from models import (
     TransformerConfig,
     build,
 )
+from models.layers.layer_layout import flatten, match_layout
 from pretrain.convert import (
     CONFIGS,
     FAMILIES,
@@ -161,17 +162,17 @@ def test_scanned_and_unrolled_have_the_same_tensors(name):
     assert tensors.keys() == again.keys() and all(
         np.array_equal(tensors[name], again[name]) for name in tensors
     )
-    assert same(name_map.relaid(params, other), other) and same(
-        name_map.relaid(other, params), params
+    assert same(match_layout(params, other), other) and same(
+        match_layout(other, params), params
     )
 
 
 def test_what_is_laid_out_anew_is_what_is_asked_for():
     params = random_params(BERT)
     encoder = {"bert": params["bert"]}
-    assert same(name_map.relaid(params | {"head": {"kernel": 1}}, encoder), encoder)
+    assert same(match_layout(params | {"head": {"kernel": 1}}, encoder), encoder)
     with pytest.raises(KeyError, match="bert/embeddings/"):
-        name_map.relaid({"word": params["word"]}, random_params(CASES["bert unrolled"]))
+        match_layout({"word": params["word"]}, random_params(CASES["bert unrolled"]))
 
 
 def test_a_configuration_comes_back(config):
@@ -324,9 +325,9 @@ def test_roberta_as_others_have_it():
     ):
         found, report = roberta.from_hf(ROBERTA, kept, initial)
         leaves, ours, fresh = (
-            name_map.flatten(found),
-            name_map.flatten(params),
-            name_map.flatten(initial),
+            flatten(found),
+            flatten(params),
+            flatten(initial),
         )
         for path in leaves:
             assert leaves[path] is not None and same(
@@ -361,9 +362,9 @@ def test_alberts_without_a_head(left, missing):
         ALBERT, kept | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial
     )
     leaves, ours, fresh = (
-        name_map.flatten(found),
-        name_map.flatten(params),
-        name_map.flatten(initial),
+        flatten(found),
+        flatten(params),
+        flatten(initial),
     )
     assert all(
         same(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves
