@@ -14,11 +14,6 @@ from pretrain.reporting.run_report import drawn, series, smooth
 from pretrain.workdir.goodput import PARTS
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

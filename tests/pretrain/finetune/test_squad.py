@@ -48,11 +48,6 @@ FAST = [
 FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.question=6"]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def asked(count, seed, longest=20):
     """Who sleeps? The one name of a context, or nobody, where it has none. Some contexts take several rows."""
     rng = np.random.default_rng(seed)
@@ -110,8 +105,7 @@ def tuned(pretrained, tmp_path_factory):
         files[1],
     ]
     command += ["--workdir", str(folder / "w"), "--epochs", "3", *FAST]
-    with jax.numpy_dtype_promotion("standard"):
-        assert main(command) == 0
+    assert main(command) == 0
     return folder / "w", command, files[1]
 
 

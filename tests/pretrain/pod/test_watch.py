@@ -8,11 +8,6 @@ from pretrain.pod.gcloud import GcloudError, Report, Request, State
 from pretrain.pod.watch import PATIENT, Watch
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """No JAX here."""
-
-
 class Scripted:
     """describe() and reports() give these in turn, the last for ever; an exception is raised. What changes the pod is noted."""
 

@@ -26,11 +26,6 @@ from pretrain.workdir.checkpoints import (
 )
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def collected():
     """What Orbax leaves behind where a read fails is judged here, not in whichever test the collector meets it."""
