@@ -13,6 +13,7 @@ Michael et al. 2018). A place is counted in characters (code points) of the cont
 import json
 from typing import Iterator, NamedTuple
 
+from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import labelled
 
@@ -79,7 +80,7 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
     if not source.removesuffix(".gz").endswith(".json"):
         yield from labelled.records(source)
         return
-    with labelled.opened(source) as file:
+    with open_text(source) as file:
         text = file.read().removeprefix(BOM.decode())
     try:
         tree = json.loads(text)

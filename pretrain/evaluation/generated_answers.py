@@ -3,12 +3,12 @@
 B batch   L input length   T written length
 """
 
-import json
 import sys
 
 import jax
 import numpy as np
 
+from data.corpus.json_lines import parse_json_lines
 from data.examples.labelled import text_of
 from data.examples.multiple_choice import question_of
 from data.examples.records import read_texts, read_words
@@ -62,8 +62,7 @@ class HeldOut:
 
     def scores(self, metrics, texts, split):
         """What `judged` tells of the part; of several tasks {"task/name": number} of each that has rows there, and {name: number} over these."""
-        with open(split.folder / ANSWERS, encoding="utf-8") as file:
-            answers = [json.loads(line) for line in file]
+        answers = parse_json_lines((split.folder / ANSWERS).read_text(encoding="utf-8"))
         if not self.objective.tasks:
             return judged(self.objective, self.vocabulary, metrics, texts, answers)
         found, means = {}, []

@@ -8,6 +8,7 @@ import time
 
 from etils import epath
 
+from data.corpus.json_lines import format_json_lines, parse_json_lines
 from data.store.atomic import name_in_disk_errors, write_atomically
 
 
@@ -25,7 +26,7 @@ class MetricsLog:
         # Object stores cannot append: there the rows gather in memory and the file is written anew at each `sync`.
         self.rows = rows if "://" in str(workdir) else None
         if self.rows is None:
-            write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in rows))
+            write_atomically(self.path, format_json_lines(rows))
             self.file = open(os.fspath(self.path), "a", encoding="utf-8")
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
         if start:
@@ -55,7 +56,7 @@ class MetricsLog:
     def sync(self):
         """Make what was written durable; called where a checkpoint is saved."""
         if self.rows is not None:
-            write_atomically(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
+            write_atomically(self.path, format_json_lines(self.rows))
         else:
             with name_in_disk_errors(self.path):
                 self.file.flush()
@@ -86,8 +87,7 @@ def read(path):
     path = epath.Path(path)
     if not path.exists():
         return []
-    *lines, _cut = path.read_text().split("\n")
-    return [json.loads(line) for line in lines]
+    return parse_json_lines(path.read_text())
 
 
 class Progress:

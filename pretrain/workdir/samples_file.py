@@ -3,7 +3,6 @@
 L row length   T targets of a row
 """
 
-import json
 import math
 import os
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
+from data.corpus.json_lines import format_json_lines, parse_json_lines
 from data.store.atomic import write_atomically
 
 NAME = "samples.jsonl"
@@ -116,19 +116,13 @@ def write(path, line):
     lines = [one for one in read(path) if one["step"] < line["step"]]
     if len(lines) >= LINES:
         lines = lines[::2]
-    write_atomically(
-        path, "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [*lines, line])
-    )
+    write_atomically(path, format_json_lines([*lines, line], ensure_ascii=False))
 
 
 def read(path):
     """The lines of a file, in the order of their steps; none where there is no file."""
     path = epath.Path(path)
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-        if path.exists()
-        else []
-    )
+    return parse_json_lines(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def by_row(lines):
