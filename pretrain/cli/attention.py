@@ -62,7 +62,7 @@ def run(args):
     import jax
 
     from pretrain.inference.attention_maps import as_data, attention_maps
-    from pretrain.reporting.html import page
+    from pretrain.reporting.html import render_html
     from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.load import body_of, open_placed
 
@@ -73,7 +73,7 @@ def run(args):
     if jax.process_index():
         return 0
     title = f"{type(trained.run.model).__name__.removesuffix('Config')}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
-    text = page("attention", as_data(title, texts, panels, args.layers))
+    text = render_html("attention", as_data(title, texts, panels, args.layers))
     write_atomically(output, text)
     print(f"{output}: {len(texts):,} texts, {len(text.encode()) / 1e6:,.1f} MB")
     for path in pictures(args, panels):

@@ -57,7 +57,7 @@ def norm(ours, theirs):
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class ImportReport:
     """What an import did not find (it stays as the model was initialised) and what it found no use for; their names."""
 
     missing: tuple[str, ...]
@@ -120,7 +120,7 @@ def export(params, rules, depths):
 
 
 def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
-    """(our parameters as float32 arrays, Report) from {their name: array}; the mapping may load when it is read.
+    """(our parameters as float32 arrays, ImportReport) from {their name: array}; the mapping may load when it is read.
 
     heads: beginnings of the names that may be missing, all with one beginning together; there `init_params` stay.
     body: beginnings of the names that must have a place, unless `known` to have none; others are reported as unused.
@@ -149,7 +149,8 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
             leaves[ours] = leaves[ours].astype(np.float32)
         else:
             leaves[ours] = _ours(tensors[theirs], theirs, layout, leaves[ours].shape)
-    return match_layout(unflatten(leaves), init_params), Report(tuple(sorted(missing)), tuple(sorted(unused)))
+    report = ImportReport(tuple(sorted(missing)), tuple(sorted(unused)))
+    return match_layout(unflatten(leaves), init_params), report
 
 
 def _ours(tensor, name, layout, shape):

@@ -125,7 +125,7 @@ def judged_tags(read, scheme, metrics, texts, answers):
 # ---- predict -------------------------------------------------------------------
 
 
-class Answers(Writer):
+class AnswerWriter(Writer):
     """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, and "label", "score", "answer", or "tags" and "entities" as tags.py has
     them, where the model learned such.
 

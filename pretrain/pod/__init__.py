@@ -9,7 +9,7 @@ import time
 
 from pretrain.pod import archive
 from pretrain.pod.environment import variables
-from pretrain.pod.gcloud import RUNTIMES, GcloudError, Pod, Rehearsal, Request
+from pretrain.pod.gcloud import RUNTIMES, GcloudError, Pod, PodRequest, Rehearsal
 from pretrain.pod.watch import COMING, Watch
 
 ACTIONS = {
@@ -153,7 +153,7 @@ def request(args):
         raise ValueError(
             f"--type {args.type}: no runtime is known for it; known are {known}. Name one with --runtime{hint}"
         )
-    return Request(
+    return PodRequest(
         args.type,
         args.runtime or RUNTIMES[generation],
         args.spot,
@@ -315,7 +315,7 @@ def do_delete(args, pod):
 
 
 def active(args, pod):
-    """The State of the pod, which is ACTIVE; with --wait, once it is."""
+    """The PodState of the pod, which is ACTIVE; with --wait, once it is."""
     while True:
         found = pod.describe()
         if found and found.name == "ACTIVE":

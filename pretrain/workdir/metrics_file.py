@@ -90,7 +90,7 @@ def read(path):
     return parse_json_lines(path.read_text())
 
 
-class Progress:
+class ProgressLine:
     """The line that a person watches: redrawn in place on a terminal, every `seconds` otherwise."""
 
     def __init__(self, start, stop, flops_per_step, peak, out=None, seconds=15.0):

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from data.config import Data
 from data.examples import labelled
 from data.examples.labelled import Columns, Example, class_of, score_of
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import (
     AnswerSpan,
     Classification,

@@ -24,7 +24,7 @@ from pretrain.convert import name_of, tokenizer
 from pretrain.convert.model_card import of
 from pretrain.convert.read_write import write_model
 from pretrain.distributed.sharding import meaning, path_of
-from pretrain.finetune.predict_answers import Answers
+from pretrain.finetune.predict_answers import AnswerPredictor
 from pretrain.finetune.qa_task import Answered, SpanTask
 from pretrain.training import truncation_report
 from pretrain.workdir import metrics_file
@@ -390,7 +390,7 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
 
     def answered(**how):
         run = dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, **how))
-        return Answers(dataclasses.replace(trained, run=run), 4)(PAIRS, [None] * len(PAIRS))
+        return AnswerPredictor(dataclasses.replace(trained, run=run), 4)(PAIRS, [None] * len(PAIRS))
 
     always = answered(threshold=1e9)
     doubts = np.array([one["null_score"] - one["score"] for one in always])
