@@ -226,10 +226,9 @@ def _open(path):
 
 @contextlib.contextmanager
 def replace_export(output, overwrite=False):
-    """A new folder to fill, which becomes `output` when the block ends, or vanishes when it raises.
+    """Yield a new folder to fill, which becomes `output` when the block ends, or vanishes when it raises.
 
-    Raises FileExistsError for an `output` that is not empty, unless `overwrite`; and even then for one that holds
-    anything that an export does not consist of.
+    Raises FileExistsError for an `output` that is not empty, unless `overwrite` and it holds nothing but an export.
     """
     with replace_folder(check_output(output, overwrite)) as folder:
         yield folder
