@@ -28,7 +28,7 @@ import numpy as np  # noqa: E402
 
 from benchmarks.harness import append, at_least, command, spread, title  # noqa: E402
 from models import Gpt2Config, T5Config, build  # noqa: E402
-from models.generation.generate import extend, generate, unrolled  # noqa: E402
+from models.generation.generate import extend, generate, unstack_model  # noqa: E402
 from pretrain.convert import FAMILIES, name_of  # noqa: E402
 
 T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, heads=8, head_width=64, mlp=2048)
@@ -113,7 +113,7 @@ def rounds_of(number, *measures):
 def by_length(args):
     """Rows of the first table."""
     model, params = make(MODELS["GPT-2 small"])
-    scanned, (model, params) = (model, params), unrolled(model, params)
+    scanned, (model, params) = (model, params), unstack_model(model, params)
     tokens = np.random.default_rng(1).integers(0, 50257, (1, 512)).astype(np.int32)
 
     @jax.jit
@@ -138,7 +138,7 @@ def against(args):
     """Rows of the second table."""
     for name, config in MODELS.items():
         model, params = make(config)
-        theirs, (model, params) = peer(config, params), unrolled(model, params)
+        theirs, (model, params) = peer(config, params), unstack_model(model, params)
         for B in (1, 8):
             prompt = (
                 np.random.default_rng(2)

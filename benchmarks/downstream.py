@@ -24,6 +24,7 @@ from benchmarks.downstream_page import NAMES, PAGE, page
 from benchmarks.harness import KEEP_PAGES, ROOT, processor_name
 from data.examples.labelled import records
 from data.objectives import Classification
+from data.store.atomic import write_atomically
 from pretrain.evaluation.task_metrics import measured
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
@@ -281,9 +282,8 @@ def encoder_facts(args):
 
 
 def write_result(path, result):
-    """A result as a file, whole or not at all."""
-    path.with_suffix(".part").write_text(json.dumps(result, indent=1) + "\n")
-    path.with_suffix(".part").replace(path)
+    """Write a result as a JSON file."""
+    write_atomically(path, json.dumps(result, indent=1) + "\n")
 
 
 def write_page(work):
@@ -294,9 +294,7 @@ def write_page(work):
     }
     encoder = found.pop("encoder")
     peers = [found.pop(stem) for stem in list(found) if stem.startswith("peer-")]
-    part = PAGE.with_suffix(".md.part")
-    part.write_text(page(encoder, list(found.values()), peers, list(TASKS)), encoding="utf-8")
-    part.replace(PAGE)
+    write_atomically(PAGE, page(encoder, list(found.values()), peers, list(TASKS)))
 
 
 def arguments(parser):

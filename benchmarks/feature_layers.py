@@ -27,6 +27,7 @@ from benchmarks.downstream_page import spelt
 from benchmarks.harness import ROOT, append, at_least, command, title
 from benchmarks.lstm_tagger import BATCH, RATE, WIDTH, Part, learn
 from data.examples import tag_schemes, tagging
+from data.store.atomic import replace_file
 from models import build
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
@@ -119,10 +120,8 @@ def kept(path, make, again):
     """What `make` gives, (arrays, JSON), out of a .npz file where that is there."""
     if again or not path.exists():
         arrays, about = make()
-        part = path.with_suffix(".part")
-        with open(part, "wb") as file:
-            np.savez(file, **arrays, about=np.array(json.dumps(about)))
-        part.replace(path)
+        with replace_file(path) as new:
+            np.savez(new, **arrays, about=np.array(json.dumps(about)))
     with np.load(path) as file:
         arrays = {name: file[name] for name in file.files}
     return arrays, json.loads(str(arrays.pop("about")))

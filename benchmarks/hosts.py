@@ -8,7 +8,7 @@ small BERT is trained on each for `--steps` steps of 64 rows of 128, as `pretrai
 axis of 4. When its last step is done, each process tells (two numbers are the least and the most of any):
 
 - rows a step: counted where batches are built (`Stream.batch`, including those built ahead), divided by the batches;
-- tokens a step: positions asked of the store's map, counted where it is read (`data.rows.tables.Reader`);
+- tokens a step: positions asked of the store's map, counted where it is read (`data.rows.tables.TokenReader`);
 - pages: distinct 4-KiB pages among those positions, as bytes;
 - map: what the kernel holds of the store's files for this process (Rss in /proc/self/smaps). It maps up to 16 pages around each fault;
 - anonymous: RssAnon in /proc/self/status, all that is the process's own: Python, TensorFlow, JAX, the model, and the tables of rows.
@@ -53,12 +53,12 @@ def worker(report, words):
     import jax
 
     from data.pipeline import Stream
-    from data.rows.tables import Reader
+    from data.rows.tables import TokenReader
     from pretrain.__main__ import main
     from pretrain.training import loop
 
     count = {"batches": 0, "rows": 0, "tokens": 0}
-    pages, batch, read, feed, folder = set(), Stream.batch, Reader.__call__, loop.feed, []
+    pages, batch, read, feed, folder = set(), Stream.batch, TokenReader.__call__, loop.feed, []
 
     def counted_batch(stream, step, lo=0, hi=None, number=1):
         folder[:] = [str(stream.split.tokens.filename)]
@@ -81,7 +81,7 @@ def worker(report, words):
         }
         pathlib.Path(f"{report}.{jax.process_index()}").write_text(json.dumps(facts))
 
-    Stream.batch, Reader.__call__, loop.feed = counted_batch, counted_read, counted_feed
+    Stream.batch, TokenReader.__call__, loop.feed = counted_batch, counted_read, counted_feed
     return main(words)
 
 

@@ -36,7 +36,7 @@ from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
 from data.pipeline import Stream, import_tensorflow  # noqa: E402
 from data.rows.packed import PackedRows  # noqa: E402
-from data.rows.sentence_pairs import PairRows  # noqa: E402
+from data.rows.sentence_pairs import SentencePairRows  # noqa: E402
 from data.rows.tables import DocumentRows, WindowRows  # noqa: E402
 from data.store.reader import Store, StoreWriter  # noqa: E402
 from data.vocabulary.load import read_vocabulary, train_vocabulary  # noqa: E402
@@ -168,7 +168,7 @@ def opening(number):
         ("packed rows, 128", lambda: PackedRows(split, 128)),
         ("joined stream, 128", lambda: WindowRows(split, 126, separated=True)),
         ("windows of 568", lambda: WindowRows(split, 568)),
-        ("sentence pairs, 128", lambda: PairRows(split, 125)),
+        ("sentence pairs, 128", lambda: SentencePairRows(split, 125)),
     ):
         began = time.perf_counter()
         rows = table().count

@@ -15,10 +15,11 @@ import numpy as np
 import optax
 
 from pretrain.evaluation import ner_metrics
+from pretrain.training.optimizers import allow_promotion
 
 LENGTHS = (16, 32, 64, 128)  # rows are padded to these, so that few shapes are compiled
 BATCH, WIDTH, RATE = 32, 64, 4e-3
-ADAM = optax.adam(RATE)
+ADAM = allow_promotion(optax.adam(RATE))
 
 
 class Lstm(nn.Module):
@@ -114,7 +115,7 @@ def update(model, params, moments, x_BLD, tags_BL, valid_BL):
         nats_BL = optax.softmax_cross_entropy_with_integer_labels(
             model.apply(params, x_BLD, valid_BL), tags_BL
         )
-        return jnp.where(valid_BL, nats_BL, 0.0).sum() / valid_BL.sum()
+        return jnp.where(valid_BL, nats_BL, 0.0).sum() / valid_BL.sum(dtype=jnp.float32)
 
     value, grads = jax.value_and_grad(loss)(params)
     moves, moments = ADAM.update(grads, moments, params)

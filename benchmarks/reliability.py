@@ -20,6 +20,8 @@ import tempfile
 import time
 import xml.etree.ElementTree
 
+from data.store.atomic import write_atomically
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BOARD = ROOT / "benchmarks" / "reliability.md"
 
@@ -161,9 +163,8 @@ def write(lines):
         "| row | fault | must show | verdict | figures | tests | date |",
         "|---|---|---|---|---|---|---|",
     ]
-    part = BOARD.with_suffix(".md.part")
-    part.write_text("\n".join([*head, *(lines[number] for number in sorted(lines)), "", NOT_SHOWN]))
-    part.replace(BOARD)
+    rows = [lines[number] for number in sorted(lines)]
+    write_atomically(BOARD, "\n".join([*head, *rows, "", NOT_SHOWN]))
 
 
 def main():

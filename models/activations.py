@@ -17,8 +17,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers import stack
 from models.layers.attention import Attention, attend
+from models.layers.layer_layout import unstack_layers
+from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer, PreNormLayer
 
 LAYERS = (PostNormLayer, PreNormLayer)
@@ -47,11 +48,9 @@ def observe(model, params, *arguments, method):
 
     def watch(call, args, kwargs, context):
         module = context.module
-        if context.method_name != "__call__" or not isinstance(
-            module, (stack.Stack, Attention, *LAYERS)
-        ):
+        if context.method_name != "__call__" or not isinstance(module, (Stack, Attention, *LAYERS)):
             return call(*args, **kwargs)
-        if isinstance(module, stack.Stack):
+        if isinstance(module, Stack):
             seen.append([args[0]])
         if isinstance(module, Attention):
             reading.append(module.name)
@@ -72,7 +71,7 @@ def observe(model, params, *arguments, method):
     plain = model.clone(
         config=dataclasses.replace(model.config, scan=False, remat=False), attend=core
     )
-    params = stack.unrolled(params) if model.config.scan else params
+    params = unstack_layers(params) if model.config.scan else params
     with nn.intercept_methods(watch):
         output = plain.apply({"params": params}, *arguments, method=method)
     if len(seen) != 1:

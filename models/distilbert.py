@@ -35,7 +35,7 @@ class Lesson(NamedTuple):
     states_BL: jax.Array  # 1 - cosine between the last states of a token
 
 
-class Reader(nn.Module):
+class TextEncoder(nn.Module):
     """BERT's encoder and its head for words, which teacher and student both are."""
 
     config: DistilBertConfig
@@ -84,9 +84,9 @@ class DistilBert(nn.Module):
 
     def setup(self):
         c = self.config
-        self.student = Reader(c, c.depth, 0, self.constrain, self.attend)
+        self.student = TextEncoder(c, c.depth, 0, self.constrain, self.attend)
         self.teacher = (
-            Reader(c, c.teacher_depth, c.segments, self.constrain, self.attend)
+            TextEncoder(c, c.teacher_depth, c.segments, self.constrain, self.attend)
             if c.teacher_depth
             else None
         )

@@ -257,7 +257,7 @@ def test_configurations_and_help_need_no_jax():
 
 
 def test_the_data_side_never_loads_jax():
-    code = "import sys, data.pipeline, data.prepare.build, data.inspection.report, data.corpus.sources; print('jax' in sys.modules)"
+    code = "import sys, data.pipeline, data.prepare.build, data.inspection.batch_report, data.corpus.sources; print('jax' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

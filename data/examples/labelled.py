@@ -10,18 +10,15 @@ The store is one of data/store/reader.py in which a document is an example and a
 STORE/{train,heldout}/labels.bin, float32 [D]: the number of a class in the manifest's `labels`, or a score where that is [].
 """
 
-import contextlib
 import csv
-import gzip
 import math
 import pathlib
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from data.corpus.json_lines import object_of
+from data.corpus.json_lines import open_text, read_json_lines
 from data.corpus.readers import BOM
 from data.corpus.sentences import WHITE
 
@@ -90,40 +87,11 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
         raise ValueError(
             f"{source}: labelled text is a file that ends in {', '.join(SUFFIXES)}, or .gz behind it, or tfds:NAME"
         )
-    with opened(source) as file:
-        yield from (_objects if suffix == ".jsonl" else _table)(file, source, suffix)
-
-
-@contextlib.contextmanager
-def opened(source: str):
-    """A file of text, gzipped where its name says so. Raises FileNotFoundError, or ValueError that names the file, and the line that is no UTF-8."""
-    path = pathlib.Path(source)
-    if not path.is_file():
-        raise FileNotFoundError(f"{source}: no such file")
-    read = gzip.open if source.endswith(".gz") else open
-    try:
-        try:
-            with read(path, "rt", encoding="utf-8", newline="") as file:
-                yield file
-        except UnicodeDecodeError as error:  # it counts bytes of a block
-            with read(path, "rb") as file:
-                number = next(
-                    number
-                    for number, line in enumerate(file, 1)
-                    if line.decode("utf-8", "ignore").encode() != line
-                )
-            raise ValueError(
-                f"{source}:{number}: not UTF-8 ({error.reason}); `iconv -f ENCODING -t UTF-8` converts a file"
-            ) from error
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{source}: the gzip file is broken or cut off ({error})") from error
-
-
-def _objects(file, source, suffix):
-    for number, line in enumerate(file, 1):
-        if not (line := line.removeprefix(BOM.decode())).strip():
-            continue
-        yield f"{source}:{number}", object_of(line.rstrip("\r\n"), f"{source}:{number}")
+    if suffix == ".jsonl":
+        yield from read_json_lines(source)
+        return
+    with open_text(source) as file:
+        yield from _table(file, source, suffix)
 
 
 def _table(file, source, suffix):

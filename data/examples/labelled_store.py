@@ -41,23 +41,17 @@ def write_labelled(
     """
     labels = {split: numbered(examples.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
-            writer.begin_source("examples")
-            for split in SPLITS:
-                texts = [text for example in examples.get(split, []) for text in example.texts]
-                ids = vocabulary.encode_batch(texts)
-                lengths = np.array([len(one) for one in ids], np.int64)
-                flat = np.fromiter(
-                    (i for one in ids for i in one), np.int64, count=int(lengths.sum())
-                )
-                each = (
-                    lengths.reshape(len(labels[split]), -1)
-                    if len(lengths)
-                    else lengths.reshape(0, 1)
-                )
-                writer.add(split, flat, each.sum(axis=1), lengths)
-                writer.add_labels(split, labels[split])
-            writer.finish([1.0], labels=list(names), **described)
-        atomic.move_into_place(folder / "store", output, folder)
+    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+        writer.begin_source("examples")
+        for split in SPLITS:
+            texts = [text for example in examples.get(split, []) for text in example.texts]
+            ids = vocabulary.encode_batch(texts)
+            lengths = np.array([len(one) for one in ids], np.int64)
+            flat = np.fromiter((i for one in ids for i in one), np.int64, count=int(lengths.sum()))
+            each = (
+                lengths.reshape(len(labels[split]), -1) if len(lengths) else lengths.reshape(0, 1)
+            )
+            writer.add(split, flat, each.sum(axis=1), lengths)
+            writer.add_labels(split, labels[split])
+        writer.finish([1.0], labels=list(names), **described)
     return Store.open(output)

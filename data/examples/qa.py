@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import labelled
 
@@ -80,7 +81,7 @@ def records(source: str) -> Iterator[tuple[str, dict]]:
     if not source.removesuffix(".gz").endswith(".json"):
         yield from labelled.records(source)
         return
-    with labelled.opened(source) as file:
+    with open_text(source) as file:
         text = file.read().removeprefix(BOM.decode())
     try:
         tree = json.loads(text)

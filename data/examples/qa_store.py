@@ -123,25 +123,23 @@ def write_questions(
     described: further entries of the manifest.
     """
     output = pathlib.Path(output).absolute()
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
-            writer.begin_source("questions")
-            for split in SPLITS:
-                if not parts.get(split):
-                    continue
-                one = encoded[split]
-                writer.add(split, one.tokens, one.documents, one.sentences)
-                for name, array in (
-                    ("spans", one.spans_Q6),
-                    ("begins", one.begins_T),
-                    ("ends", one.ends_T),
-                ):
-                    writer.add_beside(split, f"{name}.bin", array)
-                writer.add_beside(split, "texts.json", np.frombuffer(texts(parts[split]), np.uint8))
-            writer.finish(
-                [1.0], questions={split: len(part) for split, part in parts.items()}, **described
-            )
-        atomic.move_into_place(folder / "store", output, folder)
+    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+        writer.begin_source("questions")
+        for split in SPLITS:
+            if not parts.get(split):
+                continue
+            one = encoded[split]
+            writer.add(split, one.tokens, one.documents, one.sentences)
+            for name, array in (
+                ("spans", one.spans_Q6),
+                ("begins", one.begins_T),
+                ("ends", one.ends_T),
+            ):
+                writer.add_beside(split, f"{name}.bin", array)
+            writer.add_beside(split, "texts.json", np.frombuffer(texts(parts[split]), np.uint8))
+        writer.finish(
+            [1.0], questions={split: len(part) for split, part in parts.items()}, **described
+        )
     return Store.open(output)
 
 

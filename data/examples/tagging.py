@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import tag_schemes
-from data.examples.labelled import class_of, opened, records, tidy
+from data.examples.labelled import class_of, records, tidy
 from data.store import atomic
 from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
@@ -67,7 +68,7 @@ def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
             raise ValueError(
                 f"{source}: --columns are names in JSON lines; in a file of columns the first is the word, the last its tag (`cut -f1,4`)"
             )
-        with opened(source) as file:
+        with open_text(source) as file:
             sentences = list(_of_columns(file, source))
     else:
         sentences = [_of_record(record, place, columns) for place, record in records(source)]
@@ -78,7 +79,7 @@ def read(source: str, columns: tuple[str, ...] = ()) -> list[Sentence]:
 
 def column_records(source: str) -> Iterator[tuple[str, dict]]:
     """(place, {"words", "tags"}) of each sentence of a file of columns; {"words"} alone where it has one column, of words without tags."""
-    with opened(source) as file:
+    with open_text(source) as file:
         for sentence in _of_columns(file, source, least=1):
             record = {"words": list(sentence.words), "tags": list(sentence.tags)}
             yield sentence.place(0), {name: value for name, value in record.items() if value}
@@ -225,30 +226,26 @@ def write_tagged(
     numbers = {split: numbered(parts.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
     silent = dict.fromkeys(SPLITS, 0)
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
-            writer.begin_source("sentences")
-            for split in SPLITS:
-                words = word_ids(vocabulary, [sentence.words for sentence in parts.get(split, [])])
-                lengths = [[len(word) for word in sentence if word] for sentence in words]
-                silent[split] = sum(map(len, words)) - sum(map(len, lengths))
-                flat = np.array(
-                    [i for sentence in words for word in sentence for i in word], np.int64
-                )
-                documents = np.array([sum(sentence) for sentence in lengths if sentence], np.int64)
-                writer.add(
-                    split,
-                    flat,
-                    documents,
-                    np.array([length for sentence in lengths for length in sentence], np.int64),
-                )
-                tags = [
-                    tag
-                    for sentence, own in zip(words, numbers[split])
-                    for word, tag in zip(sentence, own)
-                    if word
-                ]
-                writer.add_labels(split, np.array(tags, np.float32), "tags")
-            writer.finish([1.0], labels=list(names), silent=silent, **described)
-        atomic.move_into_place(folder / "store", output, folder)
+    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+        writer.begin_source("sentences")
+        for split in SPLITS:
+            words = word_ids(vocabulary, [sentence.words for sentence in parts.get(split, [])])
+            lengths = [[len(word) for word in sentence if word] for sentence in words]
+            silent[split] = sum(map(len, words)) - sum(map(len, lengths))
+            flat = np.array([i for sentence in words for word in sentence for i in word], np.int64)
+            documents = np.array([sum(sentence) for sentence in lengths if sentence], np.int64)
+            writer.add(
+                split,
+                flat,
+                documents,
+                np.array([length for sentence in lengths for length in sentence], np.int64),
+            )
+            tags = [
+                tag
+                for sentence, own in zip(words, numbers[split])
+                for word, tag in zip(sentence, own)
+                if word
+            ]
+            writer.add_labels(split, np.array(tags, np.float32), "tags")
+        writer.finish([1.0], labels=list(names), silent=silent, **described)
     return Store.open(output)

@@ -237,14 +237,12 @@ def write_sources(
     each has a row; more: further entries of the manifest. What is to be encoded of a source is in memory at once.
     """
     output = pathlib.Path(output).absolute()
-    with atomic.workshop(output) as folder:
-        with StoreWriter(folder / "store", vocabulary) as writer:
-            for name, examples in sources.items():
-                writer.begin_source(name)
-                for split in SPLITS:
-                    add_pairs(writer, split, examples.get(split, []))
-            writer.finish(rates, text=described(objective), **more)
-        atomic.move_into_place(folder / "store", output, folder)
+    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+        for name, examples in sources.items():
+            writer.begin_source(name)
+            for split in SPLITS:
+                add_pairs(writer, split, examples.get(split, []))
+        writer.finish(rates, text=described(objective), **more)
     return Store.open(output)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from data.objectives.masked_lm import joined
 from data.objectives.masking import needs
-from data.rows.tables import Reader, WindowRows
+from data.rows.tables import TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class CausalLm:
 
         A row ends with the token that the next one begins with, so that each token but a source's first is told once.
         """
-        read, width = Reader(split.tokens, vocabulary.size), self.length + 1
+        read, width = TokenReader(split.tokens, vocabulary.size), self.length + 1
         table = WindowRows(split, width, separated=self.end_of_text, shared=1)
 
         def build(row_B, key_B):

@@ -11,7 +11,7 @@ import numpy as np
 
 from data.objectives.masking import needs
 from data.rows import hashing
-from data.rows.tables import DocumentRows, Reader
+from data.rows.tables import DocumentRows, TokenReader
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Denoising:
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, corrupted as the keys say."""
-        read, N = Reader(split.tokens, vocabulary.size), self.length - 2
+        read, N = TokenReader(split.tokens, vocabulary.size), self.length - 2
         table, sentence_starts = DocumentRows(split, N), np.asarray(split.sentence_starts)
         cdf, draws = (
             poisson(self.mean_span),

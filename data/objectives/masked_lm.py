@@ -12,7 +12,7 @@ import numpy as np
 from data.objectives.masking import Masker, check_masking, count
 from data.rows.full_sentences import SentenceRows
 from data.rows.packed import PackedRows, laid_out
-from data.rows.tables import DocumentRows, Reader, WindowRows
+from data.rows.tables import DocumentRows, TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def masked_rows(objective, split, vocabulary, masker):
 
 def framed(make_table, body, split, length, vocabulary):
     """(table of rows, lay_out), where lay_out(row_B) is rows `[CLS] text [SEP]`."""
-    table, read = make_table(split, length - 2), Reader(split.tokens, vocabulary.size)
+    table, read = make_table(split, length - 2), TokenReader(split.tokens, vocabulary.size)
     column_L = np.arange(length, dtype=np.int32)
 
     def lay_out(row_B):
@@ -85,7 +85,7 @@ def framed(make_table, body, split, length, vocabulary):
 
 def packed(split, length, vocabulary):
     """(table of rows, lay_out), where lay_out(row_B) is rows `[CLS] text [SEP] [CLS] text [SEP] ...`."""
-    table, read = PackedRows(split, length), Reader(split.tokens, vocabulary.size)
+    table, read = PackedRows(split, length), TokenReader(split.tokens, vocabulary.size)
     return table, lambda row_B: laid_out(table, read, row_B, vocabulary)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from data.objectives.masking import needs
 from data.rows import hashing
-from data.rows.tables import Reader, WindowRows
+from data.rows.tables import TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PrefixLm:
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, cut as the keys say."""
         read, table, column_L = (
-            Reader(split.tokens, vocabulary.size),
+            TokenReader(split.tokens, vocabulary.size),
             WindowRows(split, self.length),
             np.arange(self.length),
         )

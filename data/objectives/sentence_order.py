@@ -13,7 +13,7 @@ import numpy as np
 from data.objectives.masking import Masker, check_masking
 from data.rows import hashing
 from data.rows.sentence_pairs import ChunkRows, laid_out
-from data.rows.tables import Reader
+from data.rows.tables import TokenReader
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,8 @@ class SentenceOrder:
 
         The order of a document that is a single token, whose B is empty, has a weight of 0.
         """
-        read, masker = Reader(split.tokens, vocabulary.size), Masker(self, vocabulary, self.ngram)
+        read = TokenReader(split.tokens, vocabulary.size)
+        masker = Masker(self, vocabulary, self.ngram)
         table = ChunkRows(split, self.length - 3)
 
         def build(row_B, key_B):

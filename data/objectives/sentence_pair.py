@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from data.objectives.masking import Masker, check_masking
-from data.rows.sentence_pairs import PairRows, laid_out
-from data.rows.tables import Reader
+from data.rows.sentence_pairs import SentencePairRows, laid_out
+from data.rows.tables import TokenReader
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class SentencePair:
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, as the keys say."""
-        read, masker = Reader(split.tokens, vocabulary.size), Masker(self, vocabulary)
-        table = PairRows(split, self.length - 3)
+        read, masker = TokenReader(split.tokens, vocabulary.size), Masker(self, vocabulary)
+        table = SentencePairRows(split, self.length - 3)
 
         def build(row_B, key_B):
             first, second, other_B = table.pairs(row_B, key_B, self.short, self.random_next)

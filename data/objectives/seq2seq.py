@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from data.objectives.masking import needs
-from data.rows.tables import Reader
+from data.rows.tables import TokenReader
 from data.rows.translation import ParallelRows
 
 
@@ -39,7 +39,7 @@ class Seq2Seq:
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
         table, read = (
             ParallelRows(split, self.length, self.target_length),
-            Reader(split.tokens, vocabulary.size),
+            TokenReader(split.tokens, vocabulary.size),
         )
 
         def side(which, row_B, width):

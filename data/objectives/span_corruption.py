@@ -11,7 +11,7 @@ import numpy as np
 
 from data.objectives.masking import needs
 from data.rows import hashing
-from data.rows.tables import Reader, WindowRows
+from data.rows.tables import TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class SpanCorruption:
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, corrupted as the keys say."""
-        read, table = Reader(split.tokens, vocabulary.size), WindowRows(split, self.raw_length)
+        read, table = TokenReader(split.tokens, vocabulary.size), WindowRows(split, self.raw_length)
         sentinel_K = np.array(vocabulary.sentinels[: self.spans], np.int32)
 
         def build(row_B, key_B):

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from data.objectives.masking import needs
-from data.rows.tables import Reader, source_edges
+from data.rows.tables import TokenReader, source_edges
 
 ANSWERS = "answers.jsonl"  # the file of a split with its answers as they stood
 ENDS = "ends.bin"  # int32 [D]: tokens of each input up to the end of the answer that stands in it; 0 where none does
@@ -80,7 +80,7 @@ class Text2Text:
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows; nothing is drawn."""
-        table, read = PairRows(split, self), Reader(split.tokens, vocabulary.size)
+        table, read = Text2TextRows(split, self), TokenReader(split.tokens, vocabulary.size)
 
         def side(which, row_B, width):
             """(ids, bool) [B, width]."""
@@ -111,7 +111,7 @@ class Text2Text:
         return table, build
 
 
-class PairRows:
+class Text2TextRows:
     """Where the two sides of each example begin in the store, and how long they are, cut at their ends to what a row holds: int64 [D, 2].
 
     cut: how many examples lose something; too_long: what these are, and how many of them lose the answer that stands in the input.

@@ -31,7 +31,7 @@ from etils import epath
 
 from data.corpus.paths import as_path, is_remote
 from data.corpus.sources import Piece
-from data.prepare.jobs import Job, PartFiles, Report, encode_parts, sample_job, text_hash
+from data.prepare.jobs import Job, JobReport, PartFiles, encode_parts, sample_job, text_hash
 from data.store.writer import FILES, OFFSETS, token_dtype
 from data.vocabulary.load import load_vocabulary
 
@@ -61,7 +61,7 @@ class Fleet(contextlib.AbstractContextManager):
 
     def sample(
         self, jobs: Iterable, total: int, thresholds: Sequence[int]
-    ) -> Iterator[tuple[Job, tuple[list, Report]]]:
+    ) -> Iterator[tuple[Job, tuple[list, JobReport]]]:
         """As Crew.sample."""
         return self._run(_Sampling(tuple(thresholds)), jobs, total, "reading")
 
@@ -72,7 +72,7 @@ class Fleet(contextlib.AbstractContextManager):
         vocabulary: pathlib.Path,
         threshold: int,
         parts: pathlib.Path,
-    ) -> Iterator[tuple[Job, Report]]:
+    ) -> Iterator[tuple[Job, JobReport]]:
         """As Crew.encode."""
         dtype = token_dtype(load_vocabulary(vocabulary).size)
         return self._run(_Encoding(vocabulary, threshold, dtype, parts), jobs, total, "encoding")
@@ -197,9 +197,9 @@ class _Sampling:
         parts, report = sample_job(job, self.thresholds)
         yield {"texts": [text for _, text in parts], "report": report.to_json()}
 
-    def result(self, job: Job, examples: Iterator[dict]) -> tuple[list[tuple[int, str]], Report]:
+    def result(self, job: Job, examples: Iterator[dict]) -> tuple[list[tuple[int, str]], JobReport]:
         (example,) = examples
-        return [(text_hash(raw), raw.decode()) for raw in example["texts"]], Report.from_json(
+        return [(text_hash(raw), raw.decode()) for raw in example["texts"]], JobReport.from_json(
             example["report"]
         )
 
@@ -226,7 +226,7 @@ class _Encoding:
         return {"split": tfds.features.Text(), **arrays}
 
     def examples(self, job: Job) -> Iterator[dict]:
-        report = Report()
+        report = JobReport()
         for split, *arrays in encode_parts(job, self.vocabulary, self.threshold, report):
             yield self._example(split, arrays, "")
         yield self._example("", [()] * len(FILES), report.to_json())
@@ -238,11 +238,11 @@ class _Encoding:
         }
         return {"split": split, "report": report, **stored}
 
-    def result(self, job: Job, examples: Iterator[dict]) -> Report:
+    def result(self, job: Job, examples: Iterator[dict]) -> JobReport:
         with PartFiles(self.parts, job.index, self.dtype) as files:
             for example in examples:
                 if example["report"]:
-                    return Report.from_json(example["report"])
+                    return JobReport.from_json(example["report"])
                 files.write(example["split"].decode(), *(example[file] for file in FILES))
         raise AssertionError("the last example of a job has its report")
 

@@ -26,7 +26,7 @@ import numpy as np
 from data.corpus import builtin, sources
 from data.corpus.readers import line_number
 from data.prepare import jobs
-from data.prepare.jobs import HASHES, Report
+from data.prepare.jobs import HASHES, JobReport
 from data.prepare.local_pool import Crew, cores
 from data.prepare.request import Request
 from data.store import atomic
@@ -81,9 +81,10 @@ def prepare(
         workers = cores() if total > SMALL else 0
     elif workers < 1:
         raise ValueError(f"--workers {workers}: at least one")
+    output.parent.mkdir(parents=True, exist_ok=True)
     gather = fleet or functools.partial(Crew, workers)
     with (
-        atomic.workshop(output) as folder,
+        atomic.open_scratch_folder(output) as folder,
         gather(folder, console) as crew,
         contextlib.ExitStack() as stack,
     ):
@@ -139,7 +140,7 @@ class _Work:
         vocabulary.save(self.crew.scratch / "vocabulary")
         return vocabulary, size
 
-    def encode(self, vocabulary: Vocabulary) -> tuple[StoreWriter, Report, int]:
+    def encode(self, vocabulary: Vocabulary) -> tuple[StoreWriter, JobReport, int]:
         """Write the store's files. Goes over the text again if the first time left one side empty."""
         threshold = round(self.request.held_out * HASHES)
         while True:
@@ -184,14 +185,14 @@ class _Work:
             size * (INFLATED if path.endswith(".gz") else 1) for path, size, _ in source.files
         )
 
-    def _encode(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, Report]:
+    def _encode(self, vocabulary: Vocabulary, threshold: int) -> tuple[StoreWriter, JobReport]:
         folder, parts, saved = (
             self.folder / "store",
             self.folder / "parts",
             self.crew.scratch / "vocabulary",
         )
         shutil.rmtree(folder, ignore_errors=True)
-        report = Report()
+        report = JobReport()
         writer = self.stack.enter_context(StoreWriter(folder, vocabulary))
         for job, done in self.crew.encode(self._pieces(), self.total, saved, threshold, parts):
             if job.source == len(writer.sources):
@@ -266,7 +267,7 @@ def _smallest(parts: list[tuple[int, str]], size: float) -> list[tuple[int, str]
     return parts[: max(1, int(np.searchsorted(ends, size, "right")))]
 
 
-def _described(report: Report, noted: collections.Counter) -> dict[str, dict]:
+def _described(report: JobReport, noted: collections.Counter) -> dict[str, dict]:
     """What was left out or mended: reason -> how many, and where the first one is."""
     places = {reason: _place(*first) for reason, first in report.first.items()}
     counts = {reason: count for reason, count in (noted + report.noted).items() if count}

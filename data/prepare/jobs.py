@@ -56,7 +56,7 @@ class Job:
 
 
 @dataclasses.dataclass
-class Report:
+class JobReport:
     """What a job found.
 
     totals: documents, bytes, and when encoding sentences, tokens, unknown. noted: reason -> documents (or sentences).
@@ -73,7 +73,7 @@ class Report:
         self.noted[reason] += 1
         self.first.setdefault(reason, (piece.path, piece.start or 0, line))
 
-    def add(self, other: "Report") -> None:
+    def add(self, other: "JobReport") -> None:
         self.totals += other.totals
         self.noted += other.noted
         self.first = other.first | self.first
@@ -83,16 +83,16 @@ class Report:
         return json.dumps(vars(self))
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> "Report":
+    def from_json(cls, text: str | bytes) -> "JobReport":
         fields = json.loads(text)
         counted = {name: collections.Counter(fields.pop(name)) for name in ("totals", "noted")}
         first = {reason: tuple(place) for reason, place in fields.pop("first").items()}
         return cls(**counted, first=first, **fields)
 
 
-def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str]], Report]:
+def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str]], JobReport]:
     """Parts of the job's text whose hash is below the threshold of its source, with the hash; all if that is HASHES."""
-    report, chosen, threshold = Report(), [], thresholds[job.source]
+    report, chosen, threshold = JobReport(), [], thresholds[job.source]
     for raw, _, _ in _documents(job, report):
         for start, end in cut(raw, 0, len(raw), SAMPLED):
             part = raw[start:end]
@@ -101,9 +101,11 @@ def sample_job(job: Job, thresholds: Sequence[int]) -> tuple[list[tuple[int, str
     return chosen, report
 
 
-def encode_job(job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathlib.Path) -> Report:
+def encode_job(
+    job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathlib.Path
+) -> JobReport:
     """Write the ids of the job's documents to `folder`; those whose hash is below `threshold` are held out."""
-    report = Report()
+    report = JobReport()
     with PartFiles(folder, job.index, token_dtype(_vocabulary(vocabulary).size)) as files:
         for part in encode_parts(job, vocabulary, threshold, report):
             files.write(*part)
@@ -111,7 +113,7 @@ def encode_job(job: Job, vocabulary: pathlib.Path, threshold: int, folder: pathl
 
 
 def encode_parts(
-    job: Job, vocabulary: pathlib.Path, threshold: int, report: Report
+    job: Job, vocabulary: pathlib.Path, threshold: int, report: JobReport
 ) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray]]:
     """What PartFiles.write takes, for a batch of documents at a time; `report` is filled on the way."""
     words, batch, size = _vocabulary(vocabulary), [], 0
@@ -153,7 +155,7 @@ def part_file(folder: pathlib.Path, job: int, split: str, file: str) -> pathlib.
     return folder / f"{job}.{split}.{file}"
 
 
-def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece, int]]:
+def _documents(job: Job, report: JobReport) -> Iterator[tuple[bytes, sources.Piece, int]]:
     """The job's documents that are not empty, cleaned, with piece and line; notes progress and the others."""
     progress, done = np.zeros(1, np.int64), 0
     if job.progress is not None:
@@ -173,7 +175,7 @@ def _documents(job: Job, report: Report) -> Iterator[tuple[bytes, sources.Piece,
         done += piece.size
 
 
-def _clean(raw: bytes, piece: sources.Piece, line: int, report: Report) -> bytes:
+def _clean(raw: bytes, piece: sources.Piece, line: int, report: JobReport) -> bytes:
     if b"\0" in raw:
         report.note(NUL, piece, line)
         raw = raw.replace(b"\0", b" ")
@@ -185,7 +187,7 @@ def _clean(raw: bytes, piece: sources.Piece, line: int, report: Report) -> bytes
 
 
 def _encode(
-    batch, vocabulary: Vocabulary, threshold: int, report: Report, pairs: bool
+    batch, vocabulary: Vocabulary, threshold: int, report: JobReport, pairs: bool
 ) -> Iterator[tuple]:
     """Split and encode a batch of documents: split, ids, tokens in each document, tokens in each sentence.
 
@@ -235,7 +237,7 @@ def _encode(
             )
 
 
-def _note_silent(batch, lengths, documents, first, report: Report) -> None:
+def _note_silent(batch, lengths, documents, first, report: JobReport) -> None:
     """Count sentences without a token in documents that have some."""
     silent = np.flatnonzero(lengths == 0)
     if len(silent):

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from rich import progress
 
-from data.prepare.jobs import Job, Report, encode_job, sample_job, settle
+from data.prepare.jobs import Job, JobReport, encode_job, sample_job, settle
 
 TICK = 0.1  # seconds between two looks at the progress
 
@@ -53,7 +53,7 @@ class Crew(contextlib.AbstractContextManager):
 
     def sample(
         self, jobs: Iterable, total: int, thresholds: Sequence[int]
-    ) -> Iterator[tuple[Job, tuple[list, Report]]]:
+    ) -> Iterator[tuple[Job, tuple[list, JobReport]]]:
         """(job, what `sample_job` returns) in order; jobs and total: see `run`."""
         return self.run(
             functools.partial(sample_job, thresholds=thresholds), jobs, "reading", total
@@ -66,7 +66,7 @@ class Crew(contextlib.AbstractContextManager):
         vocabulary: pathlib.Path,
         threshold: int,
         parts: pathlib.Path,
-    ) -> Iterator[tuple[Job, Report]]:
+    ) -> Iterator[tuple[Job, JobReport]]:
         """(job, what `encode_job` returns) in order, each when its files are in the folder `parts`."""
         job = functools.partial(
             encode_job, vocabulary=vocabulary, threshold=threshold, folder=parts

@@ -8,7 +8,7 @@ B rows   L row length   D examples   A, B the two texts
 
 import numpy as np
 
-from data.rows.tables import Reader, source_edges
+from data.rows.tables import TokenReader, source_edges
 
 
 class LabelledRows:
@@ -64,7 +64,7 @@ def pairs(objective, split, vocabulary):
     separators, column_L, read = (
         objective.separators,
         np.arange(objective.length),
-        Reader(split.tokens, vocabulary.size),
+        TokenReader(split.tokens, vocabulary.size),
     )
 
     def build(start_B2, length_B2):

@@ -9,10 +9,10 @@ B rows   L row length   Q questions   R windows of all questions
 
 import numpy as np
 
-from data.rows.tables import Reader
+from data.rows.tables import TokenReader
 
 
-class WindowRows:
+class QuestionWindowRows:
     """Windows of the questions of data/examples/qa_store.py, in their order; `cut` of them are longer than `objective.question` tokens.
 
     question_R, skipped_R: whose each is, and how many tokens of the context stand before it; context_R: the position that its part of the
@@ -49,7 +49,7 @@ class WindowRows:
 
 def window_rows(objective, tokens, spans_Q6, vocabulary):
     """(table, rows), where rows(row_B) gives all keys of a batch but its weights."""
-    table, read = WindowRows(spans_Q6, objective), Reader(tokens, vocabulary.size)
+    table, read = QuestionWindowRows(spans_Q6, objective), TokenReader(tokens, vocabulary.size)
     column_L = np.arange(objective.length)
 
     def rows(row_B):

@@ -76,7 +76,7 @@ class ChunkRows:
         return np.minimum(fits_B, end_B)
 
 
-class PairRows(ChunkRows):
+class SentencePairRows(ChunkRows):
     """Chunks whose second segment may come from another document."""
 
     def __init__(self, split, width):

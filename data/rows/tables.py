@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 LONG = 2**17  # a table of fewer numbers stays in a processor's cache
 
 
-class Reader:
+class TokenReader:
     """Reads ids [B, N] from a split's memory-mapped tokens, and refuses ids that its vocabulary does not have.
 
     An id beyond the vocabulary is silent on an accelerator (the lookup clamps or gives NaN), so it is caught here.

@@ -5,7 +5,7 @@ B rows   L row length   D sentences   S words of all   T tokens of all
 
 import numpy as np
 
-from data.rows.tables import Reader, source_edges
+from data.rows.tables import TokenReader, source_edges
 
 NOT = -1  # where no tag stands
 
@@ -39,7 +39,7 @@ class TaggedRows:
 
 def tagged_rows(objective, split, vocabulary):
     """(table, rows), where rows(row_B) gives {"tokens", "valid", "labels", "word_weights"} [B, L]; word_weights: 1 at a word's first piece, else 0."""
-    table, read = TaggedRows(split, objective.length), Reader(split.tokens, vocabulary.size)
+    table, read = TaggedRows(split, objective.length), TokenReader(split.tokens, vocabulary.size)
     column_L = np.arange(objective.length)
 
     def rows(row_B):

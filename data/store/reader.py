@@ -23,11 +23,11 @@ import json
 import os
 import pathlib
 import shutil
-import tempfile
 
 import numpy as np
 
 from data.corpus.paths import as_path, is_remote
+from data.store.atomic import open_scratch_folder
 from data.store.writer import (
     FILES,
     LABELS,
@@ -201,8 +201,8 @@ def write_store(path, vocabulary: Vocabulary, documents, *, heldout=(), rates=No
     folder = pathlib.Path(path)
     if folder.exists():
         raise FileExistsError(f"{folder} exists already")
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        with StoreWriter(pathlib.Path(temporary) / "store", vocabulary) as writer:
+    with open_scratch_folder(folder, exclusive=False) as scratch:
+        with StoreWriter(scratch / "store", vocabulary) as writer:
             for name in train:
                 writer.begin_source(name)
                 for split, part in (("train", train), ("heldout", held)):
@@ -210,7 +210,7 @@ def write_store(path, vocabulary: Vocabulary, documents, *, heldout=(), rates=No
             sizes = [source["train"]["tokens"] for source in writer.sources]
             weights = [rates[name] if rates else hi - lo for name, (lo, hi) in zip(train, sizes)]
             writer.finish([weight / (sum(weights) or 1) for weight in weights])
-        os.rename(pathlib.Path(temporary) / "store", folder)
+        os.rename(scratch / "store", folder)
     return Store.open(folder)
 
 
@@ -269,8 +269,8 @@ def _local_copy(remote, manifest: dict) -> pathlib.Path:
     if (cache / key / MANIFEST).exists():
         return cache / key
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{key}.", dir=cache) as temporary:
-        copy = pathlib.Path(temporary) / "store"
+    with open_scratch_folder(cache / key, exclusive=False) as scratch:
+        copy = scratch / "store"
         for name in (*manifest["files"], MANIFEST):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             with (remote / name).open("rb") as source, open(copy / name, "wb") as target:

@@ -7,6 +7,7 @@ import pathlib
 import google_crc32c
 import numpy as np
 
+from data.store.atomic import sync
 from data.vocabulary.load import Vocabulary
 
 VERSION = 1
@@ -179,15 +180,6 @@ def file_checksum(path: pathlib.Path) -> str:
         while block := file.read(1 << 20):
             checksum.update(block)
     return checksum.hexdigest().decode()
-
-
-def sync(path: pathlib.Path) -> None:
-    """Force a file or a folder's entries to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class _ChecksumFile:

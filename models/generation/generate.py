@@ -5,7 +5,7 @@
 
 A step reads the keys and values of what was written from a cache (`models.layers.cache`), so its time does not grow with that. Its
 attention is XLA's always: the kernels that a trainer puts in the place of `attend` step aside.
-A scanned stack copies each layer's weights and cache at each step: `unrolled` first, it is faster where a step is short.
+A scanned stack copies each layer's weights and cache at each step: `unstack_model` first, it is faster where a step is short.
 
 B batch   M prompt length   T written length   N = M + T slots   D width   V vocabulary
 """
@@ -19,17 +19,17 @@ import numpy as np
 
 from models.generation.beam import Beam
 from models.generation.sampling import Greedy, Prompt, Rules, Sample
-from models.layers import stack
 from models.layers.cache import CACHE, MEMORY, Step, widen
+from models.layers.layer_layout import unstack_layers
 
-__all__ = ["Beam", "Greedy", "Sample", "extend", "generate", "unrolled"]
+__all__ = ["Beam", "Greedy", "Sample", "extend", "generate", "unstack_model"]
 
 
-def unrolled(model, params):
-    """(module, parameters) of the same model with its layers one behind the other: as fast a step as there is, for a longer compilation."""
+def unstack_model(model, params):
+    """Return (module, parameters) of the same model with unstacked layers: the fastest step, for a longer compilation."""
     if not model.config.scan:
         return model, params
-    return model.clone(config=dataclasses.replace(model.config, scan=False)), stack.unrolled(params)
+    return model.clone(config=dataclasses.replace(model.config, scan=False)), unstack_layers(params)
 
 
 def generate(

@@ -4,11 +4,9 @@ B batch   L length   D width
 """
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 import flax.linen as nn
-import jax
 
 from models.layers.cache import CACHE, MEMORY
 from models.layers.linear import Part
@@ -61,15 +59,3 @@ class Stack(nn.Module):
         for i in range(self.depth):
             x_BLD, _ = body(shared or self.layer(name=f"layer_{i}"), x_BLD, None)
         return x_BLD
-
-
-def unrolled(params):
-    """The parameters of scanned stacks as those of unrolled ones: `layers` with a leading axis becomes `layer_0`, `layer_1`, ..."""
-    if not isinstance(params, dict):
-        return params
-    each = {}
-    for name, part in params.items():
-        depth = len(jax.tree.leaves(part)[0]) if name == "layers" else 0
-        layers = {f"layer_{i}": jax.tree.map(itemgetter(i), part) for i in range(depth)}
-        each |= layers or {name: unrolled(part)}
-    return each

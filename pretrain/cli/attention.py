@@ -1,9 +1,8 @@
 """attention --workdir W "The cat sat." --output PAGE.html: who reads whom, as one page that needs no network, and as pictures (docs/inside.md)."""
 
-import contextlib
-import os
 import pathlib
 
+from data.store.atomic import write_atomically
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import checked, read_texts
@@ -64,7 +63,7 @@ def run(args):
     import jax
 
     from pretrain.inference.attention_maps import as_data, attention_maps
-    from pretrain.reporting.html import page
+    from pretrain.reporting.html import render_html
     from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.load import body_of, open_placed
 
@@ -75,9 +74,8 @@ def run(args):
     if jax.process_index():
         return 0
     title = f"{type(trained.run.model).__name__.removesuffix('Config')}, step {trained.step:,} of {pathlib.Path(args.workdir).name}"
-    text = page("attention", as_data(title, texts, panels, args.layers))
-    with whole(output) as part:
-        part.write_text(text, encoding="utf-8")
+    text = render_html("attention", as_data(title, texts, panels, args.layers))
+    write_atomically(output, text)
     print(f"{output}: {len(texts):,} texts, {len(text.encode()) / 1e6:,.1f} MB")
     for path in pictures(args, panels):
         print(f"wrote {path}")
@@ -133,14 +131,3 @@ def pictures(args, panels):
                     )
                 draw(panel, layer, args.heads or range(1, panel.weights_NHLM.shape[1] + 1), path)
                 yield path
-
-
-@contextlib.contextmanager
-def whole(path):
-    """A path beside `path` to write to, which takes its place when all is written."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)

@@ -86,20 +86,15 @@ def begin(model, teacher, params):
 
     A student has no segments: the vector of the first one, which the teacher adds to every token of a single text, goes into the positions.
     """
-    import jax
-    import numpy as np
+    from models.layers.layer_layout import stack_layers, unstack_layers
 
     embeddings = dict(params["bert"]["embeddings"])
-    encoder = params["bert"]["encoder"]
-    rows = [encoder[f"layer_{i}"] for i in range(teacher.depth)] if "layer_0" in encoder else None
-
-    def layer(i):
-        return rows[i] if rows else jax.tree.map(lambda leaf: leaf[i], encoder["layers"])
+    layers = unstack_layers(params["bert"]["encoder"])
 
     def stack(numbers):
-        chosen = [layer(i) for i in numbers]
+        chosen = [layers[f"layer_{i}"] for i in numbers]
         if model.scan:
-            return {"layers": jax.tree.map(lambda *leaves: np.stack(leaves), *chosen)}
+            return {"layers": stack_layers(chosen)}
         return {f"layer_{n}": one for n, one in enumerate(chosen)}
 
     segments = embeddings.pop("segments")["embedding"]

@@ -1,9 +1,9 @@
 """features --workdir W --input TEXT --layers last --output F.npz: hidden states of a file of texts, as arrays (docs/inside.md)."""
 
 import json
-import os
 import pathlib
 
+from data.store.atomic import replace_file
 from pretrain.distributed import processes
 from pretrain.inference.pooling import POOLINGS
 from pretrain.inference.text_records import read_texts
@@ -106,13 +106,8 @@ def write(path, arrays, about):
     import numpy as np
     from safetensors.numpy import save
 
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with open(part, "wb") as file:
-            if path.suffix == ".npz":
-                np.savez(file, **arrays, about=np.array(json.dumps(about)))
-            else:
-                file.write(save(arrays, metadata={"about": json.dumps(about)}))
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with replace_file(path) as new:
+        if path.suffix == ".npz":
+            np.savez(new, **arrays, about=np.array(json.dumps(about)))
+        else:
+            new.write_bytes(save(arrays, metadata={"about": json.dumps(about)}))

@@ -22,7 +22,7 @@ def add_arguments(parser):
 
 def run(args):
     """Exit status 0 if every promise holds, 1 if one does not."""
-    from data.inspection.report import inspect
+    from data.inspection.batch_report import inspect
     from data.pipeline import Stream
     from data.store.reader import Store
     from pretrain.config import load

@@ -8,7 +8,7 @@ import sys
 
 from pretrain.pod import actions
 from pretrain.pod.environment import variables
-from pretrain.pod.gcloud import RUNTIMES, GcloudError, Pod, Rehearsal, Request
+from pretrain.pod.gcloud import RUNTIMES, GcloudError, Pod, PodRequest, Rehearsal
 
 ACTIONS = {
     "create": "ask for the pod, as a queued resource",
@@ -156,7 +156,7 @@ def request(args):
         raise ValueError(
             f"--type {args.type}: no runtime is known for it; known are {known}. Name one with --runtime{hint}"
         )
-    return Request(
+    return PodRequest(
         args.type,
         args.runtime or RUNTIMES[generation],
         args.spot,

@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 
+from data.store.atomic import replace_file
 from pretrain.distributed import processes
 from pretrain.extras import how_to_install
 from pretrain.inference.text_records import read_texts
@@ -71,12 +72,8 @@ def run(args):
     projected = word_senses.projections(arrays[name][[one.row for one in found]])
     title = f"{args.word!r}, {name} of {pathlib.Path(args.workdir).name}, step {trained.step:,}"
     labels = [records[one.text][1].get("sense") for one in found]
-    part = output.with_name(f".{output.name}.part")
-    try:
-        word_senses.draw(projected, labels, [one.around for one in found], title, part)
-        part.replace(output)
-    finally:
-        part.unlink(missing_ok=True)
+    with replace_file(output) as new:
+        word_senses.draw(projected, labels, [one.around for one in found], title, new)
     print(f"{output}: {len(found):,} times {args.word!r} in {len(records):,} texts")
     return 0
 

@@ -73,7 +73,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of an ALBERT with pooler and both heads, some of them or none.
+    """(parameters, ImportReport) from {name: array} of an ALBERT with pooler and both heads, some of them or none.
 
     What is missing stays as initialised. Raises ValueError that names what is missing otherwise, has no place, or has
     the wrong shape or type.

@@ -66,7 +66,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a BART without a bias on its output, as the released ones are.
+    """(parameters, ImportReport) from {name: array} of a BART without a bias on its output, as the released ones are.
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """

@@ -88,7 +88,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a BERT with all heads, some or none.
+    """(parameters, ImportReport) from {name: array} of a BERT with all heads, some or none.
 
     A missing head stays as initialised. Raises ValueError that names what is missing, has no place, or has the wrong
     shape or type.

@@ -32,7 +32,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of an encoder with its head, which must be there.
+    """(parameters, ImportReport) from {name: array} of an encoder with its head, which must be there.
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """

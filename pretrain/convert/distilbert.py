@@ -60,7 +60,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a DistilBERT with or without its head for words.
+    """(parameters, ImportReport) from {name: array} of a DistilBERT with or without its head for words.
 
     What is missing of the head stays as initialised. Raises ValueError that names what is missing otherwise, has no place, or has the
     wrong shape or type.

@@ -91,7 +91,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a discriminator and its generator, with their heads or without.
+    """(parameters, ImportReport) from {name: array} of a discriminator and its generator, with their heads or without.
 
     A missing head stays as initialised. Raises ValueError that names what is missing, has no place, has the wrong shape or type, or
     is not the same in both where ours is one.

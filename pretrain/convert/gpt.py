@@ -138,7 +138,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a GPT, with or without a head.
+    """(parameters, ImportReport) from {name: array} of a GPT, with or without a head.
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """

@@ -1,6 +1,7 @@
 """GPT-2 under both its names: models/gpt2.py and `GPT2LMHeadModel` of Hugging Face transformers; and a GPT-3 that is one."""
 
 from models.config import Gpt2Config, Gpt3Config
+from models.layers.layer_layout import unflatten
 from pretrain.convert import config_fields, gpt, name_map
 from pretrain.convert.name_map import SAME, norm
 
@@ -37,14 +38,12 @@ def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds. Raises ValueError for a GPT-3 with bands: see `check_bands`."""
     if isinstance(config, Gpt3Config):
         check_bands(config)
-        params = name_map.unflatten(
-            as_gpt2(name_map.unrolled(params, {"decoder": config.depth // 2}))
-        )
+        params = unflatten(as_gpt2(name_map.flatten_layers(params, {"decoder": config.depth // 2})))
     return gpt.joined(name_map.export(params, RULES, {"decoder": config.depth}))
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a GPT-2, with or without a head.
+    """(parameters, ImportReport) from {name: array} of a GPT-2, with or without a head.
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """
@@ -85,7 +84,7 @@ def check_bands(config):
 
 
 def as_gpt2(leaves):
-    """{unrolled path: leaf} of a GPT-3 with each pair's two layers numbered one after the other."""
+    """{unstacked path: leaf} of a GPT-3 with each pair's two layers numbered one after the other."""
     names = {}
     for path in leaves:
         stack, pair, rest = path.partition("/layer_")

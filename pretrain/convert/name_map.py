@@ -1,18 +1,20 @@
 """Two names for one parameter: a table of rules, read forwards to export and backwards to import.
 
 A rule is (our path, their name, layout). Where our path has `layers`, their name has `{i}`, and the rule stands for
-every layer of that stack, whether ours are scanned (a leaf has a leading axis of layers) or not (`layer_0`, ...).
+every layer of that stack, whether ours are stacked (a leaf has a leading axis of layers) or not (`layer_0`, ...).
 
 D width   H heads   K head width
 """
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import jax
 import numpy as np
+
+from models.layers.layer_layout import flatten, match_layout, unflatten, unstack_layers
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -55,7 +57,7 @@ def norm(ours, theirs):
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class ImportReport:
     """What an import did not find (it stays as the model was initialised) and what it found no use for; their names."""
 
     missing: tuple[str, ...]
@@ -63,7 +65,7 @@ class Report:
 
 
 def expand(rules, depths):
-    """{our unrolled path: (their name, layout)} for stacks of the given depths, e.g. {"bert/encoder": 12}.
+    """{our unstacked path: (their name, layout)} for stacks of the given depths, e.g. {"bert/encoder": 12}.
 
     Raises ValueError for a path or a name that two rules give.
     """
@@ -82,79 +84,22 @@ def expand(rules, depths):
     return expanded
 
 
-# ---- our side: nested, scanned or not <-> one flat leaf a layer ------------------
+# ---- our side: nested, stacked or not -> one flat leaf a layer -------------------
 
 
-def flatten(tree, path=""):
-    """{path: leaf} of nested dicts."""
-    if not isinstance(tree, Mapping):
-        return {path: tree}
-    inner = (flatten(value, f"{path}/{key}" if path else str(key)) for key, value in tree.items())
-    return {path: leaf for leaves in inner for path, leaf in leaves.items()}
+def flatten_layers(params, depths):
+    """Return {path: NumPy leaf} of parameters with unstacked layers, whichever layout they have.
 
-
-def unflatten(leaves):
-    """Nested dicts of {path: leaf}."""
-    tree = {}
-    for path, leaf in leaves.items():
-        *parents, last = path.split("/")
-        node = tree
-        for key in parents:
-            node = node.setdefault(key, {})
-        node[last] = leaf
-    return tree
-
-
-def unrolled(params, depths):
-    """{our unrolled path: leaf}; a scanned leaf is cut along its axis of layers.
-
-    Raises ValueError where that is not as long as the stack is deep.
+    Raises ValueError where an axis of layers is not as long as its stack is deep.
     """
-    leaves = {}
-    for path, leaf in flatten(params).items():
-        leaf = np.asarray(leaf)  # at once, not layer by layer, from a device
-        stack, layers, rest = path.partition("/layers/")
-        if layers and leaf.shape[0] != depths.get(stack):
+    arrays = jax.tree.map(np.asarray, params)  # at once, not layer by layer, from a device
+    for path, leaf in flatten(arrays).items():
+        stack, is_stacked, _ = path.partition("/layers/")
+        if is_stacked and leaf.shape[0] != depths.get(stack):
             raise ValueError(
                 f"{path} has {leaf.shape[0]} layers; the configuration says {depths.get(stack)}"
             )
-        each = (
-            {f"{stack}/layer_{i}/{rest}": leaf[i] for i in range(leaf.shape[0])}
-            if layers
-            else {path: leaf}
-        )
-        leaves |= each
-    return leaves
-
-
-def rolled(leaves, like):
-    """The inverse of `unrolled`, with the paths of `like`."""
-    tree = {}
-    for path, leaf in flatten(like).items():
-        stack, layers, rest = path.partition("/layers/")
-        each = (
-            [leaves[f"{stack}/layer_{i}/{rest}"] for i in range(leaf.shape[0])]
-            if layers
-            else leaves[path]
-        )
-        tree[path] = np.stack(each) if layers else each
-    return unflatten(tree)
-
-
-def relaid(params, like):
-    """What `like` has of a tree of parameters, a stack scanned or unrolled as `like` has it, whichever it was. Raises KeyError for what is missing."""
-    found, tree = flatten(params), {}
-    for path, leaf in flatten(like).items():
-        stack, layers, rest = path.partition("/layers/")
-        if path not in found and (one := re.fullmatch(r"(.*)/layer_(\d+)/(.*)", path)):
-            tree[path] = np.asarray(found[f"{one[1]}/layers/{one[3]}"])[int(one[2])]
-        elif layers and path not in found:
-            tree[path] = np.stack(
-                [np.asarray(found[f"{stack}/layer_{i}/{rest}"]) for i in range(leaf.shape[0])]
-            )
-        else:
-            tree[path] = found[path]
-    return unflatten(tree)
+    return flatten(unstack_layers(arrays))
 
 
 # ---- across ----------------------------------------------------------------------
@@ -162,7 +107,7 @@ def relaid(params, like):
 
 def export(params, rules, depths):
     """{their name: float32 array} of all our parameters. Raises ValueError that names what only one side knows."""
-    expanded, leaves = expand(rules, depths), unrolled(params, depths)
+    expanded, leaves = expand(rules, depths), flatten_layers(params, depths)
     if leaves.keys() != expanded.keys():
         raise ValueError(
             "the parameters are not those of the configuration: "
@@ -175,13 +120,13 @@ def export(params, rules, depths):
 
 
 def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
-    """(our parameters as float32 arrays, Report) from {their name: array}; the mapping may load when it is read.
+    """(our parameters as float32 arrays, ImportReport) from {their name: array}; the mapping may load when it is read.
 
     heads: beginnings of the names that may be missing, all with one beginning together; there `init_params` stay.
     body: beginnings of the names that must have a place, unless `known` to have none; others are reported as unused.
     Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
     """
-    expanded, leaves = expand(rules, depths), unrolled(init_params, depths)
+    expanded, leaves = expand(rules, depths), flatten_layers(init_params, depths)
     if leaves.keys() != expanded.keys():
         odd = some(leaves.keys() ^ expanded.keys())
         raise ValueError(f"the initial parameters are not those of the configuration: {odd}")
@@ -204,7 +149,8 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
             leaves[ours] = leaves[ours].astype(np.float32)
         else:
             leaves[ours] = _ours(tensors[theirs], theirs, layout, leaves[ours].shape)
-    return rolled(leaves, init_params), Report(tuple(sorted(missing)), tuple(sorted(unused)))
+    report = ImportReport(tuple(sorted(missing)), tuple(sorted(unused)))
+    return match_layout(unflatten(leaves), init_params), report
 
 
 def _ours(tensor, name, layout, shape):

@@ -17,7 +17,7 @@ from pretrain.convert.safe_folder import (
     Joined,
     Tensors,
     read_config,
-    replacing,
+    replace_export,
     write_json,
     write_tensors,
 )
@@ -45,7 +45,7 @@ def write_model(
     """Write a model as the folder `output`: safetensors, configuration, tokenizer, README.md. Returns {file: bytes}.
 
     The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids, or
-    values that are not finite unless `allow_nonfinite`, and what `folder.replacing` raises for an `output` that exists.
+    values that are not finite unless `allow_nonfinite`, and what `replace_export` raises for an `output` that exists.
     """
     if vocabulary.size > config.vocab:
         raise ValueError(
@@ -57,7 +57,7 @@ def write_model(
     if not allow_nonfinite:
         for name, tensor in tensors.items():
             check_finite(name, tensor, "--allow-nonfinite exports it as it is.")
-    with replacing(output, overwrite) as folder:
+    with replace_export(output, overwrite) as folder:
         for part in (*parts(module), ""):
             place = folder / part
             place.mkdir(exist_ok=True)

@@ -35,7 +35,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a RoBERTa with pooler and head, one of them or none.
+    """(parameters, ImportReport) from {name: array} of a RoBERTa with pooler and head, one of them or none.
 
     What is missing stays as initialised. Raises ValueError that names what is missing otherwise, has no place, or has
     the wrong shape or type.

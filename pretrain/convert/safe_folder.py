@@ -8,7 +8,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 from collections.abc import Mapping
 
 import ml_dtypes  # noqa: F401  numpy learns from it what bfloat16 is
@@ -16,6 +15,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from data.store.atomic import replace_folder
 from pretrain.convert import FAMILIES, parts
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
@@ -225,35 +225,17 @@ def _open(path):
 
 
 @contextlib.contextmanager
-def replacing(output, overwrite=False):
-    """A new folder to fill, which becomes `output` when the block ends, or vanishes when it raises.
+def replace_export(output, overwrite=False):
+    """Yield a new folder to fill, which becomes `output` when the block ends, or vanishes when it raises.
 
-    Raises FileExistsError for an `output` that is not empty, unless `overwrite`; and even then for one that holds
-    anything that an export does not consist of.
+    Raises FileExistsError for an `output` that is not empty, unless `overwrite` and it holds nothing but an export.
     """
-    output = check_output(output, overwrite)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    part, old = (output.with_name(f".{output.name}.{suffix}") for suffix in ("part", "old"))
-    for rest in (part, old):
-        if rest.exists():  # of an export that was killed
-            shutil.rmtree(rest)
-    part.mkdir()
-    try:
-        yield part
-        if output.exists():
-            output.rename(old)
-        part.rename(output)
-    except BaseException:
-        if old.exists() and not output.exists():
-            old.rename(output)
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    if old.exists():
-        shutil.rmtree(old)
+    with replace_folder(check_output(output, overwrite)) as folder:
+        yield folder
 
 
 def check_output(output, overwrite=False):
-    """The absolute path of `output`, if `replacing` would write there; what it would raise, if not."""
+    """The absolute path of `output`, if `replace_export` would write there; what it would raise, if not."""
     if "://" in str(output):
         raise FolderError(
             f"{output}: an export is written to a folder on this machine; copy it from there"

@@ -102,7 +102,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a T5 with encoder and decoder.
+    """(parameters, ImportReport) from {name: array} of a T5 with encoder and decoder.
 
     An output table that is missing is the input's, as in transformers. Raises ValueError that names what is missing,
     has no place, or has the wrong shape or type.

@@ -101,7 +101,7 @@ def to_hf(config, params):
 
 
 def from_hf(config, tensors, init_params):
-    """(parameters, table.Report) from {name: array} of a Marian model without a bias on its output.
+    """(parameters, ImportReport) from {name: array} of a Marian model without a bias on its output.
 
     Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
     """

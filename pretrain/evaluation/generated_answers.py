@@ -3,13 +3,13 @@
 B batch   L input length   T written length
 """
 
-import json
 import sys
 from typing import Any
 
 import jax
 import numpy as np
 
+from data.corpus.json_lines import parse_json_lines
 from data.examples.labelled import text_of
 from data.examples.multiple_choice import question_of
 from data.examples.records import read_texts, read_words
@@ -18,7 +18,7 @@ from data.examples.tagging import USUAL
 from data.examples.tags_as_text import segments, tagged
 from data.examples.text2text import reading, source_of, spelt
 from data.objectives.text2text import ANSWERS, Text2Text
-from models.generation.generate import generator, unrolled
+from models.generation.generate import generator, unstack_model
 from pretrain.distributed.sharding import gathered, replicated
 from pretrain.evaluation.ner_metrics import rates
 from pretrain.evaluation.qa_spans import by_kind, judged_texts
@@ -46,10 +46,10 @@ class HeldOut:
             end=vocabulary.eos,
             pad=vocabulary.pad,
         )
-        lean, _ = unrolled(model, {})
+        lean, _ = unstack_model(model, {})
 
         def write(params, inputs_BL, valid_BL):
-            _, params = unrolled(model, gathered(mesh)(params))
+            _, params = unstack_model(model, gathered(mesh)(params))
             return generator(lean, data.batch_size, **how)(params, inputs_BL, valid_BL)
 
         self.write = jax.jit(write, out_shardings=replicated(mesh))
@@ -63,8 +63,7 @@ class HeldOut:
 
     def scores(self, metrics, texts, split):
         """What `judged` tells of the part; of several tasks {"task/name": number} of each that has rows there, and {name: number} over these."""
-        with open(split.folder / ANSWERS, encoding="utf-8") as file:
-            answers = [json.loads(line) for line in file]
+        answers = parse_json_lines((split.folder / ANSWERS).read_text(encoding="utf-8"))
         if not self.objective.tasks:
             return judged(self.objective, self.vocabulary, metrics, texts, answers)
         found, means = {}, []
@@ -127,7 +126,7 @@ def judged_tags(read, scheme, metrics, texts, answers):
 # ---- predict -------------------------------------------------------------------
 
 
-class Answers(Writer):
+class AnswerWriter(Writer):
     """Calling it with texts, each a tuple as `reader` gives, gives {"written"}, and "label", "score", "answer", or "tags" and "entities" as tags.py has
     them, where the model learned such.
 

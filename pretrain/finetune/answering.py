@@ -106,9 +106,9 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
             "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
         )
     if trained.run.data.objective.name == "text2text":
-        from pretrain.evaluation.generated_answers import Answers
+        from pretrain.evaluation.generated_answers import AnswerWriter
 
-        return Answers(trained, length, batch_size, **how)
+        return AnswerWriter(trained, length, batch_size, **how)
     writers = {
         T5Config: write.Spans,
         TransformerConfig: write.Translations,

@@ -44,7 +44,7 @@ def told(texts, result):
     )
 
 
-class Answers:
+class AnswerPredictor:
     """Calling it with pairs (question, context) gives {"answer", "start", "end", "score", "probability", "null_score"} of each.
 
     start, end: characters of the context as it was given. score: the sum of the span's two logits, null_score: that of "no answer";

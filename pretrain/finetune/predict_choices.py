@@ -14,7 +14,7 @@ from pretrain.convert import name_of, tokenizer
 from pretrain.inference.batching import batches, fill, padded, power
 
 
-class Choices:
+class ChoicePredictor:
     """Calling it with questions, each a `data.examples.multiple_choice.Question`, gives {"choice", "number", "probability", "probabilities"} of each.
 
     A question may have another number of choices than those of training. What is longer than a row of training is cut as there, and the

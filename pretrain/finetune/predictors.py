@@ -32,9 +32,11 @@ class Head(NamedTuple):
 HEADS = {
     ClassifierConfig: Head(predict_labels.reader, predict_labels.Labels),
     TaggerConfig: Head(predict_tags.reader, predict_tags.Tags, predict_tags.told),
-    ChoiceConfig: Head(predict_choices.reader, predict_choices.Choices, predict_choices.told),
+    ChoiceConfig: Head(
+        predict_choices.reader, predict_choices.ChoicePredictor, predict_choices.told
+    ),
     SpanReaderConfig: Head(
-        predict_answers.reader, predict_answers.Answers, predict_answers.told, ("n_best",)
+        predict_answers.reader, predict_answers.AnswerPredictor, predict_answers.told, ("n_best",)
     ),
 }
 

@@ -84,10 +84,10 @@ class Answered:
         )
 
     def rows(self, objective, vocabulary):
-        from data.rows.qa_windows import WindowRows
+        from data.rows.qa_windows import QuestionWindowRows
 
         objective.check(vocabulary)
-        return WindowRows(self.encoded(vocabulary)["train"].spans_Q6, objective).count
+        return QuestionWindowRows(self.encoded(vocabulary)["train"].spans_Q6, objective).count
 
     def encoded(self, vocabulary):
         if vocabulary.fingerprint not in self._encoded:

@@ -95,7 +95,7 @@ def make_initial_params(run, pretrained, fresh):
 
     from models import build
     from models.config.heads import HeadedConfig
-    from pretrain.convert.name_map import relaid
+    from models.layers.layer_layout import match_layout
     from pretrain.distributed.sharding import path_of
     from pretrain.training.state import init_params
 
@@ -105,17 +105,17 @@ def make_initial_params(run, pretrained, fresh):
     if fresh == "all":
         return drawn, [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
     if not isinstance(run.model, HeadedConfig):  # it learns another task as it is
-        return relaid(jax.device_get(pretrained.params), drawn), []
+        return match_layout(jax.device_get(pretrained.params), drawn), []
     source, before = jax.device_get(pretrained.params), pretrained.run.model
     if isinstance(before, HeadedConfig):
         if type(before) is type(run.model) and all(
             getattr(before, name) == getattr(run.model, name) for name in own_fields(before)
         ):
-            return relaid(source, drawn), []  # a head for the same goes on learning
+            return match_layout(source, drawn), []  # a head for the same goes on learning
         source = source["encoder"]
     paths = [path_of(keys) for keys, _ in jax.tree_util.tree_leaves_with_path(drawn)]
     params = drawn | {
-        "encoder": relaid(source, drawn["encoder"])
+        "encoder": match_layout(source, drawn["encoder"])
     }  # without the heads that it was pretrained by
     return params, [path for path in paths if not path.startswith("encoder/")]
 

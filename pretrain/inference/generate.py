@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from models import build
-from models.generation.generate import extend, generate, unrolled
+from models.generation.generate import extend, generate, unstack_model
 from models.generation.sampling import Greedy
 from pretrain.convert import name_of, tokenizer
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
@@ -24,7 +24,7 @@ class Writer:
     def __init__(
         self, trained, length, batch_size, strategy=Greedy(), no_repeat_ngram=None, seed=0
     ):
-        self.model, self.params = unrolled(build(trained.run.model), trained.params)
+        self.model, self.params = unstack_model(build(trained.run.model), trained.params)
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.start = getattr(trained.run.model, "start", 0)  # what an encoder-decoder reads first

@@ -14,7 +14,7 @@ import json
 
 import numpy as np
 
-from pretrain.inference.line_files import read_objects
+from data.corpus.json_lines import read_json_lines
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ def joined(context, choice):
 def read_questions(path):
     """The questions of a JSONL file. Raises ValueError, which names file and line, for what is not one, and for a mixture of forms."""
     questions = []
-    for place, record in read_objects(path):
+    for place, record in read_json_lines(path):
         question = _question(place, record)
         if questions and question.open != questions[0].open:
             kinds = {True: "an answer alone", False: "choices"}

@@ -11,7 +11,7 @@ Each of them may be gzipped, with .gz behind its name.
 
 import pathlib
 
-from pretrain.inference.line_files import read_lines, read_objects
+from data.corpus.json_lines import read_json_lines, read_lines
 
 OTHERS = {
     ".conll": "columns of words are read by models that tag them",
@@ -56,7 +56,7 @@ def texts():
     """Readers for any model."""
     from data.examples import labelled
 
-    return {".jsonl": read_objects, ".tsv": labelled.records, ".csv": labelled.records}
+    return {".jsonl": read_json_lines, ".tsv": labelled.records, ".csv": labelled.records}
 
 
 def readers_of(run):

@@ -148,7 +148,7 @@ def do_delete(args, pod):
 
 
 def active(args, pod):
-    """The State of the pod, which is ACTIVE; with --wait, once it is."""
+    """The PodState of the pod, which is ACTIVE; with --wait, once it is."""
     while True:
         found = pod.describe()
         if found and found.name == "ACTIVE":

@@ -8,6 +8,8 @@ import pathlib
 import subprocess
 import tarfile
 
+from data.store.atomic import write_atomically
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
@@ -36,9 +38,7 @@ def pack(path, root=None):
         for name in sorted(names):
             tar.add(root / name, arcname=name, recursive=False, filter=plain)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(buffer.getvalue())
-    part.replace(path)
+    write_atomically(path, buffer.getvalue())
     changed = len(
         [
             line

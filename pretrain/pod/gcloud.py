@@ -31,7 +31,7 @@ class GcloudError(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class PodRequest:
     """What to ask for; the same again after a preemption."""
 
     type: str
@@ -42,7 +42,7 @@ class Request:
 
 
 @dataclasses.dataclass(frozen=True)
-class State:
+class PodState:
     """What `describe` tells of a queued resource."""
 
     name: str
@@ -53,7 +53,7 @@ class State:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
+class WorkerReport:
     """What a worker tells of its training: running, exited, stopped (by `pod stop`), lost (no trace of its end), idle
     (never begun) or empty (nothing was pushed)."""
 
@@ -114,7 +114,7 @@ class Pod:
         return done.stdout or ""
 
     def describe(self):
-        """The State, or None where there is no such queued resource."""
+        """The PodState, or None where there is no such queued resource."""
         try:
             said = json.loads(self.call(self.gcloud("describe", "--format=json"), limit=GLANCE))
         except GcloudError as error:
@@ -127,7 +127,7 @@ class Pod:
         count = max(len(nodes), int(nodes[0].get("multisliceParams", {}).get("nodeCount", 1)))
         state = said.get("state", {})
         kind = nodes[0].get("node", {}).get("acceleratorType", "")
-        return State(
+        return PodState(
             state.get("state", "UNKNOWN"),
             state.get("stateInitiator", ""),
             kind,
@@ -183,12 +183,12 @@ class Pod:
         return self.ssh(f"{unpack} && bash {folder}/pretrain/pod/worker.sh settle {tree}")
 
     def reports(self):
-        """A Report of each worker that answered."""
+        """A WorkerReport of each worker that answered."""
         script = f'bash {WORKER} status || echo "cloze-worker $(hostname) empty 0"'
         lines = (line.split() for line in self.ssh(script, limit=GLANCE).splitlines())
         return sorted(
             (
-                Report(line[1], line[2], int(line[3]))
+                WorkerReport(line[1], line[2], int(line[3]))
                 for line in lines
                 if line[:1] == ["cloze-worker"]
             ),

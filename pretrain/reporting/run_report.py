@@ -8,7 +8,7 @@ from etils import epath
 
 from pretrain.reporting.curve_images import draw
 from pretrain.reporting.curves import HELD, drawn, series
-from pretrain.reporting.html import page
+from pretrain.reporting.html import render_html
 from pretrain.workdir import environment_file, goodput, metrics_file, samples_file
 from pretrain.workdir.retention import best
 
@@ -25,7 +25,7 @@ def report(workdirs, output=None, pictures=True):
     folder = pathlib.Path(output or pathlib.Path(workdirs[0]) / "report")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / NAME).write_text(
-        page("report", {"runs": [as_data(*run) for run in runs.items()]}), encoding="utf-8"
+        render_html("report", {"runs": [as_data(*run) for run in runs.items()]}), encoding="utf-8"
     )
     return [
         folder / NAME,

@@ -8,7 +8,7 @@ import jax
 from pretrain.distributed.stragglers import Waits
 from pretrain.training import flops
 from pretrain.workdir import environment_file
-from pretrain.workdir.metrics_file import MetricsLog, Progress
+from pretrain.workdir.metrics_file import MetricsLog, ProgressLine
 
 
 class Log:
@@ -29,7 +29,7 @@ class Log:
             )  # CPU devices share the cores of one host
             self.file = MetricsLog(workdir, start)
             needed, peak = flops.of_step(run), peak and peak * many
-            self.progress = Progress(start, run.train.end, needed, peak)
+            self.progress = ProgressLine(start, run.train.end, needed, peak)
             environment_file.note(workdir, start, mesh, jax.process_count(), needed, peak)
         self.clock = self.given = time.perf_counter()
 

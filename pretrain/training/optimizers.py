@@ -91,8 +91,25 @@ def of_free(depth, free, updates, params):
 
 
 def make_optimizer(config, steps):
-    """The optax transformation of an `AdamW`, `Adafactor` or `Lamb` configuration for a run of `steps`."""
-    rate = schedule(config, steps)
+    """Return the optax transformation of an `AdamW`, `Adafactor` or `Lamb` configuration for a run of `steps`."""
+    return allow_promotion(compose_optimizer(config, schedule(config, steps)))
+
+
+def allow_promotion(optimizer: optax.GradientTransformation) -> optax.GradientTransformation:
+    """Return the same transformation, within which dtypes promote: optax relies on it, whatever its caller allows."""
+
+    def init(*args, **options):
+        with jax.numpy_dtype_promotion("standard"):
+            return optimizer.init(*args, **options)
+
+    def update(*args, **options):
+        with jax.numpy_dtype_promotion("standard"):
+            return optimizer.update(*args, **options)
+
+    return optimizer._replace(init=init, update=update)
+
+
+def compose_optimizer(config, rate):
     if isinstance(config, Lamb):
         return lamb(config, rate)
     if isinstance(config, AdamW):

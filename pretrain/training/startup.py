@@ -4,6 +4,7 @@ import jax
 import numpy as np
 
 from data.pipeline import Stream
+from data.store.atomic import replace_folder, write_atomically
 from data.store.reader import Store
 from data.store.salvage import told
 from pretrain.config import read_json, to_json
@@ -79,15 +80,10 @@ def write_workdir(run, store, workdir):
     """config.json and vocabulary/, by the first process, each whole or not at all."""
     if jax.process_index():
         return
-    part = workdir / "config.json.part"
-    part.write_text(to_json(run))
-    part.replace(workdir / "config.json")
+    write_atomically(workdir / "config.json", to_json(run))
     if not (workdir / "vocabulary").exists():
-        part = workdir / "vocabulary.part"
-        if part.exists():
-            part.rmtree()
-        store.vocabulary.save(str(part))
-        part.rename(workdir / "vocabulary")
+        with replace_folder(workdir / "vocabulary") as folder:
+            store.vocabulary.save(str(folder))
 
 
 def opening(run, store, stream, params, mesh, start, heldout=None):

@@ -13,16 +13,8 @@ from pretrain.overrides import ConfigError
 
 # What a start that was killed leaves behind, and what others may put into an empty folder.
 LEFTOVERS = {
-    *("checkpoints", "damaged", "vocabulary", "vocabulary.part", "tensorboard", "config.json.part"),
-    *(
-        "metrics.jsonl",
-        "metrics.jsonl.part",
-        "goodput.json",
-        "goodput.json.part",
-        "left_out.json",
-        "left_out.json.part",
-    ),
-    *("environment.jsonl", "environment.jsonl.part", "lease", "lease.__lock"),
+    *("checkpoints", "damaged", "vocabulary", "tensorboard", "lease", "lease.__lock"),
+    *("metrics.jsonl", "goodput.json", "left_out.json", "environment.jsonl"),
 }
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}

@@ -3,7 +3,6 @@
 flops_per_step are matmul FLOPs that the step needs; peak_flops those that all devices of the mesh can do a second (null where it is not known).
 """
 
-import json
 import os
 import platform
 import time
@@ -11,7 +10,8 @@ from importlib import metadata
 
 from etils import epath
 
-from pretrain.workdir.errors import named
+from data.corpus.json_lines import format_json_lines, parse_json_lines
+from data.store.atomic import write_atomically
 
 NAME = "environment.jsonl"
 PACKAGES = (
@@ -48,10 +48,7 @@ def note(workdir, step, mesh, processes, flops_per_step, peak_flops):
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
     lines = [*(one for one in read(workdir) if one["step"] < step), line]
-    part = path.with_name(NAME + ".part")
-    with named(path):
-        part.write_text("".join(json.dumps(one) + "\n" for one in lines))
-        part.replace(path)
+    write_atomically(path, format_json_lines(lines))
 
 
 def read(workdir):
@@ -60,7 +57,7 @@ def read(workdir):
     if not path.exists():
         return []
     try:
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        lines = parse_json_lines(path.read_text())
         return [line for line in lines if isinstance(line["step"], int)]
     except (ValueError, TypeError, KeyError):
         print(f"{path} cannot be read; it begins anew")

@@ -32,15 +32,6 @@ def writing(folder):
         ) from error
 
 
-@contextlib.contextmanager
-def named(path):
-    """What goes wrong in writing a file, such as a full disk, with the file's name, which the system leaves out."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
-
-
 def hush():
     """Keep Orbax from telling each failed read and write of its own, sixty lines each: what is raised is enough.
 

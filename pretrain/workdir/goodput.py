@@ -22,7 +22,7 @@ import time
 
 from etils import epath
 
-from pretrain.workdir.errors import named
+from data.store.atomic import write_atomically
 
 PARTS = ("start", "compile", "data", "step", "save", "evaluate", "lost", "down")
 WORK = (
@@ -148,10 +148,7 @@ class Ledger:
                 "seconds": dict(self.seconds),
                 "marks": dict(self.marks),
             }
-        part = self.path.with_name(NAME + ".part")
-        with named(self.path):
-            part.write_text(json.dumps(told) + "\n")
-            part.replace(self.path)
+        write_atomically(self.path, json.dumps(told) + "\n")
 
 
 def read(path):

@@ -9,7 +9,8 @@ from typing import Any
 
 from etils import epath
 
-from pretrain.workdir.errors import named
+from data.corpus.json_lines import format_json_lines, parse_json_lines
+from data.store.atomic import name_in_disk_errors, write_atomically
 
 
 class MetricsLog:
@@ -26,9 +27,7 @@ class MetricsLog:
         # Object stores cannot append: there the rows gather in memory and the file is written anew at each `sync`.
         self.rows = rows if "://" in str(workdir) else None
         if self.rows is None:
-            part = self.path.with_name("metrics.jsonl.part")
-            part.write_text("".join(json.dumps(row) + "\n" for row in rows))
-            part.replace(self.path)
+            write_atomically(self.path, format_json_lines(rows))
             self.file = open(os.fspath(self.path), "a", encoding="utf-8")  # noqa: SIM115 - open until `close`
         self.events = EventFileWriter(str(epath.Path(workdir) / "tensorboard"))
         if start:
@@ -43,7 +42,7 @@ class MetricsLog:
         if self.rows is not None:
             self.rows.append(row)
         else:
-            with named(self.path):
+            with name_in_disk_errors(self.path):
                 self.file.write(json.dumps(row) + "\n")
                 self.file.flush()
         self._event(
@@ -58,9 +57,9 @@ class MetricsLog:
     def sync(self):
         """Make what was written durable; called where a checkpoint is saved."""
         if self.rows is not None:
-            self.path.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+            write_atomically(self.path, format_json_lines(self.rows))
         else:
-            with named(self.path):
+            with name_in_disk_errors(self.path):
                 self.file.flush()
                 os.fsync(self.file.fileno())
         self.events.flush()
@@ -95,11 +94,10 @@ def read(path):
     path = epath.Path(path)
     if not path.exists():
         return []
-    *lines, _cut = path.read_text().split("\n")
-    return [json.loads(line) for line in lines]
+    return parse_json_lines(path.read_text())
 
 
-class Progress:
+class ProgressLine:
     """The line that a person watches: redrawn in place on a terminal, every `seconds` otherwise."""
 
     def __init__(self, start, stop, flops_per_step, peak, out=None, seconds=15.0):

@@ -3,7 +3,6 @@
 L row length   T targets of a row
 """
 
-import json
 import math
 import os
 from typing import NamedTuple
@@ -11,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
-from pretrain.workdir.errors import named
+from data.corpus.json_lines import format_json_lines, parse_json_lines
+from data.store.atomic import write_atomically
 
 NAME = "samples.jsonl"
 PIECES = 64  # of a row, from its beginning, at most
@@ -117,23 +117,13 @@ def write(path, line):
     lines = [one for one in read(path) if one["step"] < line["step"]]
     if len(lines) >= LINES:
         lines = lines[::2]
-    part = path.with_name(path.name + ".part")
-    with named(path):
-        part.write_text(
-            "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in [*lines, line]),
-            encoding="utf-8",
-        )
-        part.replace(path)
+    write_atomically(path, format_json_lines([*lines, line], ensure_ascii=False))
 
 
 def read(path):
     """The lines of a file, in the order of their steps; none where there is no file."""
     path = epath.Path(path)
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-        if path.exists()
-        else []
-    )
+    return parse_json_lines(path.read_text(encoding="utf-8")) if path.exists() else []
 
 
 def by_row(lines):

@@ -4,6 +4,7 @@ import json
 
 import jax
 
+from data.store.atomic import write_atomically
 from data.store.salvage import told
 from pretrain.overrides import ConfigError
 
@@ -35,9 +36,7 @@ def write_left_out(store, workdir):
     path = workdir / NAME
     if jax.process_index() or (told(store) == told(None) and not path.exists()):
         return
-    part = workdir / (NAME + ".part")
     documents = {
         split: numbers.tolist() for split, numbers in getattr(store, "left_out", {}).items()
     }
-    part.write_text(json.dumps({"told": told(store), **documents}) + "\n")
-    part.replace(path)
+    write_atomically(path, json.dumps({"told": told(store), **documents}) + "\n")

@@ -20,11 +20,6 @@ TEXT = [
 ] * 12
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def sentence(text, line=1):
     words = tuple(text.split(" "))
     return Sentence(words, ("O",) * len(words), "a.conll", line, 1)

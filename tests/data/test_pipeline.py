@@ -13,7 +13,7 @@ from data import batch_spec
 from data.config import Data
 from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
 from data.pipeline import MOST, Stream
-from data.rows.tables import Reader
+from data.rows.tables import TokenReader
 from data.store.reader import write_store
 
 OBJECTIVES = {
@@ -86,9 +86,9 @@ def test_batches_are_pure_and_the_same_on_any_number_of_hosts(make, name):
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_host_reads_only_the_tokens_of_its_own_rows(make, name, monkeypatch):
     """Counted where the store is read: what many hosts read is what one reads, split between them."""
-    stream, read, known = make(name), [], Reader.known
+    stream, read, known = make(name), [], TokenReader.known
     monkeypatch.setattr(
-        Reader, "known", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN)
+        TokenReader, "known", lambda self, ids_BN: read.append(ids_BN) or known(self, ids_BN)
     )
 
     def reads(lo, hi):
@@ -348,7 +348,7 @@ import sys, time
 from data.config import Data
 from data.objectives import MaskedLm
 from data.pipeline import Stream
-from data.rows.tables import Reader
+from data.rows.tables import TokenReader
 from data.store.reader import Store
 
 stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, predictions=4, rows="documents")))

@@ -30,11 +30,6 @@ LAYOUTS = {"bert": ("bert", 40), "t5": ("t5", 138), "gpt": ("gpt", 37)}
 WORDS = "the a of and old grey fox dog river stone walks runs sees finds under over near with quick slow house".split()
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def texts(count):
     """Deterministic sentences, different from each other in places."""
     return [

@@ -49,7 +49,7 @@ def test_a_place_that_cannot_be_a_workdir_is_refused(
     "leftover",
     [
         "checkpoints",
-        "config.json.part",
+        ".config.json.part-0123abcd",
         "goodput.json",
         "lost+found",
         ".preflight-0-1-2",

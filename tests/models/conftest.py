@@ -21,6 +21,7 @@ from models import (
     TransformerConfig,
     build,
 )
+from models.layers.layer_layout import unflatten
 from pretrain.convert import name_map
 
 BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
@@ -113,7 +114,7 @@ def tiny_configs():
 @pytest.fixture(scope="session")
 def unroll():
     """unroll(params, depths): the same parameters in layer_0, layer_1, ..."""
-    return lambda params, depths: name_map.unflatten(name_map.unrolled(params, depths))
+    return lambda params, depths: unflatten(name_map.flatten_layers(params, depths))
 
 
 @pytest.fixture(scope="session")

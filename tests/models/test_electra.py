@@ -69,8 +69,7 @@ LOSS = LOSSES["replaced_token"]
 def case(make, tiny_configs):
     """(model, parameters, batch, the generator's logits, the words drawn by hand); every other slot draws the text's own word."""
     model, params = make(tiny_configs["electra"])
-    with jax.numpy_dtype_promotion("strict"):
-        logits, _ = jax.jit(model.apply)({"params": params}, TOKENS, VALID, None, POSITIONS)
+    logits, _ = jax.jit(model.apply)({"params": params}, TOKENS, VALID, None, POSITIONS)
     drawn = by_hand(np.asarray(logits), CHANCES)
     batch = BATCH | {"targets": np.where(np.arange(4) % 2, drawn, TARGETS).astype(np.int32)}
     assert (drawn == batch["targets"])[MASKED].sum() == 4 and MASKED.sum() == 9

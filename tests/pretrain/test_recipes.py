@@ -13,11 +13,6 @@ from pretrain.config import load
 from pretrain.pod.environment import variables
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """No JAX here."""
-
-
 @pytest.fixture
 def blocks(root):
     """{language: [text of a block]} of the page."""

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from data.config import Data
 from data.examples import labelled, labelled_store
 from data.examples.labelled import Columns, Example, class_of, score_of
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import (
     AnswerSpan,
     Classification,

@@ -9,7 +9,7 @@ from data.config import Data
 from data.examples.labelled import Example
 from data.examples.labelled_store import write_labelled
 from data.examples.multiple_choice import question_of, read
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import MultipleChoice
 from data.pipeline import Stream
 from data.vocabulary.load import train_vocabulary

@@ -12,7 +12,7 @@ from data.examples import labelled_store
 from data.examples import qa as questions
 from data.examples.qa import read
 from data.examples.qa_store import encode
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import AnswerSpan, Classification
 from data.pipeline import Stream
 from data.store.qa_reader import opened, opened_texts

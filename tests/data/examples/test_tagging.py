@@ -10,7 +10,7 @@ import pytest
 from data.config import Data
 from data.examples import tagging
 from data.examples.tagging import read, scheme_of, word_ids, write_tagged
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import Tagging
 from data.pipeline import Stream
 from data.store.reader import Store

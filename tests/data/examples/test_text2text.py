@@ -8,7 +8,7 @@ import pytest
 from data.config import Data
 from data.examples.labelled import Example
 from data.examples.text2text import pairs, rounded, source_of, step_for, target_of, write_pairs
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store

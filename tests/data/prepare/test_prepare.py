@@ -213,13 +213,13 @@ def test_a_job_notes_how_far_it_is(tmp_path, texts):
 
 def test_a_report_survives_being_sent():
     report, piece = (
-        jobs.Report(least=3, most=jobs.HASHES - 1),
+        jobs.JobReport(least=3, most=jobs.HASHES - 1),
         sources.Piece("jsonl", "a.jsonl", 7, None, 9),
     )
-    assert jobs.Report.from_json(jobs.Report().to_json()) == jobs.Report()
+    assert jobs.JobReport.from_json(jobs.JobReport().to_json()) == jobs.JobReport()
     report.totals["tokens"] += 5
     report.note(jobs.EMPTY, piece, 2)
-    again = jobs.Report.from_json(report.to_json())
+    again = jobs.JobReport.from_json(report.to_json())
     assert again == report and again.first == {jobs.EMPTY: ("a.jsonl", 7, 2)}
     again.add(report)
     assert again.totals == {"tokens": 10} and again.noted == {jobs.EMPTY: 2}

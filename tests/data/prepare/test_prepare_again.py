@@ -91,9 +91,9 @@ def test_a_folder_that_is_no_store_is_never_replaced(corpus, tmp_path, words):
 
 
 def test_two_at_once_do_not_disturb_each_other(corpus, tmp_path, words):
-    with atomic.workshop(tmp_path / "s") as folder:
+    with atomic.open_scratch_folder(tmp_path / "s") as folder:
         (folder / "work").write_text("in progress")
-        with pytest.raises(BlockingIOError, match="is being prepared by another process"):
+        with pytest.raises(BlockingIOError, match="is being written by another process"):
             prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
         assert (folder / "work").exists()
     prepare(Request((str(corpus),), vocabulary=words), tmp_path / "s")
@@ -101,7 +101,7 @@ def test_two_at_once_do_not_disturb_each_other(corpus, tmp_path, words):
 
 def test_what_a_dead_run_left_is_removed(corpus, tmp_path, words):
     for lock in (True, False):
-        left = tmp_path / f".s.preparing-{lock}"
+        left = tmp_path / f".s.part-{lock}"
         (left / "store").mkdir(parents=True)
         (left / "store" / "manifest.json").write_text("{")
         if lock:

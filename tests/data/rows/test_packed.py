@@ -8,7 +8,7 @@ import pytest
 
 from data import batch_spec
 from data.config import Data
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import Distillation, MaskedLm, ReplacedToken
 from data.pipeline import Stream
 from data.rows.packed import PackedRows, recipes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.rows import hashing, sentence_pairs
-from data.rows.sentence_pairs import PairRows
+from data.rows.sentence_pairs import SentencePairRows
 
 
 def corpus(seed, documents=60, longest=40, sources=(1.0,)):
@@ -134,7 +134,7 @@ class Slow:
 )
 def test_pairs_are_those_of_the_slow_reference(width, sources):
     documents, split = corpus(1, sources=sources)
-    slow, table = Slow(documents, split, width), PairRows(split, width)
+    slow, table = Slow(documents, split, width), SentencePairRows(split, width)
     assert table.count == len(slow.rows)
     rows = np.repeat(np.arange(table.count), 3)
     keys = hashing.key(4, np.arange(len(rows)))
@@ -149,7 +149,7 @@ def test_pairs_are_those_of_the_slow_reference(width, sources):
 def test_promises():
     width = 45
     documents, split = corpus(2, documents=300, sources=(0.5, 0.5))
-    table = PairRows(split, width)
+    table = SentencePairRows(split, width)
     rows = np.tile(np.arange(table.count), 20)
     (a_start, a), (b_start, b), other = table.pairs(
         rows, hashing.key(1, np.arange(len(rows))), 0.1, 0.5
@@ -177,7 +177,7 @@ def test_every_other_document_is_drawn_alike():
         sentence_starts=np.arange(0, 55, 5),
         sources=(SimpleNamespace(name="a", documents=(0, 5)),),
     )
-    _, (b_start, _), other = PairRows(split, 12).pairs(
+    _, (b_start, _), other = SentencePairRows(split, 12).pairs(
         np.full(8000, 2), hashing.key(2, np.arange(8000)), 0.0, 1.0
     )
     counts = np.bincount(b_start // 5, minlength=10)
@@ -189,11 +189,11 @@ def test_every_other_document_is_drawn_alike():
 def test_walks_agree_whatever_their_kind(monkeypatch):
     """In step or one by one, in small blocks or large ones: the same chunks."""
     _, split = corpus(3, documents=100)
-    expected = PairRows(split, 33)
+    expected = SentencePairRows(split, 33)
     for lockstep, block in ((0, 1 << 16), (1000, 3), (1000, 1 << 16), (50, 2)):
         monkeypatch.setattr(sentence_pairs, "LOCKSTEP", lockstep)
         monkeypatch.setattr(sentence_pairs, "BLOCK", block)
-        table = PairRows(split, 33)
+        table = SentencePairRows(split, 33)
         assert np.array_equal(table.chunk_C, expected.chunk_C)
         assert np.array_equal(table.first_chunk_D, expected.first_chunk_D)
 
@@ -205,7 +205,7 @@ def test_one_document_is_refused():
         sources=(SimpleNamespace(name="a", documents=(0, 3)),),
     )
     with pytest.raises(ValueError, match="1 document is all there is"):
-        PairRows(split, 20)
+        SentencePairRows(split, 20)
 
 
 def test_a_source_of_one_document_draws_from_the_others():
@@ -217,7 +217,7 @@ def test_a_source_of_one_document_draws_from_the_others():
             SimpleNamespace(name="b", documents=(2, 3)),
         ),
     )
-    table = PairRows(split, 12)
+    table = SentencePairRows(split, 12)
     _, (b_start, _), _ = table.pairs(
         np.full(200, table.count - 1), hashing.key(2, np.arange(200)), 0.0, 1.0
     )

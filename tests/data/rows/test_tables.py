@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.rows import tables
-from data.rows.tables import DocumentRows, Reader, WindowRows
+from data.rows.tables import DocumentRows, TokenReader, WindowRows
 
 
 def split_of(lengths, sources=None, sentences=None):
@@ -113,8 +113,8 @@ def test_places_are_found_in_tables_short_and_long(size):
 
 
 def test_reader_refuses_an_id_that_the_vocabulary_does_not_have():
-    read = Reader(np.array([3, 9, 4], np.uint16), 10)
+    read = TokenReader(np.array([3, 9, 4], np.uint16), 10)
     assert read(np.array([[0, 1], [2, 7]])).tolist() == [[3, 9], [4, 4]]
     with pytest.raises(ValueError, match="holds the id 9, but its vocabulary has 9 ids"):
-        Reader(read.tokens, 9)(np.array([1]))
-    assert Reader(read.tokens, 9)(np.array([0])).tolist() == [3]
+        TokenReader(read.tokens, 9)(np.array([1]))
+    assert TokenReader(read.tokens, 9)(np.array([0])).tolist() == [3]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from models import Gpt2Config, Gpt3Config, GptConfig
-from models.generation.generate import Beam, Greedy, Sample, extend, generate, unrolled
+from models.generation.generate import Beam, Greedy, Sample, extend, generate, unstack_model
 from models.layers.attention import attend
 from models.layers.cache import Step, widen
 
@@ -86,7 +86,7 @@ def test_a_continuation_is_the_plain_loop(make, config, scan):
     """
     model, params = large(*make(config))
     found = extend(
-        *(model, params) if scan else unrolled(model, params), INPUTS, LENGTHS, length=15
+        *(model, params) if scan else unstack_model(model, params), INPUTS, LENGTHS, length=15
     )
     score = jax.jit(lambda tokens: model.apply({"params": params}, tokens))
     row, tokens = np.arange(3), np.pad(INPUTS, ((0, 0), (0, 15)))

@@ -18,7 +18,7 @@ from models import (
 )
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
-from pretrain.convert.name_map import relaid
+from models.layers.layer_layout import match_layout
 from pretrain.distributed.sharding import meaning, path_of
 
 SIZES = dict(
@@ -54,7 +54,7 @@ def test_an_encoder_is_read_as_it_was_pretrained(name):
     whole, model = build(encoder), build(config)
     pretrained = drawn(whole, IDS, VALID)
     params = drawn(model, IDS, VALID)
-    params = params | {"encoder": relaid(pretrained, params["encoder"])}
+    params = params | {"encoder": match_layout(pretrained, params["encoder"])}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         meaning(path_of(keys), leaf.shape)  # raises unless one row of the table fits
 

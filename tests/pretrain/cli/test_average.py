@@ -22,11 +22,6 @@ MODEL = TransformerConfig(vocab=64, width=16, depth=1, decoder_depth=1, heads=2,
 NUMBERS = "one two three four five six seven eight nine ten".split()
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A workdir with the checkpoints of steps 2, 4, 6 and 8."""

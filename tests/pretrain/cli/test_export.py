@@ -102,9 +102,8 @@ def exported(request, vocabularies, tmp_path_factory):
     config = CONFIGS[request.param]
     vocabulary = vocabularies[name_of(config)]
     folder = tmp_path_factory.mktemp("exported") / request.param
-    with jax.numpy_dtype_promotion("strict"):
-        params = shaken(config)
-        write_model(folder, config, params, vocabulary, card="# card\n")
+    params = shaken(config)
+    write_model(folder, config, params, vocabulary, card="# card\n")
     return config, params, vocabulary, folder
 
 

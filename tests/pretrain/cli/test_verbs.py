@@ -15,11 +15,6 @@ from pretrain.reporting.curves import drawn, series
 from pretrain.workdir.goodput import PARTS
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [

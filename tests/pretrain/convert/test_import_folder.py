@@ -11,7 +11,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from pretrain.convert import safe_folder as folders
-from pretrain.convert.safe_folder import FolderError, Tensors, read_config, replacing, write_tensors
+from pretrain.convert.safe_folder import (
+    FolderError,
+    Tensors,
+    read_config,
+    replace_export,
+    write_tensors,
+)
 
 TENSORS = {
     "a.weight": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -232,10 +238,10 @@ def write_and_fail(part, text):
 
 def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     output = tmp_path / "deep" / "out"
-    with pytest.raises(RuntimeError, match="written in part"), replacing(output) as part:
+    with pytest.raises(RuntimeError, match="written in part"), replace_export(output) as part:
         write_and_fail(part, "cut")
     assert list((tmp_path / "deep").iterdir()) == []
-    with replacing(output) as part:
+    with replace_export(output) as part:
         (part / "config.json").write_text("{}")
         assert not output.exists()
     assert [path.name for path in output.iterdir()] == ["config.json"]
@@ -245,16 +251,16 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
 def test_what_is_there_is_replaced_only_when_told_to(tmp_path):
     output = tmp_path / "out"
     output.mkdir()
-    with replacing(output) as part:  # an empty folder is no loss
+    with replace_export(output) as part:  # an empty folder is no loss
         (part / "README.md").write_text("first")
-    with pytest.raises(FileExistsError, match="not empty.*--overwrite"), replacing(output):
+    with pytest.raises(FileExistsError, match="not empty.*--overwrite"), replace_export(output):
         pass
     # A failure leaves the old one.
     failure = pytest.raises(RuntimeError, match="written in part")
-    with failure, replacing(output, overwrite=True) as part:
+    with failure, replace_export(output, overwrite=True) as part:
         write_and_fail(part, "second")
     assert (output / "README.md").read_text() == "first"
-    with replacing(output, overwrite=True) as part:
+    with replace_export(output, overwrite=True) as part:
         (part / "README.md").write_text("second")
     assert (output / "README.md").read_text() == "second"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -265,21 +271,21 @@ def test_a_folder_that_is_no_export_is_never_replaced(tmp_path):
     output.mkdir()
     (output / "thesis.txt").write_text("years of work")
     refusal = pytest.raises(FileExistsError, match="holds thesis.txt, which no export writes")
-    with refusal, replacing(output, overwrite=True):
+    with refusal, replace_export(output, overwrite=True):
         pass
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to(output)
     for name in ("file", "link"):
         refusal = pytest.raises(FileExistsError, match="not a folder")
-        with refusal, replacing(tmp_path / name, overwrite=True):
+        with refusal, replace_export(tmp_path / name, overwrite=True):
             pass
     assert (output / "thesis.txt").read_text() == "years of work"
 
 
 def test_rests_of_a_killed_export_do_not_stand_in_the_way(tmp_path):
-    for rest in (".out.part", ".out.old"):
+    for rest in (".out.part-0123abcd", ".out.part-4567efgh"):
         (tmp_path / rest).mkdir()
         (tmp_path / rest / "model.safetensors").write_bytes(b"cut")
-    with replacing(tmp_path / "out") as part:
+    with replace_export(tmp_path / "out") as part:
         assert list(part.iterdir()) == []
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

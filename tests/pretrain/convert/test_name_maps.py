@@ -24,6 +24,7 @@ from models import (
     TransformerConfig,
     build,
 )
+from models.layers.layer_layout import flatten, match_layout
 from pretrain.convert import (
     CONFIGS,
     FAMILIES,
@@ -138,7 +139,7 @@ def test_a_round_trip_is_the_identity(config):
     module, params = family_of(config), random_params(config)
     tensors = module.to_hf(config, params)
     back, report = module.from_hf(config, tensors, random_params(config, seed=1))
-    assert same(back, params) and report == name_map.Report((), ())
+    assert same(back, params) and report == name_map.ImportReport((), ())
     assert all(
         tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values()
     )
@@ -162,17 +163,15 @@ def test_scanned_and_unrolled_have_the_same_tensors(name):
     assert tensors.keys() == again.keys() and all(
         np.array_equal(tensors[name], again[name]) for name in tensors
     )
-    assert same(name_map.relaid(params, other), other) and same(
-        name_map.relaid(other, params), params
-    )
+    assert same(match_layout(params, other), other) and same(match_layout(other, params), params)
 
 
 def test_what_is_laid_out_anew_is_what_is_asked_for():
     params = random_params(BERT)
     encoder = {"bert": params["bert"]}
-    assert same(name_map.relaid(params | {"head": {"kernel": 1}}, encoder), encoder)
+    assert same(match_layout(params | {"head": {"kernel": 1}}, encoder), encoder)
     with pytest.raises(KeyError, match="bert/embeddings/"):
-        name_map.relaid({"word": params["word"]}, random_params(CASES["bert unrolled"]))
+        match_layout({"word": params["word"]}, random_params(CASES["bert unrolled"]))
 
 
 def test_a_configuration_comes_back(config):
@@ -302,7 +301,7 @@ def test_old_names_copies_and_buffers(tensors):
     old["cls.predictions.decoder.bias"] = old.pop("cls.predictions.bias")
     old["bert.embeddings.position_ids"] = np.arange(7)[None]
     params, report = imported(old)
-    assert same(params, random_params(BERT)) and report == name_map.Report(
+    assert same(params, random_params(BERT)) and report == name_map.ImportReport(
         (), ("bert.embeddings.position_ids",)
     )
 
@@ -322,9 +321,9 @@ def test_roberta_as_others_have_it():
     ):
         found, report = roberta.from_hf(ROBERTA, kept, initial)
         leaves, ours, fresh = (
-            name_map.flatten(found),
-            name_map.flatten(params),
-            name_map.flatten(initial),
+            flatten(found),
+            flatten(params),
+            flatten(initial),
         )
         for path in leaves:
             assert leaves[path] is not None and same(
@@ -340,7 +339,7 @@ def test_roberta_as_others_have_it():
         "roberta.embeddings.position_ids": np.arange(8)[None],
     }
     found, report = roberta.from_hf(ROBERTA, old, initial)
-    assert same(found, params) and report == name_map.Report(
+    assert same(found, params) and report == name_map.ImportReport(
         (), ("roberta.embeddings.position_ids",)
     )
 
@@ -359,9 +358,9 @@ def test_alberts_without_a_head(left, missing):
         ALBERT, kept | {"albert.embeddings.position_ids": np.arange(7)[None]}, initial
     )
     leaves, ours, fresh = (
-        name_map.flatten(found),
-        name_map.flatten(params),
-        name_map.flatten(initial),
+        flatten(found),
+        flatten(params),
+        flatten(initial),
     )
     assert all(
         same(leaves[path], (fresh if path.startswith(missing) else ours)[path]) for path in leaves
@@ -421,13 +420,14 @@ def test_gpts_with_and_without_a_head(module, config):
     masks = {f"h.{i}.attn.bias": np.ones((1, 1, 7, 7), np.float32) for i in range(2)}
     params, report = module.from_hf(config, bare | masks, random_params(config, seed=1))
     assert same(params, whole)
-    assert report == name_map.Report((), ("transformer.h.0.attn.bias", "transformer.h.1.attn.bias"))
+    unused = ("transformer.h.0.attn.bias", "transformer.h.1.attn.bias")
+    assert report == name_map.ImportReport((), unused)
     twice = tensors | {
         "lm_head.weight": tensors[module.WORDS],
         "score.weight": np.zeros((2, 6), np.float32),
     }
     params, report = module.from_hf(config, twice, random_params(config, seed=1))
-    assert same(params, whole) and report == name_map.Report((), ("score.weight",))
+    assert same(params, whole) and report == name_map.ImportReport((), ("score.weight",))
     with pytest.raises(ValueError, match=rf"lm_head\.weight differs from {module.WORDS}"):
         module.from_hf(
             config, tensors | {"lm_head.weight": -tensors[module.WORDS]}, random_params(config)
@@ -706,7 +706,8 @@ def test_a_transformers_bias_and_sinusoids():
     found, report = transformer.from_hf(
         TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1)
     )
-    assert same(found, params) and report == name_map.Report((), tuple(sorted(transformer.KNOWN)))
+    assert same(found, params)
+    assert report == name_map.ImportReport((), tuple(sorted(transformer.KNOWN)))
     with pytest.raises(ValueError, match="final_logits_bias is not 0: this model adds a bias"):
         transformer.from_hf(
             TRANSFORMER,

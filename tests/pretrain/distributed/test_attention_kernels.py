@@ -28,11 +28,6 @@ SEGMENTS = jnp.asarray(np.where(VALID, 1 + (np.arange(L) >= LENGTHS // 3), 0).as
 DROP = Drop(jnp.zeros(2, jnp.uint32), 0.1, ())
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """Pallas promotes types freely."""
-
-
 def vectors(*shape, seed=0, dtype=jnp.float32):
     return jax.random.normal(jax.random.key(seed), shape, dtype)
 
@@ -70,6 +65,7 @@ MASKS = {
     + [("padding", (8, 1, 1, 1)), ("packed", (1, 1, 4, 2))],
     ids=str,
 )
+@pytest.mark.usefixtures("promoting")
 def test_splash_is_attend(name, sizes):
     """On 8 rows' devices a batch of 4 cannot lie: that mesh takes 4 of them. Over `model` 4, two heads stay whole."""
     mesh = make_mesh(
@@ -80,6 +76,7 @@ def test_splash_is_attend(name, sizes):
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
 
 
+@pytest.mark.usefixtures("promoting")
 def test_splash_reads_memory_of_another_length_and_takes_a_scale():
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])
     mask = padding_mask(jnp.asarray(np.arange(128) < LENGTHS // 2 + 1))
@@ -89,6 +86,7 @@ def test_splash_reads_memory_of_another_length_and_takes_a_scale():
 
 @pytest.mark.parametrize("name", list(MASKS))
 @pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.usefixtures("promoting")
 def test_what_cudnn_is_asked_for_is_attend(name, biased):
     """The same call with XLA's implementation: which masks become lengths, flags and windows. cuDNN itself needs a GPU."""
     mesh = make_mesh(Mesh(1, 1, 1), jax.devices()[:1])

@@ -13,11 +13,6 @@ from pretrain.distributed.watchdog import HUNG
 KILLED, HANGS, DONE = Ending(-signal.SIGKILL, 1), Ending(HUNG, 2), Ending(0)
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """No JAX here."""
-
-
 def supervised(endings, tries, workdir="nowhere", saves=()):
     """(the ending, how many starts, the pauses) of starts that end so in turn, the last for ever; saves: start -> the step that it saves."""
     started, pauses = [], []

@@ -28,11 +28,6 @@ from pretrain.training.state import State, init_params
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_has_one_row(name):
     run = load(name)

@@ -15,11 +15,6 @@ from pretrain.schema import Limits
 from pretrain.workdir.goodput import Ledger
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """No JAX here."""
-
-
 class Left(Exception):
     """Stands in for the end of the process, which ends the watchdog's thread only."""
 

@@ -13,11 +13,6 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.training.program import make_program
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def test_a_step_copies_no_moments():
     """Nearly all of this model are two kernels, of which moments are the same size: activations are next to nothing."""
     model = Gpt2Config(vocab=256, length=8, width=128, depth=1, heads=2, mlp=8192, scan=False)

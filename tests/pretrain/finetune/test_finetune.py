@@ -40,11 +40,6 @@ FAST = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def sentences(count, seed=0):
     """Of two to four words."""
     rng = np.random.default_rng(seed)
@@ -98,8 +93,7 @@ def tuned(pretrained, tmp_path_factory):
         *FAST,
         "checkpoint.keep=50",
     ]
-    with jax.numpy_dtype_promotion("standard"):
-        assert main(command) == 0
+    assert main(command) == 0
     return folder / "w", command, files[1]
 
 

@@ -14,11 +14,6 @@ from pretrain.training.optimizers import of_free, optimizer_of
 from pretrain.training.program import make_program
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @pytest.mark.parametrize(("free", "scan"), [(0, True), (1, True), (1, False), (-1, True)])
 def test_what_stays(free, scan):
     """On updates alone."""

@@ -51,11 +51,6 @@ SPEC = Text2Text(
 )
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def questions(count, seed):
     """Who sleeps? One of three contexts says so; of the answers that are right the second is longer."""
     rng = np.random.default_rng(seed)
@@ -109,21 +104,20 @@ def test_questions_are_answered_in_writing(pretrained, tmp_path, capsys):
         "--heldout",
         files[1],
     ]
-    with jax.numpy_dtype_promotion("standard"):
-        assert (
-            main(
-                [
-                    *command,
-                    "--workdir",
-                    str(tmp_path / "w"),
-                    "train.steps=20",
-                    "evaluate.every=20",
-                    "checkpoint.every=20",
-                    *FAST,
-                ]
-            )
-            == 0
+    assert (
+        main(
+            [
+                *command,
+                "--workdir",
+                str(tmp_path / "w"),
+                "train.steps=20",
+                "evaluate.every=20",
+                "checkpoint.every=20",
+                *FAST,
+            ]
         )
+        == 0
+    )
     run = read_run(tmp_path / "w")
     assert run.evaluate.metrics == ("span_f1", "exact_match") and run.checkpoint.best == "span_f1"
     assert run.data.objective.questions == "squad2" and run.data.objective.prefix == "squad2 "
@@ -237,8 +231,7 @@ def test_one_model_learns_several_tasks(pretrained, tmp_path, capsys):
         "sst2=" + lines(tmp_path / "b.jsonl", labelled[:64]),
     ]
     command += ["--heldout", f"sst2={dev2}", "--heldout", f"squad2={dev}", *FAST]
-    with jax.numpy_dtype_promotion("standard"):
-        assert main([*command, "--epochs", "4"]) == 0
+    assert main([*command, "--epochs", "4"]) == 0
     out = capsys.readouterr().out
     assert "squad2 40.0%, sst2 60.0% of the rows" in out
     assert "best by mean at step" in out and ", sst2/accuracy " in out

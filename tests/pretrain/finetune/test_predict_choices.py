@@ -18,11 +18,6 @@ FAST = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def questions(count, seed):
     """Of three endings, the one that speaks of a fox is right."""
     rng, found = np.random.default_rng(seed), []

@@ -14,7 +14,7 @@ from models import ChoiceConfig, TaggerConfig
 from pretrain.config import Run
 from pretrain.convert.model_card import of
 from pretrain.convert.read_write import write_model
-from pretrain.finetune.predict_choices import Choices
+from pretrain.finetune.predict_choices import ChoicePredictor
 from pretrain.finetune.predict_tags import Tags
 from pretrain.workdir.load import Trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
@@ -88,7 +88,7 @@ def test_choices_are_those_of_transformers(name, vocabularies, tmp_path):
     objective = MultipleChoice(length=24, choices=3, separators=2 if name == "roberta" else 1)
     trained = tuned(name, ChoiceConfig(encoder=ENCODERS[name]), objective, vocabularies)
     model, tokenizer = theirs(trained, tmp_path / "w", "AutoModelForMultipleChoice")
-    results = Choices(trained, 4)(QUESTIONS, [None] * 3)
+    results = ChoicePredictor(trained, 4)(QUESTIONS, [None] * 3)
     for question, result in zip(QUESTIONS, results):
         first, *seconds = question.texts
         ids = tokenizer(

@@ -24,7 +24,7 @@ from pretrain.convert import name_of, tokenizer
 from pretrain.convert.model_card import of
 from pretrain.convert.read_write import write_model
 from pretrain.distributed.sharding import meaning, path_of
-from pretrain.finetune.predict_answers import Answers
+from pretrain.finetune.predict_answers import AnswerPredictor
 from pretrain.finetune.qa_task import Answered, SpanTask
 from pretrain.training import truncation_report
 from pretrain.training.new_workdir import start_workdir
@@ -47,11 +47,6 @@ FAST = [
     "train.compute=float32",
 ]
 FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.question=6"]
-
-
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
 
 
 def asked(count, seed, longest=20):
@@ -111,8 +106,7 @@ def tuned(pretrained, tmp_path_factory):
         files[1],
     ]
     command += ["--workdir", str(folder / "w"), "--epochs", "3", *FAST]
-    with jax.numpy_dtype_promotion("standard"):
-        assert main(command) == 0
+    assert main(command) == 0
     return folder / "w", command, files[1]
 
 
@@ -397,7 +391,7 @@ def test_it_is_silent_above_the_threshold_alone(vocabularies):
 
     def answered(**how):
         run = dataclasses.replace(trained.run, model=dataclasses.replace(trained.run.model, **how))
-        return Answers(dataclasses.replace(trained, run=run), 4)(PAIRS, [None] * len(PAIRS))
+        return AnswerPredictor(dataclasses.replace(trained, run=run), 4)(PAIRS, [None] * len(PAIRS))
 
     always = answered(threshold=1e9)
     doubts = np.array([one["null_score"] - one["score"] for one in always])

@@ -20,11 +20,6 @@ FAST = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def sentences(count, seed):
     """[(words, tags)]: animals are entities, with an `old` in front of them."""
     rng, found = np.random.default_rng(seed), []

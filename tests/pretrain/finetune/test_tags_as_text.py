@@ -40,11 +40,6 @@ FAST = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def sentences(count, seed):
     """[(words, tags)]: a name is a person; one in four sentences has none."""
     rng, found = np.random.default_rng(seed), []
@@ -102,21 +97,20 @@ def test_it_learns_and_tells(vocabulary, tmp_path, capsys):
         "--heldout",
         files[1],
     ]
-    with jax.numpy_dtype_promotion("standard"):
-        assert (
-            main(
-                [
-                    *command,
-                    "--workdir",
-                    str(tmp_path / "w"),
-                    "train.steps=30",
-                    "evaluate.every=30",
-                    "checkpoint.every=30",
-                    *FAST,
-                ]
-            )
-            == 0
+    assert (
+        main(
+            [
+                *command,
+                "--workdir",
+                str(tmp_path / "w"),
+                "train.steps=30",
+                "evaluate.every=30",
+                "checkpoint.every=30",
+                *FAST,
+            ]
         )
+        == 0
+    )
     run = read_run(tmp_path / "w")
     assert (
         run.evaluate.metrics == ("entity_f1", "entity_precision", "entity_recall", "tag_accuracy")

@@ -38,11 +38,6 @@ FAST = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def sentences(count, seed=0):
     """Of two to four words."""
     rng = np.random.default_rng(seed)
@@ -93,8 +88,7 @@ def tuned(pretrained, tmp_path_factory):
         "--heldout",
         files[1],
     ]
-    with jax.numpy_dtype_promotion("standard"):
-        assert main([*command, "--workdir", str(folder / "w"), "--epochs", "3", *FAST]) == 0
+    assert main([*command, "--workdir", str(folder / "w"), "--epochs", "3", *FAST]) == 0
     return folder / "w", rows[256:], files[1]
 
 

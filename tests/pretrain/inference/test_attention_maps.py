@@ -22,7 +22,7 @@ from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
 from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.attention_maps import Panel, Token, as_data, attention_maps
-from pretrain.reporting.html import page
+from pretrain.reporting.html import render_html
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import Trained
 
@@ -93,7 +93,7 @@ def test_an_encoder_decoder_has_three_kinds(t5):
     """With a target, and with what the model writes; the page says the same numbers."""
     texts = [("text 1", "the quick fox", "a lazy dog"), ("text 2", "the quick fox", None)]
     found = maps(t5, texts, length=8)
-    data = told(page("attention", as_data("T5", texts, found, layers=[2])))
+    data = told(render_html("attention", as_data("T5", texts, found, layers=[2])))
     for panels, shown in zip(found, data["texts"]):
         assert [panel.name for panel in panels] == ["encoder", "decoder", "cross"]
         encoder, decoder, cross = panels

@@ -57,8 +57,7 @@ def of(trained, layers=("last",), pooling="mean", mesh=None, texts=TEXTS):
 @pytest.fixture(scope="module")
 def pieces(bert):
     """Every layer of every piece."""
-    with jax.numpy_dtype_promotion("strict"):
-        return of(bert, ["all"], "none").arrays
+    return of(bert, ["all"], "none").arrays
 
 
 def test_pieces_are_those_of_the_model(bert, pieces):

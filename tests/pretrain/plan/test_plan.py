@@ -23,11 +23,6 @@ from pretrain.plan.topology import Machine
 from pretrain.training.accelerators import CHIPS
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 class Device(SimpleNamespace):
     __hash__ = object.__hash__
 

@@ -31,11 +31,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """No JAX here."""
-
-
 class Cloud:
     """The stand-in's folder, read and written by the tests."""
 

@@ -4,13 +4,8 @@ import pytest
 
 from pretrain.distributed.watchdog import HUNG
 from pretrain.pod import archive
-from pretrain.pod.gcloud import GcloudError, Report, Request, State
+from pretrain.pod.gcloud import GcloudError, PodRequest, PodState, WorkerReport
 from pretrain.pod.watch import PATIENT, Watch
-
-
-@pytest.fixture(autouse=True)
-def strict():
-    """No JAX here."""
 
 
 class Scripted:
@@ -34,11 +29,12 @@ class Scripted:
 
     def describe(self):
         state = self.next(self.states)
-        return State(state) if isinstance(state, str) else state
+        return PodState(state) if isinstance(state, str) else state
 
     def reports(self):
         return [
-            Report(f"w-{index}", *answer) for index, answer in enumerate(self.next(self.answers))
+            WorkerReport(f"w-{index}", *answer)
+            for index, answer in enumerate(self.next(self.answers))
         ]
 
     def nodes(self, slices):
@@ -75,7 +71,7 @@ def look(monkeypatch, capsys):
         waits = Waits()
         watching = Watch(
             pod,
-            Request("v4-16", "image", spot),
+            PodRequest("v4-16", "image", spot),
             ["train"],
             {},
             poll=1.0,
@@ -146,7 +142,7 @@ def test_a_pod_that_someone_else_deletes_or_suspends_is_left_alone(look):
     for states in (
         ["ACTIVE", None],
         ["ACTIVE", "DELETING"],
-        ["ACTIVE", State("SUSPENDED", "USER")],
+        ["ACTIVE", PodState("SUSPENDED", "USER")],
     ):
         status, did, _, said = look(Scripted(states, [[RUN]]))
         assert status == 1 and did == [] and ("someone else" in said or "by a user" in said)

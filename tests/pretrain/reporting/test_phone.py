@@ -16,7 +16,7 @@ import pytest
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.attention_maps import Panel, Token, as_data
-from pretrain.reporting.html import page
+from pretrain.reporting.html import render_html
 from pretrain.reporting.run_report import report
 from pretrain.workdir import environment_file, samples_file
 from pretrain.workdir.goodput import PARTS
@@ -179,7 +179,7 @@ def test_the_attention_of_many_heads(measured, tmp_path):
       change("layer", "selectedIndex", 1);
       return [all("#all canvas").map(canvas => canvas.title), begin, look()];"""
     wide, (titles, *looks) = measured(
-        page("attention", as_data(LONG, [("in:1", LONG, None)], [[panel]])),
+        render_html("attention", as_data(LONG, [("in:1", LONG, None)], [[panel]])),
         look,
         tmp_path / "p.png",
     )

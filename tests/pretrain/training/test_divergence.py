@@ -30,11 +30,6 @@ from tests.pretrain.compiling import AS_USERS_DO
 # ---- one step, of a model small enough to be compiled at once -----------------
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @jax.custom_vjp
 def trap(y, poison):
     """y; its gradient is NaN where `poison` is set."""

@@ -11,11 +11,6 @@ from pretrain.config import load
 from pretrain.training import flops
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def test_a_scan_counts_as_often_as_it_runs():
     w = jnp.ones((8, 8))
 

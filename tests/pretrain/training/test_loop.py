@@ -20,11 +20,6 @@ from pretrain.workdir.checkpoints import Checkpoints, restore_params
 TIMES = ("seconds", "input_seconds", "tokens_per_second")
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def command(root, *words):
     return {"args": [sys.executable, "-m", "pretrain", *map(str, words)], "cwd": root}
 

@@ -38,11 +38,6 @@ MASKS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """Pallas promotes types freely."""
-
-
 def finite(tree):
     return all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree))
 
@@ -71,6 +66,7 @@ CASES += [
 
 
 @pytest.mark.parametrize(("kernel", "name", "dtype", "biased"), CASES)
+@pytest.mark.usefixtures("promoting")
 def test_who_may_read_nothing_gives_no_nan(mesh, kernel, name, dtype, biased):
     function = {
         "xla": attend,

@@ -8,11 +8,6 @@ from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.training.optimizers import decayed, make_optimizer, schedule
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def test_linear_schedule():
     rate = schedule(AdamW(learning_rate=2.0, warmup=4), 10)
     np.testing.assert_allclose(

@@ -22,11 +22,6 @@ WORDS = "data.objective=MaskedLm data.objective.length=64 data.objective.predict
 WORDS += "model.dropout=0.0 evaluate.every=0 checkpoint.every=2 train.steps=4".split()
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_path):
     def run(name, *words):
         mesh = ("mesh.data=2", "mesh.fsdp=2", "mesh.model=2")

@@ -22,7 +22,7 @@ from pretrain.distributed.sharding import (
     shardings,
 )
 from pretrain.training.losses import LOSSES
-from pretrain.training.optimizers import make_optimizer, schedule
+from pretrain.training.optimizers import allow_promotion, make_optimizer, schedule
 from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation, make_step
 from tests.pretrain.compiling import AS_USERS_DO
@@ -42,12 +42,6 @@ T5S = (
 )  # of these T5's in the suite: BERT is on all the others, so that each is tried with 4 micro-batches
 
 
-def lenient(optimizer):
-    """optax promotes types freely inside; everything around it here must not."""
-    update = jax.numpy_dtype_promotion("standard")(optimizer.update)
-    return optax.GradientTransformation(optimizer.init, update)
-
-
 def three_steps(
     run, random_batch, sizes=(1, 1, 1), microbatches=1, compute="float32", same=False, **how
 ):
@@ -63,7 +57,7 @@ def three_steps(
     step = make_step(
         model,
         LOSSES[run.data.objective.name],
-        lenient(optimizer),
+        optimizer,
         rate,
         seed=0,
         microbatches=microbatches,
@@ -262,7 +256,7 @@ def test_micro_batches_weigh_targets_not_rows(runs):
         step = make_step(
             model,
             loss,
-            lenient(optax.sgd(1.0)),
+            allow_promotion(optax.sgd(1.0)),
             lambda n: 1.0,
             seed=0,
             microbatches=microbatches,

@@ -22,11 +22,6 @@ from pretrain.training.state import init_state
 from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
 
 
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
-
-
 @pytest.fixture(scope="module", autouse=True)
 def collected():
     """What Orbax leaves behind where a read fails is judged here, not in whichever test the collector meets it."""

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pretrain.workdir.metrics_file import MetricsLog, Progress, read
+from pretrain.workdir.metrics_file import MetricsLog, ProgressLine, read
 
 
 def row(step, **more):
@@ -99,7 +99,7 @@ class Terminal:
 @pytest.mark.parametrize("terminal", [True, False])
 def test_progress_tells_loss_rate_speed_mfu_and_time_left(terminal):
     out = Terminal(terminal)
-    progress = Progress(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
+    progress = ProgressLine(0, 1000, flops_per_step=2e9, peak=1e10, out=out, seconds=0.0)
     progress.seconds = 0.0
     progress.show(row(500, learning_rate=1e-4, seconds=0.5))
     progress.say("held out")
@@ -115,7 +115,7 @@ def test_progress_is_quiet_between_two_looks(monkeypatch):
     clock = iter((100.0, 101.0, 114.9, 115.0, 116.0, 117.0))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     out = Terminal(False)
-    progress = Progress(0, 5, flops_per_step=2e9, peak=None, out=out)
+    progress = ProgressLine(0, 5, flops_per_step=2e9, peak=None, out=out)
     for step in (1, 2, 3, 4, 5):
         progress.show(row(step, learning_rate=1e-4, seconds=0.5))
     assert [line.split("/")[0] for line in out.text.splitlines()] == ["step 3", "step 5"]
@@ -128,6 +128,6 @@ def test_the_time_left_is_never_said_too_short(monkeypatch, elapsed, left):
     clock = iter((0.0, elapsed))
     monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
     out = Terminal(False)
-    progress = Progress(10, 40, flops_per_step=1, peak=None, out=out, seconds=0.0)
+    progress = ProgressLine(10, 40, flops_per_step=1, peak=None, out=out, seconds=0.0)
     progress.show(row(20, learning_rate=0.0, seconds=0.5))  # 10 done, 20 to do
     assert out.text.endswith(left + "\n")

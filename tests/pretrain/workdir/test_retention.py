@@ -5,7 +5,6 @@ import math
 import pathlib
 from types import SimpleNamespace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -14,11 +13,6 @@ from pretrain.training import loop as module
 from pretrain.workdir import metrics_file, retention
 from pretrain.workdir.checkpoints import Checkpoints, restore_params
 from pretrain.workdir.retention import NAME, Retention
-
-
-@pytest.fixture(autouse=True)
-def strict():
-    """optax promotes types freely."""
 
 
 class Pinned:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data.config import Data
-from data.inspection.report import inspect
+from data.inspection.batch_report import inspect
 from data.objectives import (
     CausalLm,
     Denoising,

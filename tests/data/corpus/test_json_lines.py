@@ -1,0 +1,62 @@
+"""Files of lines: places, ends of lines, byte order marks, gzip; and what a killed writer leaves."""
+
+import gzip
+import re
+
+import pytest
+
+from data.corpus.json_lines import (
+    format_json_lines,
+    open_text,
+    parse_json_lines,
+    read_json_lines,
+    read_lines,
+)
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
+def test_lines_have_their_places_and_nothing_around_them(tmp_path, name):
+    path = tmp_path / name
+    # A carriage return and a line separator within a line do not end it; a mark begins each of two files put together.
+    content = "\ufeffone\r\n\n \t\ntwo\rhalves\u2028and more\n\ufeffthree".encode()
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert list(read_lines(path)) == [
+        (f"{path}:1", "one"),
+        (f"{path}:4", "two\rhalves\u2028and more"),
+        (f"{path}:5", "three"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (b'{"a": 1}\n[2]\n', "lines.jsonl:2: expected a JSON object, not '[2]'"),
+        (b'\n{"a": 1}\n{"a": \n', "lines.jsonl:3: not JSON (Expecting value, at character 7)"),
+        (b'{"a": 1}\n{"a": "\xe9"}\n', "lines.jsonl:2: not UTF-8"),
+    ],
+)
+def test_what_is_no_object_is_named_by_its_line(tmp_path, content, error):
+    (tmp_path / "lines.jsonl").write_bytes(content)
+    with pytest.raises(ValueError, match=re.escape(error)):
+        list(read_json_lines(tmp_path / "lines.jsonl"))
+
+
+def test_a_file_that_is_absent_or_cut_off_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"absent\.txt: no such file"):
+        list(read_lines(tmp_path / "absent.txt"))
+    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"text " * 1000)[:-12])
+    broken = pytest.raises(ValueError, match=r"cut\.txt\.gz: the gzip file is broken or cut off")
+    with broken, open_text(tmp_path / "cut.txt.gz") as file:
+        file.read()
+
+
+def test_an_incomplete_last_line_is_left_out_and_no_other():
+    rows = [{"step": 1, "text": "größer\u2028"}, {"step": 2, "text": None}]
+    for ensure_ascii in (True, False):
+        text = format_json_lines(rows, ensure_ascii)
+        assert text.isascii() == ensure_ascii and text.count("\n") == 2
+        assert parse_json_lines(text) == rows and parse_json_lines(text + '{"step"') == rows
+        assert parse_json_lines(text[:-1]) == rows[:1]
+        with pytest.raises(ValueError, match="Expecting"):
+            parse_json_lines('{"step"\n' + text)
+    assert parse_json_lines("") == [] == parse_json_lines(format_json_lines([]))
