@@ -65,6 +65,13 @@ ROWS = {
          ["tests/faults/test_soak.py"]),
     25: ("a `local` run of two processes, also on a machine whose own name resolves to a network interface", "every socket that listens is on a loopback address",
          ["tests/faults/test_network.py"]),
+    22: ("two runs on one workdir: one after the other, at the same moment, after kill -9, after a long SIGSTOP, in two processes; `local` killed; two that build one workdir",
+         "one trains, with the bits of the undisturbed run; the other is refused by the holder's host, process and time; no child goes on writing",
+         ["tests/faults/test_two_writers.py", "tests/pretrain/workdir/test_lease.py", "tests/pretrain/workdir/test_build_folder.py"]),
+    23: ("a checkpoint that cannot be read for another cause than damage: permissions, open files, memory, network, disk, a library's own errors",
+         "the cause in one line, nothing moved; the same command goes on to the same bits once the cause is gone", ["tests/faults/test_undamaged_errors.py"]),
+    24: ("imported weights with NaN or infinite values; an encoder imported without its head", "refused with the tensor's name and the flag that allows it",
+         ["tests/pretrain/convert/test_unsound_weights.py"]),
 }  # fmt: skip
 
 NOT_SHOWN = """## What cannot be shown on a CPU

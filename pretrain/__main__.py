@@ -7,7 +7,7 @@ import os
 import sys
 import traceback
 
-from pretrain.distributed import processes
+from pretrain.distributed import process_identity, processes
 from pretrain.distributed.watchdog import leave_soon
 
 # verb -> (the module that has `add_arguments(parser)` and `run(args) -> exit status`, what it does). A verb's module is imported when
@@ -60,6 +60,7 @@ def main(words=None):
     0 done, 1 failed or diverged, 2 bad input, 3 devices disagree, 75 hung (it leaves by itself), 128 + n ended by signal n.
     """
     status = 1
+    process_identity.end_with_parent()
     try:
         status = run(sys.argv[1:] if words is None else words)
         sys.stdout.flush()
@@ -76,12 +77,6 @@ def main(words=None):
 def run(words):
     """One verb, or the list of them."""
     usage = "python -m pretrain VERB ..."
-    parser = argparse.ArgumentParser(
-        prog="python -m pretrain",
-        usage=usage,
-        description=(__doc__ or ": ").split(": ")[1],
-        add_help=False,
-    )
     if not words or words[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
         print(

@@ -54,7 +54,7 @@ def average(workdir, output, steps):
 
     import jax
 
-    from pretrain.workdir.checkpoints import start_workdir
+    from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.load import open_trained
 
     if len(set(steps)) < len(steps):

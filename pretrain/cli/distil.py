@@ -3,6 +3,7 @@
 import sys
 
 from pretrain.config import load
+from pretrain.inference import random_head
 
 
 def add_arguments(parser):
@@ -21,6 +22,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--workdir", required=True, help="a new folder for the run, which `train` goes on with"
     )
+    random_head.add_argument(parser)
     parser.add_argument(
         "overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE model.depth=3"
     )
@@ -30,13 +32,14 @@ def run(args):
     config = load(args.config, args.overrides)
     import os
 
-    from pretrain.workdir.checkpoints import start_workdir
+    from pretrain.training.new_workdir import start_workdir
     from pretrain.workdir.load import open_trained
 
     trained = open_trained(
         args.teacher, args.step, report=lambda text: print(text, file=sys.stderr)
     )
     check_teacher(config.model, trained.run.model, trained.step)
+    random_head.check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
     params = begin(config.model, trained.run.model, trained.params)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.teacher)),

@@ -5,6 +5,7 @@ import json
 
 from pretrain.distributed import processes
 from pretrain.evaluation.label_checks import labelled_store
+from pretrain.inference import random_head
 from pretrain.inference.in_context_tasks import read_questions
 from pretrain.inference.line_files import sink
 
@@ -24,6 +25,7 @@ def add_arguments(parser):
     )
     parser.add_argument("--split", default="heldout", choices=("heldout", "train"))
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    random_head.add_argument(parser)
     task = parser.add_argument_group("questions, by log-likelihood (docs/in_context.md)")
     task.add_argument(
         "--task",
@@ -78,11 +80,17 @@ def run(args):
                 "--labelled names the examples: neither --store nor --split goes with it"
             )
         with labelled_store(args.workdir, args.labelled) as store:
-            step, _, scores = evaluate(args.workdir, step=args.step, store=store)
+            step, _, scores = evaluate(
+                args.workdir, step=args.step, store=store, allow_random_head=args.allow_random_head
+            )
         store = args.labelled
     else:
         step, store, scores = evaluate(
-            args.workdir, step=args.step, store=args.store, split=args.split
+            args.workdir,
+            step=args.step,
+            store=args.store,
+            split=args.split,
+            allow_random_head=args.allow_random_head,
         )
     if jax.process_index():
         return 0  # all have the same scores; the first tells them
@@ -98,8 +106,8 @@ def run(args):
     return 0
 
 
-def evaluate(workdir, step=None, store=None, split="heldout"):
-    """(step, the store's path, {name: mean}) of a checkpoint on one part of a token store."""
+def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=False):
+    """(step, the store's path, {name: mean}) of a checkpoint on one part of a token store. Raises as `random_head.check_head`."""
     import sys
 
     import jax
@@ -137,6 +145,9 @@ def evaluate(workdir, step=None, store=None, split="heldout"):
         step,
         lambda text: print(text, file=sys.stderr),
         lambda path, shape: parameter_sharding(path, shape, mesh),
+    )
+    random_head.check_head(
+        found, "evaluate", allow_random_head, sentence_heads=run.data.objective.name != "masked_lm"
     )
     run, step = settled(found), found.step
     data = dataclasses.replace(run.data, rates=()) if store else run.data
@@ -182,6 +193,7 @@ def run_task(args):
         report=lambda text: print(text, file=sys.stderr),
         place=lambda path, shape: parameter_sharding(path, shape, mesh),
     )
+    random_head.check_head(trained, "evaluate", args.allow_random_head)
     with jax.set_mesh(mesh):
         numbers, found = evaluate_task(
             trained,

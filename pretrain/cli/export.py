@@ -1,5 +1,7 @@
 """export --workdir W --output FOLDER: a checkpoint as a folder that `transformers` opens."""
 
+from pretrain.inference import random_head
+
 
 def add_arguments(parser):
     parser.add_argument("--workdir", required=True, help="a run's folder")
@@ -12,6 +14,12 @@ def add_arguments(parser):
     parser.add_argument(
         "--overwrite", action="store_true", help="replace an earlier export in FOLDER"
     )
+    parser.add_argument(
+        "--allow-nonfinite",
+        action="store_true",
+        help="export weights that hold NaN or infinite values, which are refused otherwise",
+    )
+    random_head.add_argument(parser)
 
 
 def run(args):
@@ -22,14 +30,15 @@ def run(args):
 
     check_output(args.output, args.overwrite)  # before minutes of reading
     trained = open_trained(args.workdir, args.step)
-    text = model_card.of(trained)
+    random_head.check_head(trained, "export", args.allow_random_head)
     files = write_model(
         args.output,
         trained.run.model,
         trained.params,
         trained.vocabulary,
-        card=text,
+        card=model_card.of(trained),
         overwrite=args.overwrite,
+        allow_nonfinite=args.allow_nonfinite,
     )
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():

@@ -221,7 +221,7 @@ def told(scores):
 def submit(best, name, file, folder, batch_size):
     """Write FOLDER/NAME.tsv: what the best run of a task tells of a test set, as the benchmark takes it."""
     from data.examples.labelled import records
-    from pretrain.cli.predict import answerer
+    from pretrain.finetune.answering import answerer
     from pretrain.finetune.tasks import TASKS
     from pretrain.workdir.load import open_trained
 

@@ -18,6 +18,11 @@ def add_arguments(parser):
     )
     parser.add_argument("--workdir", required=True, help="a new folder for the run")
     parser.add_argument(
+        "--allow-nonfinite",
+        action="store_true",
+        help="import weights that hold NaN or infinite values, which are refused otherwise",
+    )
+    parser.add_argument(
         "overrides", nargs="*", metavar="path=value", help="e.g. data.store=STORE train.steps=1000"
     )
 
@@ -26,14 +31,14 @@ def run(args):
     from etils import epath
 
     from pretrain.convert.read_write import open_model
-    from pretrain.workdir.checkpoints import start_workdir
+    from pretrain.training.new_workdir import start_workdir
 
     workdir = epath.Path(args.workdir)
     if workdir.exists() and any(workdir.iterdir()):
         raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
     opened = open_model(args.folder)
     config = override(starting_run(opened.config), args.overrides)
-    params, missing, unused = opened.params(config.model, initialiser(config))
+    params, missing, unused = opened.params(config.model, initialiser(config), args.allow_nonfinite)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.folder)),
         "architectures": opened.architectures,

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 
+from pretrain.distributed.process_identity import PARENT
 from pretrain.distributed.restarts import Ending, supervise
 from pretrain.distributed.watchdog import HUNG
 
@@ -98,6 +99,7 @@ def command(index, count, devices, port, words):
         "JAX_NUM_PROCESSES": str(count),
         "JAX_PROCESS_ID": str(index),
         "PYTHONUNBUFFERED": "1",
+        PARENT: str(os.getpid()),
     }
     environment.pop(
         "JAX_COORDINATOR_BIND_ADDRESS", None

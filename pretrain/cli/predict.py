@@ -14,11 +14,11 @@ import json
 import sys
 from typing import Any
 
+from pretrain.finetune.answering import answerer, reader, speller
+from pretrain.inference import random_head
 from pretrain.inference.line_files import sink
-from pretrain.inference.record_files import asks, readers_of, records_of, text_in
+from pretrain.inference.record_files import asks, readers_of, records_of
 
-DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
-NOT_SEVERAL = "--n-best is of answers to questions (finetune --task squad); a classifier tells all `probabilities`, and --top is of a [MASK]"
 CHUNK = 4096  # lines of an input file that are held at once
 
 
@@ -56,6 +56,20 @@ def add_arguments(parser):
         metavar="T",
         help="the most tokens that T5, GPT, BART or the Transformer writes (64)",
     )
+    _add_decoding_arguments(parser)
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        default=32,
+        metavar="B",
+        help="texts computed at once (%(default)s)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    random_head.add_argument(parser)
+
+
+def _add_decoding_arguments(parser):
+    """How a model that writes chooses its tokens."""
     parser.add_argument(
         "--beams",
         type=int,
@@ -88,14 +102,6 @@ def add_arguments(parser):
         help="write no N tokens that stood there in that order before",
     )
     parser.add_argument("--seed", type=int, help="of what is drawn (0)")
-    parser.add_argument(
-        "--batch-size",
-        type=int,
-        default=32,
-        metavar="B",
-        help="texts computed at once (%(default)s)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(args):
@@ -112,6 +118,7 @@ def run(args):
     trained = open_trained(
         args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)
     )
+    random_head.check_head(trained, "predict", args.allow_random_head, sentence_heads=False)
     read, readers = reader(trained), readers_of(trained.run)
     answer = answerer(
         trained,
@@ -244,22 +251,6 @@ def check_ids(records, output, n_best):
         seen.add(str(name))
 
 
-def reader(trained):
-    """A function (record, place) -> the text in it; of a fine-tuned model, a tuple of the one or the two that it reads."""
-    from models.config.heads import HeadedConfig
-
-    if isinstance(trained.run.model, HeadedConfig):
-        from pretrain.finetune.predictors import head_of
-
-        return head_of(trained.run.model).reader(trained)
-    if trained.run.data.objective.name == "text2text":
-        from pretrain.evaluation.generated_answers import reader
-
-        return reader(trained)
-
-    return text_in
-
-
 def _chunks(items, size):
     chunk = []
     for item in items:
@@ -269,112 +260,3 @@ def _chunks(items, size):
             chunk = []
     if chunk:
         yield chunk
-
-
-def speller(trained):
-    """A function (text, result) -> lines for a person; text: as `reader` gives it."""
-    from models.config.heads import HeadedConfig
-
-    if not isinstance(trained.run.model, HeadedConfig):
-        return spell
-    from pretrain.finetune.predictors import head_of
-
-    told = head_of(trained.run.model).told
-    return lambda texts, result: told(texts, result) + "\n"
-
-
-def spell(text, result):
-    """What a model made of a text."""
-    lines = list(text) if isinstance(text, tuple) else [text]
-    for number, mask in enumerate(result.get("masks", ()), 1):
-        lines.append(f"  [{number}]" if len(result["masks"]) > 1 else "")
-        lines += [f"    {answer['probability']:7.2%}  {answer['word']}" for answer in mask]
-    lines += [
-        f"    {answer['probability']:7.2%}  {answer['word']}" for answer in result.get("judged", ())
-    ]
-    if "judged" in result:
-        return "\n".join(lines) + "\n"
-    for sentinel, span in result.get("spans", {}).items():
-        lines.append(f"  {sentinel}  {'(nothing)' if span is None else span}")
-    return (
-        "\n".join(
-            line for line in [*lines, f"  {result.get('filled', result.get('written'))}"] if line
-        )
-        + "\n"
-    )
-
-
-# ---- the families ------------------------------------------------------------
-
-
-def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
-    """A function (texts, places, first) -> [result]; `places` name the texts in errors (None: by their number).
-
-    how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.generation.generate.generate`. first: how many texts
-    came before these; each draws by its own number. n_best: of answers to questions, how many are told.
-
-    A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
-    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
-    `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
-    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what its head answers (pretrain/finetune/predictors.py),
-    or what it writes (pretrain/evaluation/generated_answers.py).
-    """
-    from models.config import (
-        AlbertConfig,
-        BartConfig,
-        BertConfig,
-        DistilBertConfig,
-        ElectraConfig,
-        RobertaConfig,
-        T5Config,
-        TransformerConfig,
-    )
-    from models.config.heads import HeadedConfig
-    from pretrain.inference import fill_mask
-    from pretrain.inference import generate as write
-
-    if isinstance(trained.run.model, HeadedConfig):
-        if top is not None or length is not None or how:
-            raise ValueError(
-                "a fine-tuned model tells what its head was taught: --top, --length and how to write are for others"
-            )
-        from pretrain.finetune.predictors import head_of
-
-        head, several = head_of(trained.run.model), {} if n_best is None else {"n_best": n_best}
-        if not several.keys() <= {*head.options}:
-            raise ValueError(NOT_SEVERAL)
-        answer = head.answerer(trained, batch_size, **several)
-        return lambda texts, places, first=0: answer(texts, places)
-    if n_best is not None:
-        raise ValueError(NOT_SEVERAL)
-    if isinstance(
-        trained.run.model,
-        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig),
-    ):
-        if length is not None or how:
-            option = "--length" if length is not None else DECODING
-            raise ValueError(
-                f"{option} is for models that write; BERT fills each [MASK] with one piece"
-            )
-        kind = (
-            fill_mask.Judgements
-            if isinstance(trained.run.model, ElectraConfig)
-            else fill_mask.Masks
-        )
-        answer = kind(trained, 5 if top is None else top, batch_size)
-        return lambda texts, places, first=0: answer(texts, places)
-    if top is not None:
-        raise ValueError(
-            "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
-        )
-    if trained.run.data.objective.name == "text2text":
-        from pretrain.evaluation.generated_answers import Answers
-
-        return Answers(trained, length, batch_size, **how)
-    writers = {
-        T5Config: write.Spans,
-        TransformerConfig: write.Translations,
-        BartConfig: write.Repairs,
-    }
-    writer = writers.get(type(trained.run.model), write.Continuations)
-    return writer(trained, 64 if length is None else length, batch_size, **how)

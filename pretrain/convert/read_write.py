@@ -10,6 +10,7 @@ import numpy as np
 from data.vocabulary.load import Vocabulary, read_vocabulary
 from models.config.heads import HeadedConfig
 from pretrain.convert import FAMILIES, classifier, family_of, name_of, parts, tokenizer
+from pretrain.convert.finite import FiniteTensors, check_finite
 from pretrain.convert.safe_folder import (
     CONFIG,
     FolderError,
@@ -30,19 +31,32 @@ REFUSED = {
 # ---- export ------------------------------------------------------------------
 
 
-def write_model(output, config, params, vocabulary, *, card=None, overwrite=False):
+def converter_of(config):
+    """Return the module that converts a model's parameters: its family's, or that of encoders with a head.
+
+    Raises ValueError where there is none.
+    """
+    return classifier if isinstance(config, HeadedConfig) else family_of(config)
+
+
+def write_model(
+    output, config, params, vocabulary, *, card=None, overwrite=False, allow_nonfinite=False
+):
     """Write a model as the folder `output`: safetensors, configuration, tokenizer, README.md. Returns {file: bytes}.
 
-    The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids,
-    and what `folder.replacing` raises for an `output` that exists.
+    The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids, or
+    values that are not finite unless `allow_nonfinite`, and what `folder.replacing` raises for an `output` that exists.
     """
     if vocabulary.size > config.vocab:
         raise ValueError(
             f"the vocabulary has {vocabulary.size} ids, the model only {config.vocab} rows (model.vocab)"
         )
     family = name_of(config)
-    module = classifier if isinstance(config, HeadedConfig) else family_of(config)
+    module = converter_of(config)
     described, tensors = module.hf_config(config, vocabulary), module.to_hf(config, params)
+    if not allow_nonfinite:
+        for name, tensor in tensors.items():
+            check_finite(name, tensor, "--allow-nonfinite exports it as it is.")
     with replacing(output, overwrite) as folder:
         for part in (*parts(module), ""):
             place = folder / part
@@ -89,24 +103,25 @@ class Opened:
     tensors: Joined
     vocabulary: Vocabulary
 
-    def params(self, config, init):
+    def params(self, config, init, allow_nonfinite=False):
         """(parameters, names of missing tensors, of unused ones) for `config`, which may differ in how it is computed.
 
         init: a traceable function that initialises such parameters; it is computed only if a head is missing, which is
-        then taken from it. Raises FolderError, which names the tensor, where one is missing that is no head, or has
-        another shape.
+        then taken from it. Raises FolderError, which names the tensor, where one is missing that is no head, has
+        another shape, or values that are not finite unless `allow_nonfinite`.
         """
         hollow = jax.tree.map(
             lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), jax.eval_shape(init)
         )
-        params, report = self._fill(config, hollow)
+        tensors = self.tensors if allow_nonfinite else FiniteTensors(self.tensors)
+        params, report = self._fill(config, tensors, hollow)
         if report.missing:
-            params, report = self._fill(config, jax.device_get(jax.jit(init)()))
+            params, report = self._fill(config, tensors, jax.device_get(jax.jit(init)()))
         return params, tuple(report.missing), tuple(report.unused)
 
-    def _fill(self, config, params):
+    def _fill(self, config, tensors, params):
         try:
-            return self.module.from_hf(config, self.tensors, params)
+            return self.module.from_hf(config, tensors, params)
         except FolderError:
             raise
         except ValueError as error:

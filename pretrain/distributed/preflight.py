@@ -33,7 +33,7 @@ def preflight_accelerators() -> None:
     """
     unused = describe_unused(find_accelerators(), jax.default_backend())
     if jax.process_count() > 1 and processes.client() is not None:
-        hosts = _exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
+        hosts = exchange("accelerators", {"host": _host(), "unused": unused}, WAIT)
         unused = "; ".join(f"{one['host']}: {one['unused']}" for one in hosts if one["unused"])
     if unused:
         raise ConfigError(unused)
@@ -52,10 +52,10 @@ def preflight(run, workdir):
             f"{jax.process_count()} processes share these devices, but nothing joined them: on Cloud TPU set CLOZE_CLUSTER=tpu"
         )
     note = _write_note(workdir)
-    said = _exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
+    said = exchange("facts", facts(run, newest_step(workdir)) | {"note": note}, WAIT)
     # What is not seen differs from host to host, so all complaints are exchanged; afterwards nobody looks for notes any more.
     complaints = differences(said) + [
-        line for lines in _exchange("seen", _unseen(workdir, said), WAIT) for line in lines
+        line for lines in exchange("seen", _unseen(workdir, said), WAIT) for line in lines
     ]
     if note:
         (epath.Path(workdir) / note).unlink(missing_ok=True)
@@ -72,7 +72,7 @@ def preflight_store(run, store):
         return sound(store, run.data.on_corrupt)
     _refuse(
         differences(
-            _exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)
+            exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)
         )
     )
     damage = None
@@ -80,7 +80,7 @@ def preflight_store(run, store):
         store = sound(store, run.data.on_corrupt)
     except (ValueError, OSError) as error:
         damage = str(error)
-    said = _exchange("sound", {"host": _host(), "damage": damage, "left out": told(store)}, COPY)
+    said = exchange("sound", {"host": _host(), "damage": damage, "left out": told(store)}, COPY)
     if damaged := [f"{one['host']}: {one['damage']}" for one in said if one["damage"]]:
         raise ConfigError("; ".join(damaged))
     _refuse(differences(said))
@@ -174,36 +174,49 @@ def _unseen(workdir, said):
     return sentences
 
 
-def _exchange(name, mine, wait):
+def exchange(name, mine, wait):
     """What every process has to say under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
-    client, end, said, silent = processes.client(), time.monotonic() + wait, [], {}
-    late = (
-        f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
-    )
+    publish(name, mine, wait)
+    return collect(name, wait)
+
+
+def publish(name, mine, wait):
+    """Let the other processes read a JSON-like value under a name. Raises ConfigError where the coordinator does not answer."""
     try:
         processes.within(
             WAIT,
-            client.key_value_set,
+            processes.client().key_value_set,
             f"cloze/preflight/{name}/{jax.process_index()}",
             json.dumps(mine),
         )
     except TimeoutError as error:
-        raise ConfigError(f"process 0, the coordinator, {late}") from error
+        raise ConfigError(f"process 0, the coordinator, {_late(wait)}") from error
+
+
+def collect(name, wait):
+    """The values that all processes published under a name, in their order. Raises ConfigError that names those silent for `wait` seconds."""
+    client, end, values, silent = processes.client(), time.monotonic() + wait, [], {}
     for index in range(jax.process_count()):
         left = max(int((end - time.monotonic()) * 1000), 100)
         try:
-            said.append(
+            values.append(
                 json.loads(client.blocking_key_value_get(f"cloze/preflight/{name}/{index}", left))
             )
         except jax.errors.JaxRuntimeError:
             silent[index] = f"{index} ({processes.host_of(index) or 'host unknown'})"
     if (
         jax.process_index() in silent
-    ):  # which has spoken: it is the coordinator that does not answer any more
-        raise ConfigError(f"process 0, the coordinator, {late}")
+    ):  # which has published: it is the coordinator that does not answer any more
+        raise ConfigError(f"process 0, the coordinator, {_late(wait)}")
     if silent:
-        raise ConfigError(f"process {', '.join(silent.values())} {late}")
-    return said
+        raise ConfigError(f"process {', '.join(silent.values())} {_late(wait)}")
+    return values
+
+
+def _late(wait):
+    return (
+        f"of {jax.process_count()} has not come as far as the others within {wait} s; see its log"
+    )
 
 
 def _host():

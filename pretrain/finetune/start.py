@@ -53,7 +53,7 @@ def make_run(args, task, examples, pretrained):
 def prepare_workdir(workdir, run, pretrained, args, examples):
     """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
     from data.store.reader import Store
-    from pretrain.workdir.checkpoints import start_workdir
+    from pretrain.training.new_workdir import start_workdir
 
     if not os.path.exists(os.path.join(workdir, "config.json")):
         params, new = make_initial_params(run, pretrained, args.fresh)

@@ -23,8 +23,8 @@ from pretrain.workdir import samples_file
 class Sampler:
     """Calling it with parameters and their step adds a line to the file of a workdir, by the first process; all of them must call it."""
 
-    def __init__(self, run, program, mesh, heldout, workdir):
-        """heldout: a `data.pipeline.Stream`."""
+    def __init__(self, run, program, mesh, heldout, workdir, check):
+        """heldout: a `data.pipeline.Stream`. check: called before the file is written; raises where it may not be."""
         self.path, self.vocabulary = epath.Path(workdir) / samples_file.NAME, heldout.vocabulary
         B = min(run.evaluate.samples, heldout.rows)
         self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
@@ -33,7 +33,7 @@ class Sampler:
             read({key: value[b] for key, value in self.rows.items()}, self.vocabulary)
             for b in range(B)
         ]
-        self.mesh = mesh
+        self.mesh, self.check = mesh, check
         told = partial(
             likeliest,
             program.model,
@@ -54,10 +54,11 @@ class Sampler:
         told = [
             samples_file.told(self.vocabulary, *row) for row in zip(self.read, id_BT, chance_BT)
         ]
+        self.check()
         samples_file.write(self.path, {"step": step, "samples": told})
 
 
-def make_sampler(run, program, mesh, heldout, workdir):
+def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
     """`Sampler` of a run that is to have some, else None."""
     wanted = (
         heldout
@@ -65,7 +66,7 @@ def make_sampler(run, program, mesh, heldout, workdir):
         and run.evaluate.samples
         and run.data.objective.name in samples_file.READERS
     )
-    return Sampler(run, program, mesh, heldout, workdir) if wanted else None
+    return Sampler(run, program, mesh, heldout, workdir, check) if wanted else None
 
 
 def beside(evaluate, sampler, step):

@@ -14,12 +14,12 @@ from pretrain.workdir.metrics_file import MetricsLog, Progress
 class Log:
     """Metrics and progress of the first process, one step late, so that the devices never wait for the host."""
 
-    def __init__(self, run, workdir, mesh, start, guard, ledger):
-        """guard: a `guard.Guard`, which is shown each step; ledger: a `goodput.Ledger`, which is told what the loop does."""
+    def __init__(self, run, workdir, mesh, start, guard, ledger, lease):
+        """guard: a `guard.Guard`, which is shown each step; ledger: a `goodput.Ledger`, which is told what the loop does; lease: of the workdir."""
         self.first = jax.process_index() == 0
         self.pending = None
         self.row: dict[str, Any] | None = None
-        self.guard, self.ledger, self.noted = guard, ledger, {}
+        self.guard, self.ledger, self.lease, self.noted = guard, ledger, lease, {}
         self.others, self.waited, self.devices = Waits(), 0.0, 0.0
         if self.first:
             device = mesh.devices.flat[0]
@@ -41,7 +41,7 @@ class Log:
             self.finish()
         if self.first:
             self.progress.close()
-            self.file.close()
+            self.file.close(sync=self.lease.is_held())
 
     def say(self, text):
         if self.first:
@@ -114,6 +114,7 @@ class Log:
         """Write the row that is not written yet."""
         self.measure()
         if self.row and self.first:
+            self.lease.check()
             self.file.write(self.row)
             self.progress.show(self.row)
         self.row = None
@@ -126,4 +127,5 @@ class Log:
         """Make every row up to the step just started durable."""
         self.finish()
         if self.first:
+            self.lease.check()
             self.file.sync()

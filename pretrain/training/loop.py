@@ -8,42 +8,26 @@ import jax
 import numpy as np
 from etils import epath
 
-from data.pipeline import Stream
 from data.store.reader import Store
-from data.store.salvage import told
-from pretrain.config import Run, read_json, to_json
-from pretrain.distributed import malloc_advice, processes
-from pretrain.distributed.device_feed import feed, local_rows
-from pretrain.distributed.preflight import preflight, preflight_accelerators, preflight_store
+from pretrain.config import Run
+from pretrain.distributed import processes
+from pretrain.distributed.device_feed import feed
+from pretrain.distributed.preflight import preflight, preflight_accelerators
 from pretrain.distributed.replica_check import Replicas
-from pretrain.distributed.sharding import kept_whole, make_mesh
+from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.watchdog import Watchdog
-from pretrain.evaluation.label_checks import check_store
-from pretrain.overrides import ConfigError, difference
-from pretrain.training import truncation_report
 from pretrain.training.divergence import Guard
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.gap_samples import beside, make_sampler
 from pretrain.training.logger import Log
 from pretrain.training.preemption import Stop
 from pretrain.training.program import Program, check_batch, make_program
+from pretrain.training.startup import open_data, opening, write_workdir
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
-from pretrain.workdir.skipped_documents import check_left_out, write_left_out
-
-# A run may be continued with these changed: they choose where and how often, not what is computed.
-FREE = (
-    "mesh.",
-    "evaluate.",
-    "checkpoint.",
-    "watchdog.",
-    "guard.replicas",
-    "train.steps",
-    "train.until",
-)
-FREE += ("data.store", "data.threads", "data.prefetch", "model.remat", "model.encoder.remat")
-
-FULL = 0.9  # share of the rows' places that hold a token: below it, whoever pads is told of packing
+from pretrain.workdir.hold_lease import hold
+from pretrain.workdir.lease import Lease
+from pretrain.workdir.skipped_documents import write_left_out
 
 
 def train(run, workdir, allow_changes=False, began=None):
@@ -59,20 +43,14 @@ def train(run, workdir, allow_changes=False, began=None):
     preflight_accelerators()
     mesh = make_mesh(run.mesh)
     check_batch(run, mesh)
-    check_workdir(run, workdir, allow_changes)
     preflight(run, workdir)
-    store = Store.open(run.data.store)
-    check_vocabulary(run, store.vocabulary)
-    check_store(run, store)
-    store = preflight_store(run, store)
-    check_left_out(store, workdir, allow_changes)
-    stream = Stream(store, run.data, split="train", seed=run.train.seed)
-    heldout = (
-        Stream(store, run.data, split="heldout", seed=run.train.seed)
-        if run.evaluate.every
-        else None
-    )
+    with hold(workdir, "train") as lease:
+        return train_alone(run, workdir, mesh, lease, allow_changes, began)
 
+
+def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began):
+    """Do what `train` does, while `lease` keeps other runs out of the workdir."""
+    store, stream, heldout = open_data(run, workdir, allow_changes)
     program = make_program(run, mesh)
     evaluate = make_evaluator(
         program.model,
@@ -82,15 +60,12 @@ def train(run, workdir, allow_changes=False, began=None):
         metrics=run.evaluate.metrics,
         objective=run.data.objective,
     )
-    sampler = make_sampler(run, program, mesh, heldout, workdir)
+    sampler = make_sampler(run, program, mesh, heldout, workdir, lease.check)
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.set_mesh(mesh))
-        watchdog = stack.enter_context(
-            Watchdog(
-                run.watchdog, workdir / f"hung-{jax.process_index()}.txt", processes.say_farewell
-            )
-        )
+        stacks = workdir / f"hung-{jax.process_index()}.txt"
+        watchdog = stack.enter_context(Watchdog(run.watchdog, stacks, processes.say_farewell))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         stop = stack.enter_context(Stop())
         state, kept = begin(program, checkpoints, store)
@@ -102,17 +77,17 @@ def train(run, workdir, allow_changes=False, began=None):
                 f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N"
             )
             return None
-        ledger = stack.enter_context(
-            Ledger(None if jax.process_index() else workdir, began, start, watchdog.to)
-        )
+        folder = None if jax.process_index() else workdir
+        ledger = stack.enter_context(Ledger(folder, began, start, watchdog.to, lease.is_held))
         guard = Guard(run.guard.patience, kept)
-        log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger))
+        log = stack.enter_context(Log(run, workdir, mesh, start, guard, ledger, lease))
         log.say(opening(run, store, stream, program.abstract.params, mesh, start, heldout))
         job = Job(
             run,
             store,
             program,
             checkpoints,
+            lease,
             Replicas(program.placed, mesh, run.guard.replicas),
             stop,
             guard,
@@ -138,6 +113,7 @@ class Job(NamedTuple):
     store: Store
     program: Program
     checkpoints: Checkpoints
+    lease: Lease
     replicas: Replicas
     stop: Stop
     guard: Guard
@@ -181,6 +157,7 @@ def steps(job, state, source, score):
                 job.replicas.check(state, done)
         if saving:
             with ledger.during("save"):
+                job.lease.verify()
                 job.checkpoints.save(
                     state,
                     run,
@@ -211,95 +188,6 @@ def begin(program, checkpoints, store):
     )
 
 
-def check_vocabulary(run, vocabulary):
-    """Every id of the store must have a row in the model's embedding: an id too large is silent on the device."""
-    if run.model.vocab < vocabulary.size:
-        raise ConfigError(
-            f"model.vocab={run.model.vocab} is smaller than the token store's vocabulary of {vocabulary.size}; "
-            f"set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of 128 suits the hardware)"
-        )
-    first = getattr(run.model, "first_position", None)
-    if None not in (first, vocabulary.pad) and first != vocabulary.pad + 1:
-        raise ConfigError(
-            f"model.first_position={first}, but positions begin behind the padding's id, which is {vocabulary.pad} in the token store's "
-            f"vocabulary; set model.first_position={vocabulary.pad + 1}"
-        )
-    start = getattr(run.model, "start", None)
-    if start is not None and start != vocabulary.eos:
-        raise ConfigError(
-            f"model.start={start}, but </s> is {vocabulary.eos} in the token store's vocabulary; set model.start={vocabulary.eos}"
-        )
-    length = getattr(run.model, "length", None)
-    if length is not None and run.data.objective.dims()["L"] > length:
-        raise ConfigError(
-            f"rows of {run.data.objective.dims()['L']} are longer than the model's positions; set model.length"
-        )
-
-
-def check_workdir(run, workdir, allow_changes):
-    """A workdir belongs to one configuration, but for what FREE lists."""
-    path = workdir / "config.json"
-    if not path.exists():
-        return
-    rows = difference(read_json(path), run)
-    changed = [f"{key}: {old} -> {new}" for key, old, new in rows if not key.startswith(FREE)]
-    if changed and not allow_changes:
-        raise ConfigError(
-            f"{workdir} holds a run of another configuration: "
-            + "; ".join(changed)
-            + ". Name a new --workdir, or add --allow-changes"
-        )
-    for line in changed:
-        print(f"changed on continuing: {line}")
-
-
-def write_workdir(run, store, workdir):
-    """config.json and vocabulary/, by the first process, each whole or not at all."""
-    if jax.process_index():
-        return
-    part = workdir / "config.json.part"
-    part.write_text(to_json(run))
-    part.replace(workdir / "config.json")
-    if not (workdir / "vocabulary").exists():
-        part = workdir / "vocabulary.part"
-        if part.exists():
-            part.rmtree()
-        store.vocabulary.save(str(part))
-        part.rename(workdir / "vocabulary")
-
-
-def opening(run, store, stream, params, mesh, start, heldout=None):
-    """What a person wants to know before waiting."""
-    size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
-    axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-    lines = [
-        f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute}, "
-        f"on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
-        f"{run.data.objective.name} on {store.path}: {stream.rows:,} rows an epoch, {run.data.batch_size} a step, "
-        f"{run.train.end * run.data.batch_size / stream.rows:.3g} epochs in {run.train.end:,} steps",
-    ]
-    if jax.process_count() > 1:
-        own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
-        lines += [
-            f"{jax.process_count()} processes; this one builds {own} of {run.data.batch_size} rows of each batch"
-        ]
-    if (lost := told(store)) != told(None):
-        lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
-    if getattr(run.data.objective, "rows", None) == "documents" and stream.table.filled < FULL:
-        lines += [
-            f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"
-        ]
-    lines += truncation_report.told(stream) + (
-        truncation_report.told(heldout, "held out: ") if heldout else []
-    )
-    lines += [
-        f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}"
-        for path, size, axis in kept_whole(params, mesh)
-    ]
-    lines += filter(None, [malloc_advice.advice(mesh.devices.flat[0].platform)])
-    return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
-
-
 # ---- while it runs -----------------------------------------------------------
 
 
@@ -308,6 +196,7 @@ def go_back(job):
     guard, placed = job.guard, job.program.placed
     first = guard.first()
     with job.ledger.during("start"):
+        job.lease.verify()  # damaged checkpoints are moved
         job.checkpoints.wait()
         state = job.checkpoints.restore(
             job.program.abstract,

@@ -2,16 +2,14 @@
 
 Orbax restores flipped bits, another dtype and a half-fitting tree without a word (measured: 60 of 60 flips in random weights). So each
 checkpoint carries, beside its arrays, a record of every leaf (dtype, shape, fingerprint) with the configuration and the vocabulary's
-fingerprint, and nothing is handed out that does not agree with it. A damaged checkpoint is set aside and the one before it is used.
+fingerprint, and nothing is handed out that does not agree with it. A checkpoint that is proven damaged (evidence.py) is set aside and the
+one before it is used. Any other failed read stops with its own error and moves nothing.
 
-    checkpoints/<step>/{params,optimizer}  arrays      checkpoints/<step>/record  JSON
+    checkpoints/<step>/{params,optimizer}  arrays and inventory.json      checkpoints/<step>/record  JSON
 """
 
-import json
 import os
-from functools import partial
 
-import google_crc32c
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,47 +18,11 @@ from etils import epath
 
 from pretrain.config import from_json, read_json, to_json
 from pretrain.distributed.fingerprints import leaves_of
-from pretrain.distributed.sharding import path_of
 from pretrain.overrides import ConfigError
-from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, damage, hush, writing
+from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, hush, writing
+from pretrain.workdir.evidence import arrays_handler, reading, same_verdict
+from pretrain.workdir.record import FILE, VERSION, check_leaves, read_record, seal
 from pretrain.workdir.retention import Retention
-
-VERSION = 1
-
-
-# ---- the record --------------------------------------------------------------
-
-
-def _seal(record):
-    text = json.dumps(record, sort_keys=True)
-    return {"record": record, "crc32c": google_crc32c.value(text.encode())}
-
-
-def _unseal(sealed):
-    record = sealed.get("record") if isinstance(sealed, dict) else None
-    if not isinstance(record, dict) or _seal(record)["crc32c"] != sealed.get("crc32c"):
-        raise DamagedCheckpoint("its record does not agree with its own checksum")
-    if record["version"] != VERSION:
-        raise ConfigError(
-            f"checkpoint version {record['version']}: this Cloze reads version {VERSION}"
-        )
-    return record
-
-
-def _agree(recorded, tree, what):
-    """Raise ConfigError where the leaves that were saved are not those of `tree`: the model or the optimizer is another."""
-    expected = {
-        path_of(keys): [str(leaf.dtype), list(leaf.shape)]
-        for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
-    }
-    for path in sorted(expected.keys() | recorded.keys()):
-        saved = recorded[path][:2] if path in recorded else "absent"
-        wanted = expected.get(path, "absent")
-        if saved != wanted:
-            raise ConfigError(
-                f"the checkpoint's {what} do not fit this configuration: {path} was saved as {saved}, needed is {wanted}"
-            )
-
 
 # ---- saving and restoring ----------------------------------------------------
 
@@ -84,9 +46,9 @@ class Checkpoints:
             create=not read_only,
         )
         handlers = {
-            "params": ocp.StandardCheckpointHandler(),
-            "optimizer": ocp.StandardCheckpointHandler(),
-            "record": ocp.JsonCheckpointHandler(),
+            "params": arrays_handler(),
+            "optimizer": arrays_handler(),
+            "record": ocp.JsonCheckpointHandler(filename=FILE),
         }
         self.manager = ocp.CheckpointManager(
             self.workdir / "checkpoints", options=options, item_handlers=handlers
@@ -133,7 +95,7 @@ class Checkpoints:
                 args=ocp.args.Composite(
                     params=ocp.args.StandardSave(state.params),
                     optimizer=ocp.args.StandardSave(state.optimizer),
-                    record=ocp.args.JsonSave(_seal(record)),
+                    record=ocp.args.JsonSave(seal(record)),
                 ),
             )
         if not saved:
@@ -153,15 +115,13 @@ class Checkpoints:
         self.check()
 
     def record(self, step):
-        """The record of a step. Raises DamagedCheckpoint where there is none that can be read."""
-        with damage():
-            sealed = self.manager.restore(
-                step, args=ocp.args.Composite(record=ocp.args.JsonRestore())
-            )["record"]
-        return _unseal(sealed)
+        """The record of a step. Raises DamagedCheckpoint where it is missing or altered, NotRestored where it cannot be read."""
+        folder = self._folder(step)
+        with reading(folder, {}):
+            return read_record(folder)
 
     def scores(self, step):
-        """The held-out scores in the record of a step; none where it cannot be read, for then the step cannot be used either."""
+        """The held-out scores in the record of a step; none where it is damaged, for then the step cannot be used either."""
         try:
             return self.record(step).get("scores", {})
         except (DamagedCheckpoint, ConfigError):
@@ -172,8 +132,8 @@ class Checkpoints:
 
         abstract, placed: a State of shapes and one of shardings. before: of the steps before this one, or the oldest where there is none.
         Damaged steps are moved to <workdir>/damaged and reported.
-        Raises ConfigError where the checkpoint is sound but of another model, optimizer or vocabulary, and DamagedCheckpoint where
-        there are checkpoints and none is sound.
+        Raises ConfigError where the checkpoint is sound but of another model, optimizer or vocabulary, DamagedCheckpoint where
+        there are checkpoints and none is sound, and NotRestored, before anything is moved, where one cannot be read for another cause.
         """
         steps = self.steps()
         if before is not None:
@@ -193,67 +153,74 @@ class Checkpoints:
         return None
 
     def _restore_step(self, step, abstract, placed, vocabulary):
-        record = self.record(step)
-        if vocabulary is not None and record["vocabulary"] != vocabulary:
-            raise ConfigError(
-                f"{self.workdir}: checkpoint {step} was trained with another vocabulary than the token store's"
+        with same_verdict():
+            record = self.record(step)
+            if vocabulary is not None and record["vocabulary"] != vocabulary:
+                raise ConfigError(
+                    f"{self.workdir}: checkpoint {step} was trained with another vocabulary than the token store's"
+                )
+            check_leaves(record["params"], abstract.params, "parameters")
+            check_leaves(record["optimizer"], abstract.optimizer, "optimizer's values")
+            target = jax.tree.map(_target, abstract, placed)
+            items = self._read_arrays(
+                step, record, {"params": target.params, "optimizer": target.optimizer}
             )
-        _agree(record["params"], abstract.params, "parameters")
-        _agree(record["optimizer"], abstract.optimizer, "optimizer's values")
-        target = jax.tree.map(_target, abstract, placed)
-        with damage():
-            items = self.manager.restore(
-                step,
-                args=ocp.args.Composite(
-                    params=ocp.args.StandardRestore(target.params),
-                    optimizer=ocp.args.StandardRestore(target.optimizer),
-                ),
-            )
-        _compare(items["params"], record["params"])
-        _compare(items["optimizer"], record["optimizer"])
+        self._compare(step, items, record)
         count = jax.device_put(np.asarray(step, np.int32), placed.step)
         return abstract.replace(step=count, params=items["params"], optimizer=items["optimizer"])
 
     def restore_params(self, step, place):
-        """(record, parameters) of one step; `place(path, shape)` gives each parameter's sharding, None its default."""
-        record = self.record(step)
-        target = {}
-        for path, (dtype, shape, _) in record["params"].items():
-            node = target
-            *parents, name = path.split("/")
-            for parent in parents:
-                node = node.setdefault(parent, {})
-            node[name] = jax.ShapeDtypeStruct(
-                tuple(shape), jnp.dtype(dtype), sharding=place(path, tuple(shape))
+        """(record, parameters) of one step; `place(path, shape)` gives each parameter's sharding, None its default. Raises as `restore`."""
+        with same_verdict():
+            record = self.record(step)
+            target = {}
+            for path, (dtype, shape, _) in record["params"].items():
+                node = target
+                *parents, name = path.split("/")
+                for parent in parents:
+                    node = node.setdefault(parent, {})
+                node[name] = jax.ShapeDtypeStruct(
+                    tuple(shape), jnp.dtype(dtype), sharding=place(path, tuple(shape))
+                )
+            items = self._read_arrays(step, record, {"params": target})
+        self._compare(step, items, record)
+        return record, items["params"]
+
+    def _read_arrays(self, step, record, targets):
+        """{item: its tree} by Orbax; targets: {item: tree of shapes and shardings}."""
+        with reading(self._folder(step), {item: record[item] for item in targets}):
+            return self.manager.restore(
+                step,
+                args=ocp.args.Composite(
+                    **{item: ocp.args.StandardRestore(target) for item, target in targets.items()}
+                ),
             )
-        with damage():
-            params = self.manager.restore(
-                step, args=ocp.args.Composite(params=ocp.args.StandardRestore(target))
-            )["params"]
-        _compare(params, record["params"])
-        return record, params
+
+    def _compare(self, step, items, record):
+        """Raise DamagedCheckpoint where a leaf is not what was saved. The fingerprints are of whole arrays: all processes see the same."""
+        for item in items:
+            with reading(self._folder(step), {item: record[item]}):
+                seen = leaves_of(items[item])
+            for path, row in seen.items():
+                if row != record[item][path]:
+                    raise DamagedCheckpoint(
+                        f"{path} is not what was saved (fingerprint {row[2]}, recorded {record[item][path][2]})"
+                    )
+
+    def _folder(self, step):
+        return self.workdir / "checkpoints" / str(step)
 
     def _set_aside(self, step):
         if jax.process_index() == 0:
             aside = self.workdir / "damaged"
             aside.mkdir(exist_ok=True)
             names = (aside / (f"{step}" if not n else f"{step}.{n}") for n in range(1000))
-            (self.workdir / "checkpoints" / str(step)).rename(
-                next(path for path in names if not path.exists())
-            )
+            self._folder(step).rename(next(path for path in names if not path.exists()))
         self.manager.reload()
 
 
 def _target(leaf, sharding):
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
-
-
-def _compare(tree, recorded):
-    for path, row in leaves_of(tree).items():
-        if row != recorded[path]:
-            raise DamagedCheckpoint(
-                f"{path} is not what was saved (fingerprint {row[2]}, recorded {recorded[path][2]})"
-            )
 
 
 # ---- for the other verbs -----------------------------------------------------
@@ -273,7 +240,8 @@ def restore_params(workdir, step=None, place=None, report=print):
     """(run, step, parameters) of the newest good checkpoint of a workdir, or of `step`; float32 arrays in a nested dict.
 
     place(path, shape) -> sharding, by default the first device. Nothing in the workdir is changed.
-    Raises FileNotFoundError where there is no such checkpoint, DamagedCheckpoint where there is no sound one.
+    Raises FileNotFoundError where there is no such checkpoint, DamagedCheckpoint where there is no sound one, NotRestored where one
+    cannot be read and nothing proves that it is damaged.
     """
     workdir = epath.Path(workdir)
     if not (workdir / "checkpoints").is_dir():
@@ -304,33 +272,3 @@ def restore_params(workdir, step=None, place=None, report=print):
     if steps:
         raise DamagedCheckpoint(f"{workdir}: none of the checkpoints {sorted(steps)} is sound")
     raise FileNotFoundError(f"{workdir}: no checkpoint yet")
-
-
-def start_workdir(workdir, run, params, vocabulary, origin=None):
-    """Make a workdir whose step 0 holds the given parameters, ready for `train`, `evaluate`, `predict` and `export`.
-
-    origin: a JSON-like note on where the parameters come from, kept as origin.json. The folder appears whole or not at all.
-    Raises FileExistsError where `workdir` is there and not empty.
-    """
-    from pretrain.training.optimizers import optimizer_of
-    from pretrain.training.state import start
-
-    workdir = epath.Path(workdir)
-    if workdir.exists() and any(workdir.iterdir()):
-        raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
-    workdir.parent.mkdir(parents=True, exist_ok=True)
-    part = workdir.parent / f".{workdir.name}.part"
-    if part.exists():
-        part.rmtree()
-    part.mkdir()
-    (part / "config.json").write_text(to_json(run))
-    vocabulary.save(str(part / "vocabulary"))
-    if origin is not None:
-        (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-    state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
-    with Checkpoints(part, run.checkpoint) as checkpoints:
-        checkpoints.save(state, run, vocabulary.fingerprint, origin)
-        checkpoints.wait()
-    if workdir.exists():
-        workdir.rmdir()
-    part.rename(workdir)

@@ -10,20 +10,15 @@ from absl import logging as absl_logging
 
 
 class DamagedCheckpoint(OSError):
-    """What was read is not what was written."""
+    """What was read is not what was written. Raised with proof only: see evidence.py."""
+
+
+class NotRestored(OSError):
+    """A checkpoint could not be read, and nothing proves that it is damaged."""
 
 
 class NotSaved(OSError):
     """A checkpoint could not be written."""
-
-
-@contextlib.contextmanager
-def damage():
-    """Whatever Orbax and TensorStore raise on damaged files (bare Exception, KeyError, JSONDecodeError ...) under one name."""
-    try:
-        yield
-    except Exception as error:
-        raise DamagedCheckpoint(_reason(error)) from error
 
 
 @contextlib.contextmanager
@@ -33,7 +28,7 @@ def writing(folder):
         yield
     except Exception as error:
         raise NotSaved(
-            f"{folder}: a checkpoint was not saved ({_reason(error)}); those before it are as they were. Mend it, and give the same words again"
+            f"{folder}: a checkpoint was not saved ({reason(error)}); those before it are as they were. Mend it, and give the same words again"
         ) from error
 
 
@@ -80,7 +75,7 @@ def _abandoned(unraisable):
     return unraisable.object is None and str(unraisable.exc_value) == "Event loop is closed"
 
 
-def _reason(error):
+def reason(error):
     """One line: what happened at the bottom, such as the file that is not there, not what was said about it on the way up."""
     while error.__cause__ is not None:
         error = error.__cause__

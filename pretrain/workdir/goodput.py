@@ -38,15 +38,15 @@ class Ledger:
     """The ledger of a run, continued. A context manager: the clock runs until it is left.
 
     workdir: None keeps it in memory. began: `time.time()` when this start began. step: the checkpoint that it goes on from, 0 for none.
-    told: called with each part as it begins, such as by a `watchdog.Watchdog`.
+    told: called with each part as it begins, such as by a `watchdog.Watchdog`. may_write: asked before each writing of the file.
     """
 
-    def __init__(self, workdir, began, step, told=lambda part: None):
+    def __init__(self, workdir, began, step, told=lambda part: None, may_write=lambda: True):
         self.path = None if workdir is None else epath.Path(workdir) / NAME
         self.every = (
             30.0 if "://" in str(workdir) else 1.0
         )  # object stores take one writing of a file a second
-        self.error, self.told = None, told
+        self.error, self.told, self.may_write = None, told, may_write
         self.lock, self.over = threading.Lock(), threading.Event()
         known = read(self.path) if self.path else None
         self.starts, self.marks = 1, {}
@@ -137,7 +137,7 @@ class Ledger:
                 return
 
     def _write(self, ended=False):
-        if self.path is None:
+        if self.path is None or not self.may_write():
             return
         with self.lock:
             self._settle()

@@ -65,8 +65,9 @@ class MetricsLog:
                 os.fsync(self.file.fileno())
         self.events.flush()
 
-    def close(self):
-        self.sync()
+    def close(self, sync=True):
+        if sync:
+            self.sync()
         self.events.close()
         if self.rows is None:
             self.file.close()

@@ -11,7 +11,10 @@ SECONDS: so much later, while the run goes on.
 hang:MOMENT:N       then does not go on, in that thread            slow:MOMENT:N    then goes on SLOW seconds later
 full:MOMENT:N       then fills the disk that $FAULTY_PLACE names, and the run goes on
 gone:MOMENT:N       then puts a file where the folder $FAULTY_PLACE was, and the run goes on
+wait:MOMENT:N       then waits until the file $FAULTY_GO exists       stop:MOMENT:N    then sends itself SIGSTOP
 term:MOMENT:N       then sends itself SIGTERM                      twice:MOMENT:N   two of them, 50 ms apart
+
+$FAULTY_LEASE=HEARTBEAT,STALE shortens the times of the lease, and $FAULTY_MACHINE makes this process one of another machine.
 """
 
 import os
@@ -64,8 +67,29 @@ def twice():
     term()
 
 
+def wait():
+    while not os.path.exists(os.environ["FAULTY_GO"]):
+        time.sleep(0.05)
+
+
+def stop():
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def change_lease():
+    from pretrain.distributed import process_identity as process
+    from pretrain.workdir import lease
+
+    if times := os.environ.get("FAULTY_LEASE"):
+        lease.HEARTBEAT, lease.STALE = map(float, times.split(","))
+    if name := os.environ.get("FAULTY_MACHINE"):
+        process.machine = lambda: (name, name)
+
+
 KINDS = {
     "kill": die,
+    "wait": wait,
+    "stop": stop,
     "full": fill,
     "hang": hang,
     "slow": slow,
@@ -210,6 +234,7 @@ if __name__ == "__main__":
     from pretrain.__main__ import main
 
     fault = KINDS[kind]
+    change_lease()
     if rest[1:]:
         MOMENTS[moment](int(rest[0]), lambda: threading.Timer(float(rest[1]), fault).start())
     else:

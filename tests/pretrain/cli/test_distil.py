@@ -15,8 +15,9 @@ from pretrain.cli.distil import begin, check_teacher
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import KINDS, to_json
 from pretrain.distributed.sharding import make_mesh
+from pretrain.training.new_workdir import start_workdir
 from pretrain.training.program import make_program
-from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(

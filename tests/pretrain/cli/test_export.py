@@ -30,7 +30,7 @@ from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert import name_of, read_write
 from pretrain.convert.read_write import write_model
 from pretrain.convert.safe_folder import write_tensors
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 
 BERT = BertConfig(vocab=256, length=40, width=16, depth=3, heads=2, mlp=24)
 T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)

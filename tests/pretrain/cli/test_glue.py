@@ -158,7 +158,7 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
 
     monkeypatch.setattr("pretrain.workdir.load.open_trained", opened)
     monkeypatch.setattr(
-        "pretrain.cli.predict.answerer",
+        "pretrain.finetune.answering.answerer",
         lambda trained, batch_size: tell if (trained.workdir, trained.step) == ("b", 2) else None,
     )
     (tmp_path / "test.tsv").write_text(

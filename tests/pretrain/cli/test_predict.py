@@ -16,8 +16,9 @@ from pretrain.__main__ import main
 from pretrain.cli import predict
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert.read_write import write_model
+from pretrain.finetune.answering import answerer
 from pretrain.inference import fill_mask, generate, progress
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import Trained, open_trained
 from tests.pretrain.inference.test_progress import Terminal
 
@@ -187,7 +188,7 @@ def test_bytes_carry_their_blanks(tmp_path):
             np.arange(304) == vocabulary.pieces.index(piece), 90, 0
         ).astype(np.float32)
         trained = Trained(tmp_path, starting_run(config), 0, params, vocabulary)
-        (result,) = predict.answerer(trained, top=1)(["the quick <mask> jumps."], [None])
+        (result,) = answerer(trained, top=1)(["the quick <mask> jumps."], [None])
         assert (result["masks"][0][0]["word"], result["filled"]) == (word, filled)
 
 

@@ -278,9 +278,8 @@ class Client:
 
 def talk(monkeypatch, processes, said):
     monkeypatch.setattr("jax.process_count", lambda: processes)
-    monkeypatch.setattr(
-        cluster, "client", lambda: Client({key: json.dumps(value) for key, value in said.items()})
-    )
+    client = Client({key: json.dumps(value) for key, value in said.items()})
+    monkeypatch.setattr(cluster, "client", lambda: client)
     monkeypatch.setattr(cluster, "host_of", lambda process: f"node{process}")
 
 
@@ -290,7 +289,7 @@ def test_a_process_that_never_speaks_is_named(monkeypatch):
         ConfigError,
         match=r"process 1 \(node1\), 2 \(node2\) of 3 has not come as far as the others within 25 s",
     ):
-        preflight._exchange("facts", {"host": "here"}, 25)
+        preflight.exchange("facts", {"host": "here"}, 25)
 
 
 def test_hosts_with_different_stores_are_named(monkeypatch, stores):

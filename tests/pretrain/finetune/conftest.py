@@ -7,7 +7,7 @@ import pytest
 from data.vocabulary.load import train_vocabulary
 from models import BertConfig
 from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.finetune.encoders import trained_vocabularies
 
 UNTRAINED = BertConfig(

@@ -23,8 +23,9 @@ from pretrain.finetune.qa_task import Answered, SpanTask
 from pretrain.finetune.seed_summary import outcome
 from pretrain.finetune.tagging_task import Tagged
 from pretrain.finetune.text2text_task import Texts
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(

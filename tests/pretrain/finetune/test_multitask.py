@@ -28,8 +28,9 @@ from pretrain.finetune.seed_summary import outcome
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import as_choices, as_text
 from pretrain.overrides import ConfigError
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 T5 = T5Config(

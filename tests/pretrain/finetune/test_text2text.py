@@ -21,8 +21,9 @@ from pretrain.finetune.labelled_task import Labelled
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import Texts, as_text, words_of
 from pretrain.overrides import ConfigError
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
-from pretrain.workdir.checkpoints import read_run, start_workdir
+from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 T5 = T5Config(

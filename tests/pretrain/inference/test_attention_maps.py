@@ -23,7 +23,7 @@ from pretrain.convert import tokenizer as tokenizers
 from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.attention_maps import Panel, Token, as_data, attention_maps
 from pretrain.reporting.html import page
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import Trained
 
 TEXT = [

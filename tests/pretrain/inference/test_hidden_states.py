@@ -18,7 +18,7 @@ from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh, parameter_sharding, path_of
 from pretrain.inference.hidden_states import COMBINATIONS, extract
 from pretrain.inference.word_alignment import Aligned
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import Trained
 
 TEXT = [

@@ -23,7 +23,7 @@ from pretrain.inference.in_context_tasks import (
     prompt,
     read_questions,
 )
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import Trained
 
 TEXT = [

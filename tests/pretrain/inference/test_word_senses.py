@@ -15,7 +15,7 @@ from pretrain.cli.import_ import starting_run
 from pretrain.convert import tokenizer
 from pretrain.extras import how_to_install
 from pretrain.inference import word_senses
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 TEXTS = ["A bank, or two banks.", "No such word.", "(Bank) left-bank BANK!"]

@@ -18,7 +18,7 @@ from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
 from pretrain.inference import fill_mask
-from pretrain.workdir.checkpoints import start_workdir
+from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir.load import Trained
 
 TEXT = [

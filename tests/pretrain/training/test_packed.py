@@ -13,8 +13,8 @@ from models import build
 from pretrain.__main__ import main
 from pretrain.config import load
 from pretrain.distributed.sharding import make_mesh
-from pretrain.training.loop import opening
 from pretrain.training.losses import LOSSES
+from pretrain.training.startup import opening
 from pretrain.training.state import init_params
 from pretrain.workdir import metrics_file
 

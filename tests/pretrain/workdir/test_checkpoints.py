@@ -16,14 +16,10 @@ from pretrain.config import Adafactor, Checkpoint, Mesh, to_json
 from pretrain.distributed.fingerprints import fingerprint
 from pretrain.distributed.sharding import make_mesh, shardings
 from pretrain.overrides import ConfigError
+from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
-from pretrain.workdir.checkpoints import (
-    Checkpoints,
-    DamagedCheckpoint,
-    restore_params,
-    start_workdir,
-)
+from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
 
 
 @pytest.fixture(autouse=True)
@@ -198,7 +194,7 @@ def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_soun
 
 def test_a_checkpoint_of_another_version_is_refused_and_stays(saved, monkeypatch):
     run, workdir, _ = saved
-    monkeypatch.setattr("pretrain.workdir.checkpoints.VERSION", 2)
+    monkeypatch.setattr("pretrain.workdir.record.VERSION", 2)
     with pytest.raises(ConfigError, match="checkpoint version 1: this Cloze reads version 2"):
         restore(run, workdir)
     assert (workdir / "checkpoints" / "2").is_dir()

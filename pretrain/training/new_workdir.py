@@ -1,0 +1,29 @@
+"""A workdir that begins with given parameters."""
+
+import json
+from functools import partial
+
+import jax
+
+from pretrain.config import to_json
+from pretrain.training.optimizers import optimizer_of
+from pretrain.training.state import start
+from pretrain.workdir.check import build_folder
+from pretrain.workdir.checkpoints import Checkpoints
+
+
+def start_workdir(workdir, run, params, vocabulary, origin=None):
+    """Make a workdir whose step 0 holds the given parameters, ready for `train`, `evaluate`, `predict` and `export`.
+
+    origin: a JSON-like note on where the parameters come from, kept as origin.json. The folder appears whole or not at all.
+    Raises FileExistsError where `workdir` is there and not empty, or another process fills it meanwhile.
+    """
+    with build_folder(workdir) as part:
+        (part / "config.json").write_text(to_json(run))
+        vocabulary.save(str(part / "vocabulary"))
+        if origin is not None:
+            (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
+        state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
+        with Checkpoints(part, run.checkpoint) as checkpoints:
+            checkpoints.save(state, run, vocabulary.fingerprint, origin)
+            checkpoints.wait()

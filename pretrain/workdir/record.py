@@ -1,0 +1,63 @@
+"""The record of a checkpoint: every leaf's dtype, shape and fingerprint, with the configuration, under a checksum of its own."""
+
+import json
+
+import google_crc32c
+import jax
+
+from pretrain.distributed.sharding import path_of
+from pretrain.overrides import ConfigError
+from pretrain.workdir.errors import DamagedCheckpoint
+
+VERSION = 1
+FILE = "metadata"  # in the folder record/
+
+
+def seal(record):
+    """The record beside the checksum of its JSON text."""
+    text = json.dumps(record, sort_keys=True)
+    return {"record": record, "crc32c": google_crc32c.value(text.encode())}
+
+
+def is_sealed(sealed) -> bool:
+    """Whether this is what `seal` returned."""
+    record = sealed.get("record") if isinstance(sealed, dict) else None
+    return isinstance(record, dict) and seal(record)["crc32c"] == sealed.get("crc32c")
+
+
+def read_record(step_folder):
+    """Return the record in the folder of a committed step, read without Orbax.
+
+    Raises DamagedCheckpoint where it is missing, cut or altered, ConfigError for another version of the format, and whatever OSError the
+    system raises where it refuses to read: that proves nothing about the file.
+    """
+    if not step_folder.is_dir():
+        raise FileNotFoundError(f"{step_folder}: no such checkpoint")
+    try:
+        sealed = json.loads((step_folder / "record" / FILE).read_bytes())
+    except FileNotFoundError as error:
+        raise DamagedCheckpoint("its record is missing") from error
+    except (ValueError, RecursionError) as error:  # not UTF-8, or not JSON
+        raise DamagedCheckpoint(f"its record is not JSON ({error})") from error
+    if not is_sealed(sealed):
+        raise DamagedCheckpoint("its record does not agree with its own checksum")
+    if sealed["record"]["version"] != VERSION:
+        raise ConfigError(
+            f"checkpoint version {sealed['record']['version']}: this Cloze reads version {VERSION}"
+        )
+    return sealed["record"]
+
+
+def check_leaves(recorded, tree, what):
+    """Raise ConfigError where the leaves that were saved are not those of `tree`: the model or the optimizer is another."""
+    expected = {
+        path_of(keys): [str(leaf.dtype), list(leaf.shape)]
+        for keys, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    for path in sorted(expected.keys() | recorded.keys()):
+        saved = recorded[path][:2] if path in recorded else "absent"
+        wanted = expected.get(path, "absent")
+        if saved != wanted:
+            raise ConfigError(
+                f"the checkpoint's {what} do not fit this configuration: {path} was saved as {saved}, needed is {wanted}"
+            )

@@ -1,0 +1,279 @@
+"""Row 23: an error that does not prove damage stops with its own words, moves nothing, and costs nothing once its cause is gone."""
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+
+import jax
+import orbax.checkpoint as ocp
+import pytest
+
+from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from pretrain.workdir.errors import DamagedCheckpoint, NotRestored
+from pretrain.workdir.evidence import INVENTORY, find_damage
+from tests.faults.test_damaged_checkpoint import bits, files_of
+
+RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."
+UNAVAILABLE = 'UNAVAILABLE: Error reading "params" : failed to connect to all addresses'
+ERRORS = {
+    "type": TypeError("restore() got an unexpected keyword argument 'mode'"),
+    "memory": MemoryError("cannot allocate 8 GiB"),
+    "device memory": jax.errors.JaxRuntimeError(RESOURCE_EXHAUSTED),
+    "network": ValueError(UNAVAILABLE),
+    "credentials": ValueError("UNAUTHENTICATED: the token has expired"),
+    "deadline": ValueError("DEADLINE_EXCEEDED: 300 s"),
+    "disk": OSError(errno.EIO, "Input/output error"),
+    "space": OSError(errno.ENOSPC, "No space left on device"),
+    "text of damage": ValueError(
+        "DATA_LOSS: Error decoding b-tree node"
+    ),  # the files say otherwise
+    "not found": FileNotFoundError(errno.ENOENT, "No such file or directory"),
+    "bare": Exception("Encountered error while reading array index"),
+}
+
+
+def content(workdir):
+    """{path: bytes and mode} of all that lies in a workdir's checkpoints."""
+    return {
+        path.relative_to(workdir): (path.stat().st_mode, path.read_bytes())
+        for path in files_of(workdir / "checkpoints")
+    }
+
+
+def assert_untouched(workdir, before):
+    assert not (workdir / "damaged").exists() and content(workdir) == before
+
+
+def fail_in_orbax(error):
+    def restore(*args, **options):
+        raise error
+
+    return restore
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_injected_error_is_reported_as_itself_and_nothing_is_moved(
+    copied, restorable, monkeypatch, record_property, name
+):
+    run, workdir = copied
+    shapes, placed = restorable(run)
+    before, lines = content(workdir), []
+    with monkeypatch.context() as patch:
+        patch.setattr(ocp.CheckpointManager, "restore", fail_in_orbax(ERRORS[name]))
+        with Checkpoints(workdir) as checkpoints, pytest.raises(NotRestored) as caught:
+            checkpoints.restore(shapes, placed, report=lines.append)
+        with pytest.raises(NotRestored):
+            restore_params(workdir, report=lines.append)
+    message = str(caught.value)
+    assert (
+        str(ERRORS[name]).splitlines()[0][:100] in message
+        and f"{workdir}/checkpoints/12" in message
+    )
+    assert "nothing was moved" in message and "\n" not in message and not lines
+    assert_untouched(workdir, before)
+    with Checkpoints(workdir) as checkpoints:
+        assert int(checkpoints.restore(shapes, placed, report=lines.append).step) == 12
+    record_property("errors that moved nothing", 1)
+
+
+def test_ctrl_c_while_a_checkpoint_is_read_is_ctrl_c(copied, restorable, monkeypatch):
+    run, workdir = copied
+    before = content(workdir)
+    monkeypatch.setattr(ocp.CheckpointManager, "restore", fail_in_orbax(KeyboardInterrupt()))
+    with Checkpoints(workdir) as checkpoints, pytest.raises(KeyboardInterrupt):
+        checkpoints.restore(*restorable(run))
+    assert_untouched(workdir, before)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO, errno.EMFILE])
+def test_a_record_that_the_system_refuses_to_read_is_not_damage(
+    copied, restorable, monkeypatch, code
+):
+    run, workdir = copied
+    before, usual = content(workdir), type(Checkpoints(workdir, read_only=True).workdir).read_bytes
+
+    def read_bytes(path):
+        if path.name == "metadata":
+            raise OSError(code, os.strerror(code), str(path))
+        return usual(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(Checkpoints(workdir, read_only=True).workdir), "read_bytes", read_bytes)
+        with Checkpoints(workdir) as checkpoints:
+            for read in (
+                lambda: checkpoints.restore(*restorable(run)),
+                lambda: checkpoints.record(12),
+                lambda: checkpoints.scores(12),
+            ):
+                with pytest.raises(NotRestored, match=os.strerror(code)):
+                    read()
+    assert_untouched(workdir, before)
+
+
+# ---- the public command, as the system itself refuses ------------------------
+
+
+# Even root may not pass over permissions. 24: PR_CAPBSET_DROP; 1, 2: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, gone once the command is executed.
+OBEYING = """
+import ctypes, os, sys
+if os.geteuid() == 0:
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+    if prctl(24, 1, 0, 0, 0) or prctl(24, 2, 0, 0, 0):
+        sys.exit("prctl failed")
+os.execv(sys.executable, [sys.executable, "-m", "pretrain", *sys.argv[1:]])
+"""
+
+
+def execute(program, root, *arguments):
+    """`python -c PROGRAM ARGUMENTS` to its end."""
+    words = [sys.executable, "-c", program, *map(str, arguments)]
+    return subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=240)
+
+
+def error_line(done, quiet=True):
+    """The one line of the error. quiet: no traceback beside it, not even one of a library that cleans up."""
+    assert done.returncode == 2 and not (quiet and "Traceback" in done.stderr), (
+        done.stdout + done.stderr
+    )
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    return line
+
+
+PARTS = {
+    "array": lambda step: max(step.glob("params/d/*"), key=lambda path: path.stat().st_size),
+    "description": lambda step: step / "optimizer" / "_METADATA",
+    "folder": lambda step: step / "params",
+    "record": lambda step: step / "record" / "metadata",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_file_without_permission_stops_the_run_and_with_it_the_run_goes_on(
+    finished, copied, configured, root, often, part, record_property
+):
+    """Step 12 is taken away, so that the run restores 8 and trains on to 12."""
+    if part != "array" and not often(0, 1):
+        pytest.skip("for the whole board: python -m benchmarks.reliability")
+    run, workdir = copied
+    shutil.rmtree(workdir / "checkpoints" / "12")
+    before = content(workdir)
+    locked = PARTS[part](workdir / "checkpoints" / "8")
+    mode = locked.stat().st_mode
+    locked.chmod(0)
+    done = execute(OBEYING, root, "train", configured("bert")[0], "--workdir", workdir)
+    locked.chmod(mode)
+    line = error_line(done)
+    assert (
+        "ermission denied" in line
+        and f"{workdir}/checkpoints/8" in line
+        and "nothing was moved" in line
+    )
+    assert_untouched(workdir, before)
+    again = execute(OBEYING, root, "train", configured("bert")[0], "--workdir", workdir)
+    assert again.returncode == 0 and "continuing after step 8" in again.stdout + again.stderr, (
+        again.stdout + again.stderr
+    )
+    with (
+        Checkpoints(finished[1], read_only=True) as expected,
+        Checkpoints(workdir, read_only=True) as seen,
+    ):
+        for item in ("params", "optimizer"):
+            assert seen.record(12)[item] == expected.record(12)[item]
+    record_property("permissions refused and given back", 1)
+
+
+# No more open files from the moment at which the checkpoint is read, but for as many as the first argument says.
+FEW_FILES = """
+import os, resource, sys
+from pretrain.workdir.checkpoints import Checkpoints
+usual, spare = Checkpoints.restore, int(sys.argv[1])
+def restore(self, *args, **options):
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    taken = []
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        pass
+    for file in taken[:spare]:
+        os.close(file)
+    return usual(self, *args, **options)
+Checkpoints.restore = restore
+from pretrain.__main__ import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_too_many_open_files_stop_the_run(
+    copied, configured, root, restorable, spare, often, record_property
+):
+    if spare == 0 and not often(0, 1):
+        pytest.skip("for the whole board: python -m benchmarks.reliability")
+    run, workdir = copied
+    before = content(workdir)
+    done = execute(
+        FEW_FILES,
+        root,
+        spare,
+        "train",
+        configured("bert")[0],
+        "--workdir",
+        workdir,
+        "train.steps=14",
+    )
+    line = error_line(
+        done, quiet=False
+    )  # asyncio cannot make its event loop, and complains when it deletes it
+    assert (
+        "oo many open files" in line
+        and f"{workdir}/checkpoints/12" in line
+        and "nothing was moved" in line
+    )
+    assert_untouched(workdir, before)
+    shapes, placed = restorable(run)
+    with Checkpoints(workdir) as checkpoints:
+        assert int(checkpoints.restore(shapes, placed).step) == 12
+    record_property("limits of open files met", 1)
+
+
+# ---- the proof ---------------------------------------------------------------
+
+
+def test_the_inventory_is_part_of_the_commit_and_a_sound_checkpoint_has_no_proof_of_damage(
+    finished, restorable
+):
+    run, workdir = finished
+    step = workdir / "checkpoints" / "12"
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        record = checkpoints.record(12)
+        folder = checkpoints._folder(12)
+        state = checkpoints._restore_step(12, *restorable(run), None)
+    assert all((step / item / INVENTORY).is_file() for item in ("params", "optimizer"))
+    assert find_damage(folder, {item: record[item] for item in ("params", "optimizer")}) is None
+    assert bits(state)
+    changed = {"params": {path: [*row[:2], row[2] ^ 1] for path, row in record["params"].items()}}
+    assert "is not what was saved (fingerprint" in find_damage(folder, changed)
+
+
+def test_real_damage_is_found_whatever_error_it_hides_behind(copied, restorable, monkeypatch):
+    run, workdir = copied
+    path = workdir / "checkpoints" / "12" / "optimizer" / "_sharding"
+    path.write_bytes(path.read_bytes()[:-1])
+    monkeypatch.setattr(ocp.CheckpointManager, "restore", fail_in_orbax(ERRORS["bare"]))
+    with (
+        Checkpoints(workdir, read_only=True) as checkpoints,
+        pytest.raises(DamagedCheckpoint, match="_sharding has .* bytes, .* were written"),
+    ):
+        checkpoints._restore_step(12, *restorable(run), None)
+
+
+def test_a_step_folder_that_is_gone_is_not_damage(copied, restorable):
+    run, workdir = copied
+    with Checkpoints(workdir) as checkpoints:
+        shutil.rmtree(workdir / "checkpoints" / "12")
+        with pytest.raises(NotRestored, match="no such checkpoint"):
+            checkpoints._restore_step(12, *restorable(run), None)

@@ -1,0 +1,244 @@
+"""Row 24: weights that are not finite, and heads that nobody trained, are refused by name, unless a flag says otherwise."""
+
+import json
+import pathlib
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from data.store.reader import write_store
+from pretrain.__main__ import main
+from pretrain.cli.import_ import starting_run
+from pretrain.convert.finite import LONGEST, check_finite, printable
+from pretrain.convert.read_write import open_model
+from pretrain.training.new_workdir import start_workdir
+from pretrain.workdir.load import open_trained
+
+GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
+QUERY = "bert.encoder.layer.0.attention.self.query.weight"
+
+
+@pytest.fixture(autouse=True)
+def strict():
+    """optax promotes types freely."""
+
+
+def without_head(tensors):
+    return {name: array for name, array in tensors.items() if name.startswith("bert.")}
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """theirs(change): a copy of a BERT of transformers with its tensors as `change` returns them."""
+
+    def make(change):
+        folder = tmp_path / "theirs"
+        shutil.copytree(GOLDENS / "hf_bert", folder)
+        tensors = change(load_file(folder / "model.safetensors"))
+        save_file(
+            {name: np.ascontiguousarray(array) for name, array in tensors.items()},
+            folder / "model.safetensors",
+        )
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def error(capsys):
+    """error(*words): the one line with which a command refuses them."""
+
+    def call(*words):
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        (line,) = [
+            line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")
+        ]
+        return line
+
+    return call
+
+
+# ---- values that are not finite ----------------------------------------------
+
+
+def spoilt(tensors, kind=np.float32):
+    array = tensors[QUERY].astype(kind)
+    array.flat[:4] = [np.nan, np.nan, np.nan, np.inf]
+    return tensors | {QUERY: array}
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_nan_is_refused_on_import_and_on_export_unless_allowed(
+    theirs, error, tmp_path, record_property, kind
+):
+    folder, w, out = theirs(lambda tensors: spoilt(tensors, kind)), tmp_path / "w", tmp_path / "out"
+    size = load_file(folder / "model.safetensors")[QUERY].size
+    line = error("import", folder, "--workdir", w)
+    assert (
+        f"{folder}: the tensor {QUERY} holds 3 NaN and 1 infinite values of {size:,}" in line
+        and "--allow-nonfinite" in line
+    )
+    assert not w.exists()
+    assert main(["import", str(folder), "--workdir", str(w), "--allow-nonfinite"]) == 0
+    line = error("export", "--workdir", w, "--output", out)
+    assert (
+        f"the tensor {QUERY} holds 3 NaN and 1 infinite values of {size:,}" in line
+        and "--allow-nonfinite" in line
+    )
+    assert not out.exists()
+    assert main(["export", "--workdir", str(w), "--output", str(out), "--allow-nonfinite"]) == 0
+    assert np.isnan(load_file(out / "model.safetensors")[QUERY]).sum() == 3
+    record_property("weights that are not finite refused", 2)
+
+
+def test_a_tensor_that_the_model_does_not_take_may_hold_anything(theirs, tmp_path):
+    folder = theirs(
+        lambda tensors: tensors | {"classifier.weight": np.full((2, 3), np.nan, np.float32)}
+    )
+    assert main(["import", str(folder), "--workdir", str(tmp_path / "w")]) == 0
+
+
+def test_values_too_large_for_float32_are_not_finite_and_integers_are():
+    with pytest.raises(
+        ValueError, match="the tensor x holds 0 NaN and 2 infinite values of 3 as float32"
+    ):
+        check_finite("x", np.array([1e300, -1e39, 1.0]), "")
+    check_finite("x", np.array([1, 2]), "")
+    check_finite("x", np.array([1e38, -0.0, 1e-300]), "")
+
+
+def test_a_name_from_a_file_cannot_write_to_the_terminal_or_fill_it():
+    assert printable("a\x1b[31m\nb") == "a?[31m?b"
+    assert len(printable("x" * 10_000)) == LONGEST + 3
+
+
+# ---- heads that nobody trained -----------------------------------------------
+
+
+@pytest.fixture
+def headless(theirs, tmp_path, capsys):
+    """(workdir, store) of an encoder that was imported without its heads."""
+    w, store = tmp_path / "w", tmp_path / "store"
+    folder = theirs(without_head)
+    words = [
+        "data.objective.length=16",
+        "data.objective.predictions=3",
+        "data.batch_size=8",
+        "train.compute=float32",
+        "train.steps=1",
+    ]
+    words += ["optimizer.warmup=1", "evaluate.every=0", f"data.store={store}"]
+    assert main(["import", str(folder), "--workdir", str(w), *words]) == 0
+    vocabulary, rng = open_model(folder).vocabulary, np.random.default_rng(0)
+    documents = [
+        [rng.integers(5, vocabulary.size, 12).tolist() for _ in range(2)] for _ in range(20)
+    ]
+    write_store(store, vocabulary, documents, heldout=documents[:8])
+    return w
+
+
+def test_a_random_head_is_refused_by_what_uses_it_until_it_is_trained(
+    headless, error, tmp_path, capsys, record_property
+):
+    w, flag = headless, "--allow-random-head"
+    verbs = {
+        "evaluate": ["evaluate", "--workdir", str(w)],
+        "predict": ["predict", "--workdir", str(w), "a [MASK] b"],
+        "export": ["export", "--workdir", str(w), "--output", str(tmp_path / "out")],
+    }
+    for verb, words in verbs.items():
+        line = error(*words)
+        assert (
+            "7 tensors" if verb == "export" else "5 tensors"
+        ) in line and "cls.predictions.bias" in line
+        assert flag in line and f"`{verb}` uses them" in line and "more" in line and str(w) in line
+    assert not (tmp_path / "out").exists()
+    for words in verbs.values():
+        assert main([*words, flag]) == 0
+    shutil.rmtree(tmp_path / "out")
+    with jax.numpy_dtype_promotion("standard"):
+        assert main(["train", str(w / "config.json"), "--workdir", str(w)]) == 0
+    for verb, words in verbs.items():
+        assert main(words) == 0, verb
+    record_property("random heads refused", len(verbs))
+
+
+def test_what_uses_the_encoder_alone_needs_no_head(headless, tmp_path):
+    texts = tmp_path / "texts"
+    texts.write_text("a b\n")
+    assert (
+        main(
+            [
+                "features",
+                "--workdir",
+                str(headless),
+                "--input",
+                str(texts),
+                "--output",
+                str(tmp_path / "features.npz"),
+            ]
+        )
+        == 0
+    )
+    assert (
+        main(
+            [
+                "attention",
+                "--workdir",
+                str(headless),
+                "a b",
+                "--output",
+                str(tmp_path / "attention.html"),
+            ]
+        )
+        == 0
+    )
+
+
+def test_a_missing_sentence_head_does_not_keep_masks_from_being_filled(theirs, error, tmp_path):
+    """What transformers saves of a BertForMaskedLM."""
+    folder = theirs(
+        lambda tensors: {
+            name: array
+            for name, array in tensors.items()
+            if "pooler" not in name and "seq_relationship" not in name
+        }
+    )
+    w = tmp_path / "w"
+    assert main(["import", str(folder), "--workdir", str(w)]) == 0
+    assert main(["predict", "--workdir", str(w), "a [MASK] b"]) == 0
+    assert "cls.seq_relationship.bias" in error(
+        "export", "--workdir", w, "--output", tmp_path / "out"
+    )
+
+
+def test_a_student_does_not_learn_from_a_random_head(headless, error, tmp_path):
+    model = open_trained(headless).run.model
+    words = [
+        f"model.{name}={getattr(model, name)}"
+        for name in ("vocab", "length", "segments", "width", "heads", "mlp", "epsilon")
+    ]
+    words += [f"model.depth={model.depth}", f"model.teacher_depth={model.depth}"]
+    line = error(
+        "distil",
+        "distilbert_base",
+        "--teacher",
+        headless,
+        "--workdir",
+        tmp_path / "student",
+        *words,
+    )
+    assert "`distil` uses them" in line and "cls.predictions" in line
+
+
+def test_a_workdir_that_began_here_is_not_refused(headless, tmp_path, capsys):
+    trained = open_trained(headless)
+    start_workdir(
+        tmp_path / "own", starting_run(trained.run.model), trained.params, trained.vocabulary
+    )
+    assert main(["predict", "--workdir", str(tmp_path / "own"), "a [MASK] b"]) == 0
+    assert json.loads((headless / "origin.json").read_text())["missing"]
