@@ -97,7 +97,8 @@ lint() {
   export PYRIGHT_PYTHON_GLOBAL_NODE=0 PYRIGHT_PYTHON_IGNORE_WARNINGS=1
   .venv/bin/ruff check ${check[@]+"${check[@]}"} . || failed=1
   .venv/bin/ruff format ${format[@]+"${format[@]}"} . || failed=1
-  .venv/bin/python -m pyright || failed=1
+  # Named, because pyright prefers a pyrightconfig.json in any folder above to this pyproject.toml.
+  .venv/bin/python -m pyright --project pyproject.toml || failed=1
   if [ "$failed" = 1 ]; then
     echo "error: lint failed; ./launch.sh lint --fix repairs what ruff can repair by itself" >&2
   fi
