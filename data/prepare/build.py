@@ -77,10 +77,7 @@ def prepare(
     if (there := _existing(output, asked, overwrite)) is not None:
         return Prepared(there, existed=True)
     total = sum(source.size for source in found)
-    if workers is None:
-        workers = cores() if total > SMALL else 0
-    elif workers < 1:
-        raise ValueError(f"--workers {workers}: at least one")
+    workers = _choose_workers(workers, total)
     output.parent.mkdir(parents=True, exist_ok=True)
     gather = fleet or functools.partial(Crew, workers)
     with (
@@ -110,6 +107,15 @@ def prepare(
         )
         atomic.move_into_place(folder / "store", output, folder)
     return Prepared(Store.open(output), existed=False, seconds=seconds)
+
+
+def _choose_workers(asked: int | None, total: int) -> int:
+    """Return how many processes prepare `total` bytes; 0 stands for this one alone."""
+    if asked is None:
+        return cores() if total > SMALL else 0
+    if asked < 1:
+        raise ValueError(f"--workers {asked}: at least one")
+    return asked
 
 
 @dataclasses.dataclass
