@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Cloze on this machine: installs what is missing into .venv, then does what the words say.
 #   ./launch.sh                 the first run: text -> tokens -> a small BERT -> evaluation -> Hugging Face folder -> a filled mask
-#   ./launch.sh test [peers] [pytest's words]   the tests; `peers` also against transformers and torch
+#   ./launch.sh test [fast|peers] [arguments of pytest]   the tests; `fast`: those that compile nothing, `peers`: also against transformers and torch
 #   ./launch.sh lint [--fix]    ruff check, ruff format and pyright; --fix repairs and formats what ruff can. Fails where one reports anything
 #   ./launch.sh pod ...         a TPU pod from this machine, without installing anything here: docs/pods.md
 #   ./launch.sh VERB ...        any verb of `python -m pretrain`, for example: ./launch.sh train bert_tiny --workdir runs/mine
@@ -113,17 +113,17 @@ case "${1:-}" in
     ;;
   test)
     shift
-    extra=test
-    if [ "${1:-}" = peers ]; then
-      shift
-      extra=test,peers
-    fi
+    extra=test tier=()
+    case "${1:-}" in
+      peers) shift && extra=test,peers ;;
+      fast) shift && tier=(-m "not slow") ;;
+    esac
     install "$extra"
     settle
     # The whole suite in two processes, each file of tests in one of them, those first that take longest (tests/conftest.py); it mostly
     # compiles, and XLA compiles on one core.
     [ $# -gt 0 ] || set -- --numprocesses 2 --dist loadfile --no-loadscope-reorder
-    exec .venv/bin/python -m pytest "$@"
+    exec .venv/bin/python -m pytest ${tier[@]+"${tier[@]}"} "$@"
     ;;
   lint)
     shift

@@ -53,7 +53,20 @@ WHOLE = (
 )  # all cases, as `python -m benchmarks.reliability` tries them
 
 
+# Folders whose tests compile programs or start processes, but for files that say `pytestmark = pytest.mark.fast`. A slow test elsewhere
+# says so itself. `launch.sh test fast` runs what is not slow.
+SLOW = (
+    *("benchmarks", "faults", "models", "pretrain/cli", "pretrain/convert"),
+    *("pretrain/finetune", "pretrain/inference", "pretrain/plan", "pretrain/training"),
+)
+
+
 def pytest_collection_modifyitems(items):
+    slow = [ROOT / "tests" / name for name in SLOW]
+    for item in items:
+        is_below = any(folder in item.path.parents for folder in slow)
+        if is_below and not item.get_closest_marker("fast"):
+            item.add_marker(pytest.mark.slow)
     rank = {ROOT / "tests" / name: number for number, name in enumerate(LONGEST)}
     if gone := [str(path) for path in rank if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: LONGEST names what is not there: {gone}")

@@ -20,6 +20,8 @@ from benchmarks.harness import (
     told_plainly,
 )
 
+pytestmark = pytest.mark.fast
+
 
 def parser():
     made = argparse.ArgumentParser()

@@ -360,6 +360,7 @@ print("read")
 """
 
 
+@pytest.mark.slow
 def test_a_program_ends_while_batches_are_being_built(store):
     result = subprocess.run(
         [sys.executable, "-c", EXIT, store.path], capture_output=True, text=True, timeout=60

@@ -12,6 +12,8 @@ from pretrain.__main__ import VERBS
 from pretrain.config import load
 from pretrain.pod.environment import variables
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def blocks(root):

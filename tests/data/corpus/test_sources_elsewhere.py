@@ -58,6 +58,7 @@ class Bucket(backend._OsPathBackend):
         return tensorflow.io.gfile.GFile(path, mode)
 
 
+@pytest.mark.slow
 def test_files_in_a_bucket(tmp_path, monkeypatch):
     monkeypatch.setattr(backend, "tf_backend", Bucket(tmp_path))
     (tmp_path / "sub").mkdir()
@@ -118,6 +119,7 @@ def dataset(request, tmp_path_factory):
         yield f"tfds:{builder.name}"
 
 
+@pytest.mark.slow
 def test_tensorflow_datasets(dataset):
     train = documents(dataset, field="verse")
     assert sorted(train) == sorted(f"verse {i} of 60 é" for i in range(60))
@@ -183,6 +185,7 @@ def built(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_built_in_corpus_is_large_and_english(built):
     _, counts, records = built
     texts = [record["text"] for record in records]

@@ -61,6 +61,7 @@ def test_a_store_holds_the_text(corpus, tmp_path, words, texts):
     )
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_and_the_cuts_change_nothing(corpus, tmp_path):
     request = Request(
         (str(corpus / "a.jsonl"), str(corpus / "more")),
@@ -225,6 +226,7 @@ def test_a_report_survives_being_sent():
     assert again.totals == {"tokens": 10} and again.noted == {jobs.EMPTY: 2}
 
 
+@pytest.mark.slow
 def test_a_line_of_50_mb(tmp_path, words):
     line = "walking in rain and snow " * 2_000_000
     (tmp_path / "a.txt").write_text("a walk.\n" + line + "\na talk.\n")

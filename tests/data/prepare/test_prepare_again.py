@@ -120,6 +120,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_at_any_moment(tmp_path, texts, words, workers):
     """SIGKILL after ever more time: no store or a whole one, no process goes on, and the next run gets it right."""
@@ -164,6 +165,7 @@ def test_killed_at_any_moment(tmp_path, texts, words, workers):
     assert not list(tmp_path.glob(".s.*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0, 0.02, 0.1, 0.3, 0.6])
 def test_a_killed_worker_is_an_error_and_leaves_nothing(tmp_path, texts, words, seconds):
     """Killed so long after it appears: while Python starts in it, while it imports, at work."""
@@ -313,6 +315,7 @@ def test_a_runner_without_apache_beam_names_the_extra(tmp_path, capsys, monkeypa
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_released_vocabularies_make_stores(corpora, tmp_path, corpus):
     for name, lossless in (
         ("vocab_bert_uncased", False),

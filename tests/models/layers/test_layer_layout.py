@@ -13,6 +13,8 @@ from models.layers.layer_layout import (
     unstack_layers,
 )
 
+pytestmark = pytest.mark.fast
+
 
 def random_tree(dtype, as_array=np.asarray):
     """Parameters with two stacks, one of them inside the other's neighbour, and leaves that are in none."""

@@ -7,6 +7,8 @@ import pytest
 
 from models.layers.masks import Mask, causal_mask, padding_mask
 
+pytestmark = pytest.mark.fast
+
 VALID = np.arange(6) < np.array([[6], [4], [0]])
 SEGMENTS = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]], np.int32)
 

@@ -10,6 +10,8 @@ from pretrain.distributed import processes
 from pretrain.distributed.accelerators import Accelerators
 from pretrain.extras import how_to_install
 
+pytestmark = pytest.mark.fast
+
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):

@@ -16,6 +16,8 @@ from data.vocabulary.sentencepiece_proto import ModelProto, SentencePiece
 from pretrain.convert import sentencepiece as spm
 from pretrain.convert import tokenizer
 
+pytestmark = pytest.mark.fast
+
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 NASTY = [
     *("", " ", "   ", "  leading and trailing  ", "line with\ttab", "a\r\nb", "\x07bell", "\x07"),

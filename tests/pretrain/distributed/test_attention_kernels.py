@@ -21,6 +21,8 @@ from pretrain.distributed.attention_kernels import (
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training import flops
 
+pytestmark = pytest.mark.slow
+
 B, L, H, K = 4, 256, 2, 8
 LENGTHS = np.array([[L], [200], [1], [130]])
 VALID = jnp.asarray(np.arange(L) < LENGTHS)

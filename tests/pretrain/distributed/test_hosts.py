@@ -19,6 +19,8 @@ from pretrain.overrides import ConfigError
 from pretrain.workdir import metrics_file, samples_file
 from pretrain.workdir.checkpoints import restore_params
 
+pytestmark = pytest.mark.slow
+
 STEPS = [
     "train.steps=4",
     "checkpoint.every=2",

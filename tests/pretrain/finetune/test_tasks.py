@@ -9,6 +9,8 @@ from data.examples.labelled import Columns, records
 from pretrain.finetune.labelled_task import columns_of, ordered
 from pretrain.finetune.tasks import TASKS, LabelTask
 
+pytestmark = pytest.mark.fast
+
 
 def test_the_nine_of_glue_know_their_columns(tmp_path):
     nine = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"}

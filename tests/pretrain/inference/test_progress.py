@@ -9,6 +9,8 @@ from pretrain.inference import progress
 from pretrain.inference.batching import batches, watched
 from pretrain.inference.progress import ERASE, Progress
 
+pytestmark = pytest.mark.fast
+
 
 class Terminal(io.StringIO):
     def isatty(self):

@@ -10,6 +10,8 @@ from data.objectives.text2text import Text2Text
 from pretrain.finetune import predict_tags
 from pretrain.inference.record_files import read_records, readers_of, records_of
 
+pytestmark = pytest.mark.fast
+
 SQUAD = (
     '{"data": [{"paragraphs": [{"context": "a fox", "qas": [{"id": "q7", "question": "Who?"}]}]}]}'
 )

@@ -7,6 +7,8 @@ from pretrain.overrides import ConfigError
 from pretrain.plan import advice
 from pretrain.plan.topology import Machine
 
+pytestmark = pytest.mark.fast
+
 GIB = 2**30
 SIXTEEN = Machine("v5p:2x2x4", [None] * 16)
 

@@ -12,6 +12,8 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.plan.collectives import collectives
 from pretrain.plan.hlo import Array, Module
 
+pytestmark = pytest.mark.fast
+
 # A loop of 6 whose body reads a row of a table, adds it to what it carries in a memory on the chip, and writes it into a second table.
 TEXT = """
 HloModule jit_f, is_scheduled=true

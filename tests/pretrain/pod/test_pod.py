@@ -178,6 +178,7 @@ def test_slices_are_nodes_of_one_queued_resource(cloud, capfd):
     assert "--spot" not in command and not any(word.startswith("--node-id") for word in command)
 
 
+@pytest.mark.slow
 def test_logs_and_stop(pod, capfd):
     pod.train("wait")
     assert main(["pod", "run", "--detach", *ASK, *TRAIN]) == 0
@@ -206,6 +207,7 @@ def test_run_refuses_to_start_twice(pod, capfd):
     assert main(["pod", "stop", *POD, "--force"]) == 0
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_be_reached_leaves_none_running(pod, capfd):
     pod.train("wait")
     pod.plan({"on": "ssh", "nth": 1, "deaf": 1})
@@ -223,6 +225,7 @@ def test_a_worker_that_cannot_be_reached_leaves_none_running(pod, capfd):
 # ---- preemption ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_preempted_pod_is_asked_for_again_and_goes_on(cloud, capfd, monkeypatch):
     spot = [*ASK, "--spot"]
     assert main(["pod", "create", *spot]) == 0 and main(["pod", "push", *POD]) == 0

@@ -21,6 +21,8 @@ from pretrain.reporting.run_report import report
 from pretrain.workdir import environment_file, samples_file
 from pretrain.workdir.goodput import PARTS
 
+pytestmark = pytest.mark.slow
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome", "headless_shell")
 WIDTH, HEIGHT = 390, 2400  # CSS pixels; so high that a picture has all of a page
 LONG = "an_argument_without_any_place_to_break_it_" * 3

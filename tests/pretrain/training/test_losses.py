@@ -8,6 +8,8 @@ import pytest
 from pretrain.training.cross_entropy import cross_entropy, vocabulary_loss
 from pretrain.training.losses import LOSSES
 
+pytestmark = pytest.mark.fast
+
 
 def problem(B=2, T=13, D=8, V=50, dtype=jnp.float32):
     keys = jax.random.split(jax.random.key(0), 4)

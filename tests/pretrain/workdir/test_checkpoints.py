@@ -21,6 +21,8 @@ from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
 from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module", autouse=True)
 def collected():
