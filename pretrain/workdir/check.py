@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import tempfile
+from typing import Any
 
 from data.corpus.paths import as_path, is_remote
 from pretrain.distributed import process_identity as process
@@ -77,11 +78,14 @@ def build_folder(workdir):
         / f".{workdir.name}.{_machine()}-{os.getpid()}-{process.start_time(os.getpid()) or 0}.part"
     )
     part.mkdir()
+    remote: Any = part  # an epath.Path, which has rmtree
     try:
         yield part
         _move(part, workdir)
     except BaseException:
-        remove = part.rmtree if is_remote(part) else lambda: shutil.rmtree(part, ignore_errors=True)
+        remove = (
+            remote.rmtree if is_remote(part) else lambda: shutil.rmtree(part, ignore_errors=True)
+        )
         remove()
         raise
 

@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import tensorstore
 
@@ -59,7 +60,8 @@ class Lease:
             uuid.uuid4().hex, socket.gethostname(), boot, namespace, pid, start, since, 0, command
         )
         self._on_loss = on_loss
-        self._store = self._generation = self._lost = None
+        self._store: Any = None  # a tensorstore.KvStore, while the lease is held
+        self._generation = self._lost = None
         self._has_trouble = self._made_folder = False
         self._renewed = 0.0
         self._released = threading.Event()
