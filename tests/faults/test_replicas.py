@@ -202,7 +202,7 @@ def test_sound_devices_are_never_named(whole, configured, tmp_path, record_prope
 ONE_HOST = """
 import pathlib, sys
 sys.path[:0] = [str(pathlib.Path.cwd()), str(pathlib.Path.cwd() / "tests" / "faults")]
-from pretrain import train as module
+from pretrain.training import loop as module
 make = module.make_program
 def faulty(run, mesh):
     import jax

@@ -198,7 +198,7 @@ def test_hosts_that_do_not_agree_are_named_before_anything_is_compiled(root, con
 
 TPU_SEEN = """
 import os; del os.environ["JAX_PLATFORMS"]
-from pretrain import accelerators, preflight
+from pretrain.distributed import accelerators, preflight
 preflight.find_accelerators = lambda: [accelerators.Accelerators("TPU", 4, ("/dev/accel0", "/dev/accel1"))]
 """
 
@@ -218,7 +218,7 @@ def test_all_hosts_stop_where_one_would_train_on_the_cpu_beside_its_tpu(root, co
 
 HANG = """
 import os, pathlib, signal, time
-from pretrain import preflight
+from pretrain.distributed import preflight
 
 def stop(workdir):  # once the other has come as far: before that it waits for JAX, which has patience of its own
     while not any(pathlib.Path(workdir).glob("*")):
