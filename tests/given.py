@@ -1,0 +1,62 @@
+"""Hugging Face folders with given weights: the common starting point of two versions of the code whose own names differ.
+
+Configurations, names and shapes are transformers' (tests/goldens/given_models.json); each value is a function of its tensor's name and of
+its place. No module of the project is imported here.
+"""
+
+import json
+import pathlib
+import shutil
+import zlib
+
+import numpy as np
+from safetensors.numpy import save_file
+
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
+MODELS = json.loads((GOLDENS / "given_models.json").read_text())
+TOKENIZERS = {  # the golden folder whose tokenizer a model reads
+    **{"bert": "hf_bert", "electra": "hf_bert", "distilbert": "hf_bert", "albert": "hf_albert", "roberta": "hf_roberta", "bart": "hf_roberta"},
+    **{"t5": "hf_t5", "marian": "hf_t5", "gpt": "hf_gpt", "gpt2": "hf_gpt2"},
+}
+SCALE = 0.15  # of the weights
+
+
+def uniforms(name: str, shape) -> np.ndarray:
+    """Return float32 values in [-1, 1), multiples of 2**-23: a hash of the tensor's name and each value's place."""
+    x = np.arange(int(np.prod(shape)), dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(zlib.crc32(name.encode()))
+    x = (x ^ (x >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((x >> np.uint64(40)).astype(np.float32) / np.float32(2**23) - np.float32(1)).reshape(shape)
+
+
+def values(name: str, shape) -> np.ndarray:
+    """Return a tensor's values: around 1 for the weights of norms, 0 for a bias that the models do not have, else around 0."""
+    if name == "final_logits_bias":
+        return np.zeros(shape, np.float32)
+    if ".embeddings." in name:  # ELECTRA's two networks share their embeddings
+        name = name.removeprefix("generator/")
+    norm = len(shape) == 1 and name.endswith(".weight")
+    return np.float32(norm) + np.float32(SCALE) * uniforms(name, shape)
+
+
+def tensors(model: str) -> dict[str, np.ndarray]:
+    """Return {name: float32 array} of a model of MODELS; those in a folder within its folder begin with that folder's name."""
+    return {
+        f"{part}/{name}" if part else name: values(f"{part}/{name}" if part else name, shape)
+        for part, described in MODELS[model].items()
+        for name, shape in described["tensors"].items()
+    }
+
+
+def write_folder(model: str, folder) -> pathlib.Path:
+    """Write a model of MODELS as the new Hugging Face folder `folder`."""
+    folder, given = pathlib.Path(folder), tensors(model)
+    tokenizer = TOKENIZERS[model if model in TOKENIZERS else model.split("_")[0]]
+    for part, described in MODELS[model].items():
+        (folder / part).mkdir(parents=True)
+        (folder / part / "config.json").write_text(json.dumps(described["config"]))
+        own = {name: given[f"{part}/{name}" if part else name] for name in described["tensors"]}
+        save_file(own, folder / part / "model.safetensors", metadata={"format": "pt"})
+    for path in (GOLDENS / tokenizer).glob("tokenizer*.json"):
+        shutil.copy(path, folder)
+    return folder
