@@ -1,0 +1,92 @@
+"""Every file of a token store stays the same byte by byte, whichever vocabulary encodes the text and whatever its documents are.
+
+A manifest holds no version of a library. It tells a source by the names, sizes and times of its files, so these have a fixed time here
+and are named from within their folder.
+"""
+
+import json
+import os
+
+import pytest
+
+from data import labelled, question_store, tagged
+from data.objectives import Text2Text
+from data.prepare import prepare
+from data.questions import Question
+from data.request import Request
+from data.text2text import write_pairs
+from data.tokenizers import load_vocabulary
+from tests.pinned import check_pinned, digests, vocabularies
+
+WORDS = "The quick reader, left words. A cloze test; is it 10 or 100 gaps? naïve Straße 東京 — 🙂 unseen ჯ the, them.".split()
+VOCABULARIES = ("unigram", "bpe", "t5", "wordpiece", "byte_bpe", "word_bpe", "tokenizer_json", "albert_json")
+
+
+def sentence(i: int) -> str:
+    """Return a sentence of two to ten words."""
+    return " ".join(WORDS[(i * i + 3 * i * j + j * j + j) % len(WORDS)] for j in range(2 + i % 9)) + "."
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A folder with text in blocks, records, pairs, and a saved vocabulary of each kind."""
+    folder = tmp_path_factory.mktemp("corpus")
+    bodies = [" ".join(sentence(7 * i + j) for j in range(1 + i % 5)) for i in range(60)]
+    (folder / "blocks.txt").write_text("\n\n".join(bodies[:40]), encoding="utf-8")
+    (folder / "records.jsonl").write_text("".join(json.dumps({"text": body}) + "\n" for body in bodies[40:]), encoding="utf-8")
+    pairs = ({"source": sentence(i), "target": sentence(3 * i + 1)} for i in range(40))
+    (folder / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    for path in folder.iterdir():
+        os.utime(path, (10**9, 10**9))
+    (folder / "made").mkdir()
+    for name, (_, vocabulary) in vocabularies(folder / "made").items():
+        vocabulary.save(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wordpiece(corpus):
+    return load_vocabulary(corpus / "wordpiece")
+
+
+def check_store(case, store):
+    store.verify()
+    check_pinned("store", case, digests(store.path))
+
+
+@pytest.mark.parametrize("name", VOCABULARIES)
+def test_a_prepared_corpus_is_what_it_was(corpus, monkeypatch, tmp_path, name):
+    monkeypatch.chdir(corpus)
+    request = Request(("blocks.txt", "records.jsonl"), vocabulary=name, held_out=0.2, document="block", temperature=0.7)
+    check_store(name, prepare(request, tmp_path / "store", job=1000).store)
+
+
+def test_prepared_pairs_are_what_they_were(corpus, monkeypatch, tmp_path):
+    monkeypatch.chdir(corpus)
+    request = Request(("pairs.jsonl",), vocabulary="t5", held_out=0.1, document="pair", field="source,target")
+    check_store("pairs", prepare(request, tmp_path / "store").store)
+
+
+def test_stores_of_examples_are_what_they_were(wordpiece, tmp_path):
+    examples = [labelled.Example((sentence(i), sentence(i + 60)), ("no", "yes", "so")[i * i % 7 % 3], f"here:{i}") for i in range(30)]
+    parts = {"train": examples[:24], "heldout": examples[24:]}
+    check_store("labelled", labelled.write_labelled(tmp_path / "labelled", wordpiece, parts, ("no", "so", "yes")))
+    words = [tuple(sentence(i).split()) for i in range(30)]
+    sentences = [tagged.Sentence(one, tuple(("O", "B-a", "I-a")[i % 3] for i in range(len(one))), "here", 1, 1) for one in words]
+    parts = {"train": sentences[:24], "heldout": sentences[24:]}
+    check_store("tagged", tagged.write_tagged(tmp_path / "tagged", wordpiece, parts, ("B-a", "I-a", "O")))
+
+
+def test_stores_of_answers_are_what_they_were(wordpiece, tmp_path):
+    questions = []
+    for i in range(24):
+        context = " ".join(sentence(i // 3 + j) for j in range(3))
+        start = context.index(" ", i) + 1
+        answer = context[start:].split()[0]
+        questions.append(Question(str(i), sentence(100 + i), context, ((answer, start),) if i % 4 < 3 else (), f"here:{i}"))
+    parts = {"train": questions[:20], "heldout": questions[20:]}
+    encoded = {split: question_store.encode(wordpiece, part) for split, part in parts.items()}
+    check_store("questions", question_store.write_questions(tmp_path / "questions", wordpiece, parts, encoded))
+    pairs = [(sentence(i), sentence(i + 60)) for i in range(24)]
+    parts = {"train": pairs[:20], "heldout": pairs[20:]}
+    check_store("text2text", write_pairs(tmp_path / "text2text", wordpiece, Text2Text(), parts))

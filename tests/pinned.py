@@ -1,0 +1,78 @@
+"""Files that stay the same byte by byte, and the vocabularies from which they are written.
+
+Digests are in tests/goldens/pinned.json. They were taken before the code was reorganised. Whoever changes what a file holds on purpose
+puts the digest that the failing test prints there, and says in LOG.md what changes for those who hold such files.
+"""
+
+import hashlib
+import json
+import pathlib
+import shutil
+
+import tokenizers
+
+from data.sentencepiece_proto import ModelProto
+from data.sentencepiece_vocabulary import SentencePieceVocabulary
+from data.tokenizers import Vocabulary, read_vocabulary
+
+GOLDENS = pathlib.Path(__file__).parent / "goldens"
+LETTERS = "abcdefghijklmnopqrstuvwxyz.,'"
+
+
+def digests(folder) -> dict[str, str]:
+    """Return {relative name: start of the SHA-256} of all files below `folder`."""
+    files = sorted(path for path in pathlib.Path(folder).rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in files}
+
+
+def check_pinned(section: str, case: str, found: dict[str, str]) -> None:
+    """Raise AssertionError, which prints the digests that differ, unless they are those of pinned.json."""
+    expected = json.loads((GOLDENS / "pinned.json").read_text())[section][case]
+    differ = {name: found.get(name) for name in sorted(found.keys() | expected.keys()) if found.get(name) != expected.get(name)}
+    assert not differ, f"{section}, {case}: not as pinned: {json.dumps(differ)}"
+
+
+def vocabularies(folder: pathlib.Path) -> dict[str, tuple[str, Vocabulary]]:
+    """Return {name: (family, vocabulary)}, one of each kind, from pieces that are given: no training, whose result depends on a library.
+
+    The SentencePiece models do not normalise, for the table of rules is the library's too.
+    """
+    described = json.loads((GOLDENS / "tokenizers.json").read_text(encoding="utf-8"))["vocabularies"]
+    (folder / "vocab.txt").write_text("\n".join(described["wordpiece"]["pieces"]) + "\n", encoding="utf-8")
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    roberta = ["<s>", "<pad>", "</s>", "<unk>", *alphabet, "Ġt", "Ġth", "he", "Ġthe", "<mask>"]
+    gpt = ["<unk>", *LETTERS, *(f"{letter}</w>" for letter in LETTERS), "th", "the</w>", "the"]
+    pairs = {name: (described[name]["family"], sentencepiece(described[name])) for name in ("unigram", "bpe", "t5")}
+    return pairs | {
+        "wordpiece": ("bert", read_vocabulary(folder / "vocab.txt")),
+        "byte_bpe": ("roberta", merged(folder / "byte_bpe", roberta, ("Ġ t", "Ġt h", "h e", "Ġth e"))),
+        "word_bpe": ("openai-gpt", merged(folder / "word_bpe", gpt, ("t h", "th e</w>", "th e"))),
+        "tokenizer_json": ("gpt2", released(folder / "json", GOLDENS / "hf_gpt2")),
+        "albert_json": ("albert", released(folder / "albert", GOLDENS / "hf_albert")),
+    }
+
+
+def sentencepiece(described: dict) -> SentencePieceVocabulary:
+    """Return the vocabulary of the pieces, scores and types that a golden lists."""
+    model = ModelProto()
+    for piece, score, kind in described["pieces"]:
+        model.pieces.add(piece=piece, score=score, type=kind)
+    model.trainer_spec.model_type = described["type"]
+    model.normalizer_spec.name = "identity"
+    return SentencePieceVocabulary(model.SerializeToString(), appended=100 if described["family"] == "t5" else 0)
+
+
+def merged(folder: pathlib.Path, pieces: list[str], merges: tuple[str, ...]) -> Vocabulary:
+    """Return the BPE of pieces and merges."""
+    folder.mkdir()
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("\n".join(("#version: 0.2", *merges)) + "\n")
+    return read_vocabulary(folder)
+
+
+def released(folder: pathlib.Path, golden: pathlib.Path) -> Vocabulary:
+    """Return the vocabulary of a golden Hugging Face folder."""
+    folder.mkdir()
+    for path in golden.glob("tokenizer*.json"):
+        shutil.copy(path, folder)
+    return read_vocabulary(folder)

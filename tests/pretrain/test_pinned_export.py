@@ -1,0 +1,86 @@
+"""Every file of an export stays the same byte by byte: tensors, configuration and tokenizer of each family and of each fine-tuned head.
+
+The weights are given under their Hugging Face names (tests/given.py), so the digests do not depend on the names of our own parameters.
+"""
+
+import jax
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from data.objectives import AnswerSpan, CausalLm, MultipleChoice, Tagging
+from models import Gpt3Config, build
+from models.finetuned import ChoiceConfig, SpanReaderConfig, TaggerConfig
+from pretrain.convert import FAMILIES, family_of, tokenizer
+from pretrain.convert.huggingface import open_model, write_model
+from pretrain.import_ import initialiser, starting_run
+from pretrain.state import init_params
+from tests import given
+from tests.pinned import check_pinned, digests, vocabularies
+
+HEADS = {
+    "tagger": (lambda encoder: TaggerConfig(encoder=encoder, labels=("B-a", "I-a", "O"), dropout=0.0), Tagging(length=16)),
+    "span_reader": (lambda encoder: SpanReaderConfig(encoder=encoder), AnswerSpan(length=32, question=4, stride=2)),
+    "multiple_choice": (lambda encoder: ChoiceConfig(encoder=encoder, dropout=0.0), MultipleChoice(length=16, choices=2)),
+}
+# Every head on BERT; of the others one that differs from BERT's, or one that leaves their pooler out.
+FINE_TUNED = [("bert", head) for head in HEADS] + [("roberta", "tagger"), ("albert", "span_reader")]
+FINE_TUNED += [("electra", "multiple_choice"), ("distilbert", "multiple_choice")]
+KINDS = ("unigram", "bpe", "t5", "wordpiece", "byte_bpe", "word_bpe", "tokenizer_json", "albert_json")
+
+
+@pytest.fixture(scope="module")
+def made_vocabularies(tmp_path_factory):
+    return vocabularies(tmp_path_factory.mktemp("vocabularies"))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_tokenizer_files_are_what_they_were(made_vocabularies, tmp_path, name):
+    family, vocabulary = made_vocabularies[name]
+    tokenizer.write(vocabulary, family, tmp_path, 64)
+    check_pinned("tokenizer", name, digests(tmp_path))
+
+
+@pytest.mark.parametrize("name", given.MODELS)
+def test_an_export_of_what_was_imported_is_what_it_was(tmp_path, name):
+    opened = open_model(given.write_folder(name, tmp_path / "given"))
+    run = starting_run(opened.config)
+    params, missing, unused = opened.params(run.model, initialiser(run))
+    assert (missing, unused) == ((), ())
+    write_model(tmp_path / "export", run.model, params, opened.vocabulary)
+    before, after = (load_file(tmp_path / folder / "model.safetensors") for folder in ("given", "export"))
+    assert before.keys() == after.keys() and all(before[key].tobytes() == after[key].tobytes() for key in before)
+    check_pinned("export", name, digests(tmp_path / "export"))
+
+
+def given_params(config, objective):
+    """Return parameters whose export holds the values of tests/given.py; found by exporting the number of each value's place."""
+    leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: init_params(build(config), objective, 0)))
+    ends = np.cumsum([leaf.size for leaf in leaves])
+    numbers = [np.arange(end - leaf.size, end, dtype=np.float32).reshape(leaf.shape) + 1 for leaf, end in zip(leaves, ends)]
+    flat = np.zeros(1 + ends[-1], np.float32)  # 0 is a value that no parameter of ours gives
+    for name, tensor in family_of(config).to_hf(config, tree.unflatten(numbers)).items():
+        flat[tensor.astype(np.int64)] = given.values(name, tensor.shape)
+    return tree.unflatten([flat[number.astype(np.int64)] for number in numbers])
+
+
+@pytest.mark.parametrize(("encoder", "head"), FINE_TUNED)
+def test_an_export_of_a_fine_tuned_model_is_what_it_was(tmp_path, encoder, head):
+    opened = open_model(given.write_folder(encoder, tmp_path / "given"))
+    configure, objective = HEADS[head]
+    config = configure(opened.config)
+    write_model(tmp_path / "export", config, given_params(config, objective), opened.vocabulary)
+    tensors = load_file(tmp_path / "export" / "model.safetensors")
+    assert all(array.tobytes() == given.values(name, array.shape).tobytes() for name, array in tensors.items())
+    check_pinned("export", f"{encoder} {head}", digests(tmp_path / "export"))
+
+
+def test_an_export_of_gpt3_is_what_it_was(tmp_path):
+    vocabulary = open_model(given.write_folder("gpt2", tmp_path / "given")).vocabulary
+    config = Gpt3Config(vocab=264, length=48, width=16, depth=2, heads=2, mlp=24, window=48)  # narrower bands cannot be exported
+    write_model(tmp_path / "export", config, given_params(config, CausalLm(length=32)), vocabulary)
+    check_pinned("export", "gpt3", digests(tmp_path / "export"))
+
+
+def test_every_family_is_pinned():
+    assert {parts[""]["config"]["model_type"] for parts in given.MODELS.values()} == FAMILIES.keys()
