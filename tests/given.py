@@ -60,3 +60,18 @@ def write_folder(model: str, folder) -> pathlib.Path:
     for path in (GOLDENS / tokenizer).glob("tokenizer*.json"):
         shutil.copy(path, folder)
     return folder
+
+
+def fill(shapes, export) -> list[np.ndarray]:
+    """Return float32 arrays of the given shapes whose export holds the values of this module.
+
+    export(arrays) -> {Hugging Face name: tensor}, a rearrangement without arithmetic. A value that it leaves out is 0. The number of each
+    value's place is exported first, which shows where the value goes; float32 holds these numbers exactly.
+    """
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+    assert ends[-1] < 2**24
+    places = [np.arange(end - int(np.prod(shape)), end).reshape(shape) + 1 for shape, end in zip(shapes, ends)]
+    flat = np.zeros(1 + ends[-1], np.float32)  # place 0: what the export adds by itself, such as a bias of zeros
+    for name, tensor in export([place.astype(np.float32) for place in places]).items():
+        flat[tensor.astype(np.int64)] = values(name, tensor.shape)
+    return [flat[place] for place in places]

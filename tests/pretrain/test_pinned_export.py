@@ -4,7 +4,6 @@ The weights are given under their Hugging Face names (tests/given.py), so the di
 """
 
 import jax
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -54,14 +53,10 @@ def test_an_export_of_what_was_imported_is_what_it_was(tmp_path, name):
 
 
 def given_params(config, objective):
-    """Return parameters whose export holds the values of tests/given.py; found by exporting the number of each value's place."""
+    """Return parameters whose export holds the values of tests/given.py."""
     leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: init_params(build(config), objective, 0)))
-    ends = np.cumsum([leaf.size for leaf in leaves])
-    numbers = [np.arange(end - leaf.size, end, dtype=np.float32).reshape(leaf.shape) + 1 for leaf, end in zip(leaves, ends)]
-    flat = np.zeros(1 + ends[-1], np.float32)  # 0 is a value that no parameter of ours gives
-    for name, tensor in family_of(config).to_hf(config, tree.unflatten(numbers)).items():
-        flat[tensor.astype(np.int64)] = given.values(name, tensor.shape)
-    return tree.unflatten([flat[number.astype(np.int64)] for number in numbers])
+    export = family_of(config).to_hf
+    return tree.unflatten(given.fill([leaf.shape for leaf in leaves], lambda arrays: export(config, tree.unflatten(arrays))))
 
 
 @pytest.mark.parametrize(("encoder", "head"), FINE_TUNED)

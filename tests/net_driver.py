@@ -1,0 +1,307 @@
+"""What one version of the code computes from given Hugging Face folders and text: the half of tests/net.py that speaks this tree's names.
+
+    python tests/net_driver.py JOB.json       (in the root of the tree)
+
+JOB.json: {"cases": names of CASES, "folders": {model: its Hugging Face folder}, "sentences": texts, "output": folder, "hlo": bool}.
+For each case, output/CASE.npz holds "batch/N", the arrays of the first step's batch in the order of the batch spec; "gradient/NAME", of
+that step; "params/NAME", after 3 steps; "loss". NAME is a Hugging Face name. Whoever renames what is used here renames it here; the job,
+the cases and the names in the output stay, for an older tree reads the same job.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import re
+import sys
+
+os.environ |= {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+sys.path.insert(0, os.getcwd())
+
+import jax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import optax  # noqa: E402
+
+from data import batches, labelled, question_store, tagged  # noqa: E402
+from data.objectives import (  # noqa: E402
+    AnswerSpan,
+    CausalLm,
+    Classification,
+    Denoising,
+    Distillation,
+    MaskedLm,
+    MultipleChoice,
+    PrefixLm,
+    ReplacedToken,
+    SentenceOrder,
+    SentencePair,
+    Seq2Seq,
+    SpanCorruption,
+    Tagging,
+    Text2Text,
+)
+from data.pipeline import Stream  # noqa: E402
+from data.prepare import prepare  # noqa: E402
+from data.questions import Question  # noqa: E402
+from data.request import Request  # noqa: E402
+from data.store import Store  # noqa: E402
+from data.text2text import write_pairs  # noqa: E402
+from models import DistilBertConfig, Gpt3Config, build  # noqa: E402
+from models.finetuned import ChoiceConfig, SpanReaderConfig, TaggerConfig  # noqa: E402
+from models.layers.dropout import drop  # noqa: E402
+from pretrain import distil  # noqa: E402
+from pretrain.checkpoint import start_workdir  # noqa: E402
+from pretrain.config import Adafactor, AdamW, Lamb  # noqa: E402
+from pretrain.convert import family_of  # noqa: E402
+from pretrain.convert.huggingface import open_model  # noqa: E402
+from pretrain.import_ import initialiser, starting_run  # noqa: E402
+from pretrain.program import make_program  # noqa: E402
+from pretrain.sharding import make_mesh  # noqa: E402
+from pretrain.state import init_params, start  # noqa: E402
+from pretrain.step import make_step  # noqa: E402
+from pretrain.train import train  # noqa: E402
+from pretrain.trained import open_trained  # noqa: E402
+from tests import given  # noqa: E402
+
+STEPS = 3
+# No clipping by the norm of all gradients: its sum runs in the order of our own names. An epsilon as large as a small gradient, so that
+# Adam does not turn a gradient that is rounding alone, such as a key projection's bias has, into a whole step.
+ADAMW = AdamW(learning_rate=1e-3, warmup=1, epsilon=1e-3, clip=0)
+LAMB = Lamb(learning_rate=1e-3, warmup=1, epsilon=1e-3, clip=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One run. folder: of the model whose weights it begins with; store: how its store is made, a key of STORES."""
+
+    folder: str
+    objective: object
+    store: str = "text"
+    optimizer: object = ADAMW
+    model: dict = dataclasses.field(default_factory=dict)  # fields that differ from the imported configuration
+    train: dict = dataclasses.field(default_factory=dict)
+    head: type | None = None  # of a fine-tuned model on the imported encoder
+    teacher: bool = False
+
+
+MASKED = dict(length=32, predictions=6)
+CASES = {
+    "bert": Case("bert", SentencePair(**MASKED)),
+    "bert_packed": Case("bert", MaskedLm(**MASKED, rows="packed"), train=dict(microbatches=2)),
+    "bert_unrolled": Case("bert", MaskedLm(**MASKED, rows="documents"), model=dict(scan=False, remat=True)),
+    "roberta": Case("roberta", MaskedLm(**MASKED, rows="sentences")),
+    "albert": Case("albert", SentenceOrder(**MASKED), optimizer=LAMB),
+    "electra": Case("electra", ReplacedToken(**MASKED, rows="packed")),
+    "distilbert": Case("distilbert", MaskedLm(**MASKED, rows="documents")),
+    "distillation": Case("bert", Distillation(**MASKED, rows="documents"), teacher=True),
+    "t5": Case("t5", SpanCorruption(inputs=40), optimizer=Adafactor(learning_rate=0.1, warmup=1)),
+    "t5_v1_1": Case("t5_v1_1", PrefixLm(length=40), optimizer=dataclasses.replace(ADAMW, relative=True), model=dict(remat=True)),
+    "t5_text2text": Case("t5", Text2Text(length=40, target_length=30), store="answers"),
+    "bart": Case("bart", Denoising(length=40)),
+    "marian": Case("marian", Seq2Seq(length=40, target_length=40), store="pairs", train=dict(smoothing=0.1)),
+    "gpt": Case("gpt", CausalLm(length=40, end_of_text=False)),
+    "gpt2": Case("gpt2", CausalLm(length=40)),
+    "gpt3": Case("gpt2", CausalLm(length=40), model=dict(window=5)),
+    "bert_classifier": Case("bert_classifier", Classification(length=40), store="labels"),
+    "electra_classifier": Case("electra_classifier", Classification(length=40), store="labels"),
+    "tagger": Case("bert", Tagging(length=40), store="tags", head=TaggerConfig),
+    "span_reader": Case("roberta", AnswerSpan(length=40, question=12, stride=4, separators=2), store="questions", head=SpanReaderConfig),
+    "multiple_choice": Case("distilbert", MultipleChoice(length=40, choices=2), store="choices", head=ChoiceConfig),
+}
+LABELS = ("LABEL_0", "LABEL_1", "LABEL_2")
+
+
+# ---- stores ------------------------------------------------------------------
+
+
+def prepared(lines, document):
+    """Return what writes the store of a file of text, encoded with a saved vocabulary."""
+
+    def write(path, vocabulary, sentences):
+        vocabulary.save(path.with_name("vocabulary"))
+        source = path.with_name("corpus.jsonl")
+        source.write_text("".join(json.dumps(line) + "\n" for line in lines(sentences)))
+        request = Request((str(source),), vocabulary=str(path.with_name("vocabulary")), held_out=0.1, document=document, field=FIELDS[document])
+        prepare(request, path)
+
+    return write
+
+
+FIELDS = {"record": "text", "pair": "source,target"}
+
+
+def documents(sentences):
+    return [{"text": " ".join(sentences[i : i + 1 + i % 7])} for i in range(0, len(sentences), 3)]
+
+
+def translations(sentences):
+    return [{"source": one, "target": other} for one, other in zip(sentences, reversed(sentences))]
+
+
+def split(examples):
+    return {"train": examples[:-4], "heldout": examples[-4:]}
+
+
+def write_labels(path, vocabulary, sentences):
+    examples = [labelled.Example((text, sentences[-i]), LABELS[i * i % 7 % 3], f"here:{i}") for i, text in enumerate(sentences)]
+    labelled.write_labelled(path, vocabulary, split(examples), LABELS)
+
+
+def write_choices(path, vocabulary, sentences):
+    examples = [labelled.Example((text, sentences[-i], sentences[i // 2]), "01"[i * i % 7 % 2], f"here:{i}") for i, text in enumerate(sentences)]
+    labelled.write_labelled(path, vocabulary, split(examples), ("0", "1"))
+
+
+def write_tags(path, vocabulary, sentences):
+    words = [tuple(text.split()) for text in sentences]
+    examples = [tagged.Sentence(one, tuple(("O", "B-a", "I-a")[i * i % 3] for i in range(len(one))), "here", 1, 1) for one in words]
+    tagged.write_tagged(path, vocabulary, split(examples), TaggerConfig().labels[:1] + ("B-a", "I-a"))
+
+
+def write_questions(path, vocabulary, sentences):
+    questions = []
+    for i, text in enumerate(sentences):
+        context = " ".join(sentences[i // 3 : i // 3 + 3])
+        start = context.index(" ", i % 20) + 1
+        answers = ((context[start:].split()[0], start),) if i % 4 < 3 else ()
+        questions.append(Question(str(i), text, context, answers, f"here:{i}"))
+    parts = split(questions)
+    question_store.write_questions(path, vocabulary, parts, {name: question_store.encode(vocabulary, part) for name, part in parts.items()})
+
+
+def write_answers(path, vocabulary, sentences):
+    write_pairs(path, vocabulary, CASES["t5_text2text"].objective, split(list(zip(sentences, reversed(sentences)))))
+
+
+STORES = {
+    "text": prepared(documents, "record"),
+    "pairs": prepared(translations, "pair"),
+    "labels": write_labels,
+    "choices": write_choices,
+    "tags": write_tags,
+    "questions": write_questions,
+    "answers": write_answers,
+}
+
+
+# ---- a run -------------------------------------------------------------------
+
+
+def begin(case, folder, store):
+    """Return (the run of a case, its first parameters, its vocabulary)."""
+    opened = open_model(folder)
+    imported = starting_run(opened.config)
+    params, missing, unused = opened.params(imported.model, initialiser(imported))
+    assert (missing, unused) == ((), ()), (missing, unused)
+    model, params = configure(case, opened, imported.model, params)
+    run = dataclasses.replace(
+        imported,
+        model=model,
+        data=dataclasses.replace(imported.data, objective=case.objective, batch_size=8, store=str(store)),
+        optimizer=case.optimizer,
+        train=dataclasses.replace(imported.train, steps=STEPS, compute="float32", **case.train),
+        evaluate=dataclasses.replace(imported.evaluate, every=0, metrics=()),
+        checkpoint=dataclasses.replace(imported.checkpoint, every=STEPS),
+    )
+    return run, params, opened.vocabulary
+
+
+def configure(case, opened, model, params):
+    """Return (the model's configuration, its parameters): those of the folder, under another configuration, or with a head or a teacher."""
+    if case.teacher:
+        shared = {field.name: getattr(model, field.name) for field in dataclasses.fields(DistilBertConfig) if hasattr(model, field.name)}
+        student = DistilBertConfig(**shared | dict(depth=1, teacher_depth=model.depth))
+        return student, distil.begin(student, model, params)
+    if case.head:
+        own = {"labels": ("O", "B-a", "I-a")} if case.head is TaggerConfig else {}
+        config = case.head(encoder=model, dropout=0.0, **own)
+        leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: init_params(build(config), case.objective, 0)))
+        export = family_of(config).to_hf
+        return config, tree.unflatten(given.fill([leaf.shape for leaf in leaves], lambda arrays: export(config, tree.unflatten(arrays))))
+    if "window" in case.model:
+        model = Gpt3Config(**{field.name: getattr(model, field.name) for field in dataclasses.fields(Gpt3Config) if hasattr(model, field.name)})
+    if case.model:
+        model = dataclasses.replace(model, **case.model)
+        like = jax.eval_shape(lambda: init_params(build(model), case.objective, 0))
+        params, _ = opened.module.from_hf(model, opened.tensors, jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), like))
+    return model, params
+
+
+def to_hf(model, params):
+    """Return a tree like the parameters under Hugging Face names."""
+    if isinstance(model, Gpt3Config):  # transformers has no bands, but the same names
+        model = dataclasses.replace(model, window=model.length)
+    return family_of(model).to_hf(model, jax.device_get(params))
+
+
+def first_step(run, params, batch):
+    """Return (gradients, loss) of the first step, from the step function itself."""
+    mesh = make_mesh(run.mesh)
+    program = make_program(run, mesh)
+    record = optax.GradientTransformation(  # its state is the gradient; it moves nothing
+        lambda params: jax.tree.map(jnp.zeros_like, params), lambda grads, state, params=None: (jax.tree.map(jnp.zeros_like, grads), grads)
+    )
+    how = dict(seed=run.train.seed, microbatches=run.train.microbatches, compute=run.train.compute, smoothing=run.train.smoothing)
+    step = make_step(program.model, program.loss, record, lambda count: 0.0, **how)
+    with jax.set_mesh(mesh):
+        state, metrics = jax.jit(step)(start(params, record), batch)
+    return state.optimizer, metrics["loss"]
+
+
+def optimised_hlo(run):
+    """Return the optimised HLO of the train step without the names of files, lines, functions and parameters."""
+    mesh = make_mesh(run.mesh)
+    program = make_program(run, mesh)
+    with jax.set_mesh(mesh):
+        text = program.update.lower(program.state(), program.batch).compile().as_text()
+    text = re.sub(r", metadata=\{[^}]*\}", "", text)
+    text = re.sub(r"^HloModule [^,]*", "HloModule", text)
+    return re.sub(r"\n(FileNames|FunctionNames|FileLocations|StackFrames)\n(?:.+\n)*", "\n", text)
+
+
+def run_case(name, job, work):
+    """Compute one case and write its arrays."""
+    case, work = CASES[name], work / name
+    work.mkdir(parents=True)
+    run, params, vocabulary = begin(case, job["folders"][case.folder], work / "store")
+    STORES[case.store](work / "store", vocabulary, job["sentences"])
+    batch = Stream(Store.open(work / "store"), run.data, seed=run.train.seed).batch(0)
+    found = {f"batch/{i}": batch[key] for i, key in enumerate(batches.shapes(run.data.objective, run.data.batch_size))}
+    grads, found["loss"] = first_step(run, params, batch)
+    found |= {f"gradient/{key}": value for key, value in to_hf(run.model, grads).items()}
+    start_workdir(work / "run", run, params, vocabulary)
+    assert train(run, work / "run") is None
+    trained = open_trained(work / "run")
+    assert trained.step == STEPS
+    found |= {f"params/{key}": value for key, value in to_hf(run.model, trained.params).items()}
+    np.savez(pathlib.Path(job["output"]) / f"{name}.npz", **found)
+    if job["hlo"]:
+        text = optimised_hlo(run)
+        (pathlib.Path(job["output"]) / f"{name}.hlo.txt").write_text(text)
+        print(name, hashlib.sha256(text.encode()).hexdigest()[:16])
+
+
+def dropout_masks():
+    """Return what dropout does to ones, and to their gradient, for a few keys, shapes and rates."""
+    found = {}
+    for number, key in enumerate(([0, 0], [1, 2], [0xFFFFFFFF, 0x80000001])):
+        for shape in ((7,), (3, 5), (2, 3, 64), (2, 1, 9, 33)):
+            for rate in (0.1, 0.5, 0.999):
+                ones, words = jnp.ones(shape), jnp.array(key, jnp.uint32)
+                out, backward = jax.vjp(lambda x: drop(x, words, rate, shape), ones)
+                found[f"{number}/{shape}/{rate}"] = np.stack([out, *backward(2 * ones)])
+    return found
+
+
+def main(path):
+    job = json.loads(pathlib.Path(path).read_text())
+    output = pathlib.Path(job["output"])
+    np.savez(output / "dropout.npz", **dropout_masks())
+    for name in job["cases"]:
+        run_case(name, job, output / "work")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
