@@ -2,14 +2,13 @@
 
     python tests/net_driver.py JOB.json       (in the root of the tree)
 
-JOB.json: {"cases": names of CASES, "folders": {model: its Hugging Face folder}, "sentences": texts, "output": folder, "hlo": bool}.
+JOB.json: {"cases": names of CASES, [] for all, "folders": {model: its Hugging Face folder}, "sentences": texts, "output": folder, "hlo": bool}.
 For each case, output/CASE.npz holds "batch/N", the arrays of the first step's batch in the order of the batch spec; "gradient/NAME", of
 that step; "params/NAME", after 3 steps; "loss". NAME is a Hugging Face name. Whoever renames what is used here renames it here; the job,
 the cases and the names in the output stay, for an older tree reads the same job.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -52,17 +51,15 @@ from models import DistilBertConfig, Gpt3Config, build  # noqa: E402
 from models.finetuned import ChoiceConfig, SpanReaderConfig, TaggerConfig  # noqa: E402
 from models.layers.dropout import drop  # noqa: E402
 from pretrain import distil  # noqa: E402
-from pretrain.checkpoint import start_workdir  # noqa: E402
 from pretrain.config import Adafactor, AdamW, Lamb  # noqa: E402
 from pretrain.convert import family_of  # noqa: E402
 from pretrain.convert.huggingface import open_model  # noqa: E402
 from pretrain.import_ import initialiser, starting_run  # noqa: E402
+from pretrain.optim import optimizer_of, schedule  # noqa: E402
 from pretrain.program import make_program  # noqa: E402
 from pretrain.sharding import make_mesh  # noqa: E402
 from pretrain.state import init_params, start  # noqa: E402
 from pretrain.step import make_step  # noqa: E402
-from pretrain.train import train  # noqa: E402
-from pretrain.trained import open_trained  # noqa: E402
 from tests import given  # noqa: E402
 
 STEPS = 3
@@ -236,18 +233,24 @@ def to_hf(model, params):
     return family_of(model).to_hf(model, jax.device_get(params))
 
 
-def first_step(run, params, batch):
-    """Return (gradients, loss) of the first step, from the step function itself."""
+def three_steps(run, params, stream):
+    """Return (gradients of the first step, parameters after the last, loss of the first), from the step function of training."""
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
-    record = optax.GradientTransformation(  # its state is the gradient; it moves nothing
-        lambda params: jax.tree.map(jnp.zeros_like, params), lambda grads, state, params=None: (jax.tree.map(jnp.zeros_like, grads), grads)
+    record = optax.GradientTransformation(  # its state is the gradient, which passes unchanged
+        lambda params: jax.tree.map(jnp.zeros_like, params), lambda grads, state, params=None: (grads, grads)
     )
+    optimizer = optax.chain(record, optimizer_of(run))
     how = dict(seed=run.train.seed, microbatches=run.train.microbatches, compute=run.train.compute, smoothing=run.train.smoothing)
-    step = make_step(program.model, program.loss, record, lambda count: 0.0, **how)
+    step = jax.jit(make_step(program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how))
     with jax.set_mesh(mesh):
-        state, metrics = jax.jit(step)(start(params, record), batch)
-    return state.optimizer, metrics["loss"]
+        state = start(params, optimizer)
+        for number in range(STEPS):
+            state, metrics = step(state, stream.batch(number))
+            assert not metrics["skipped"]
+            if number == 0:
+                grads, loss = jax.device_get((state.optimizer[0], metrics["loss"]))
+    return grads, state.params, loss
 
 
 def optimised_hlo(run):
@@ -267,31 +270,29 @@ def run_case(name, job, work):
     work.mkdir(parents=True)
     run, params, vocabulary = begin(case, job["folders"][case.folder], work / "store")
     STORES[case.store](work / "store", vocabulary, job["sentences"])
-    batch = Stream(Store.open(work / "store"), run.data, seed=run.train.seed).batch(0)
+    stream = Stream(Store.open(work / "store"), run.data, seed=run.train.seed)
+    batch = stream.batch(0)
     found = {f"batch/{i}": batch[key] for i, key in enumerate(batches.shapes(run.data.objective, run.data.batch_size))}
-    grads, found["loss"] = first_step(run, params, batch)
-    found |= {f"gradient/{key}": value for key, value in to_hf(run.model, grads).items()}
-    start_workdir(work / "run", run, params, vocabulary)
-    assert train(run, work / "run") is None
-    trained = open_trained(work / "run")
-    assert trained.step == STEPS
-    found |= {f"params/{key}": value for key, value in to_hf(run.model, trained.params).items()}
+    grads, params, found["loss"] = three_steps(run, params, stream)
+    for kind, tree in (("gradient", grads), ("params", params)):
+        found |= {f"{kind}/{key}": value for key, value in to_hf(run.model, tree).items()}
     np.savez(pathlib.Path(job["output"]) / f"{name}.npz", **found)
     if job["hlo"]:
         text = optimised_hlo(run)
         (pathlib.Path(job["output"]) / f"{name}.hlo.txt").write_text(text)
-        print(name, hashlib.sha256(text.encode()).hexdigest()[:16])
 
 
 def dropout_masks():
     """Return what dropout does to ones, and to their gradient, for a few keys, shapes and rates."""
-    found = {}
-    for number, key in enumerate(([0, 0], [1, 2], [0xFFFFFFFF, 0x80000001])):
-        for shape in ((7,), (3, 5), (2, 3, 64), (2, 1, 9, 33)):
-            for rate in (0.1, 0.5, 0.999):
-                ones, words = jnp.ones(shape), jnp.array(key, jnp.uint32)
-                out, backward = jax.vjp(lambda x: drop(x, words, rate, shape), ones)
-                found[f"{number}/{shape}/{rate}"] = np.stack([out, *backward(2 * ones)])
+    keys, found = ([0, 0], [1, 2], [0xFFFFFFFF, 0x80000001]), {}
+    for shape, rate in (((7,), 0.5), ((3, 65), 0.1), ((2, 1, 9, 33), 0.999)):
+
+        @jax.jit
+        def dropped(key):
+            out, backward = jax.vjp(lambda x: drop(x, key, rate, shape), jnp.ones(shape))
+            return jnp.stack([out, *backward(jnp.full(shape, 2.0))])
+
+        found |= {f"mask/{number}/{shape}/{rate}": dropped(jnp.array(key, jnp.uint32)) for number, key in enumerate(keys)}
     return found
 
 
@@ -299,7 +300,7 @@ def main(path):
     job = json.loads(pathlib.Path(path).read_text())
     output = pathlib.Path(job["output"])
     np.savez(output / "dropout.npz", **dropout_masks())
-    for name in job["cases"]:
+    for name in job["cases"] or CASES:
         run_case(name, job, output / "work")
 
 
