@@ -57,7 +57,9 @@ class Comparison(NamedTuple):
 
     def within(self, tolerance: float) -> bool:
         """Return whether the tensor passes."""
-        return not self.problem and (self.equal or not self.name.startswith(EXACT) and self.difference <= tolerance)
+        if self.problem or self.equal:
+            return self.equal
+        return tolerance > 0 and not self.name.startswith(EXACT) and self.difference <= tolerance
 
 
 def compare_tensors(name: str, old: np.ndarray, new: np.ndarray) -> Comparison:

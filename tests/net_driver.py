@@ -214,16 +214,22 @@ def configure(case, opened, model, params):
     if case.head:
         own = {"labels": ("O", "B-a", "I-a")} if case.head is TaggerConfig else {}
         config = case.head(encoder=model, dropout=0.0, **own)
-        leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: init_params(build(config), case.objective, 0)))
-        export = family_of(config).to_hf
-        return config, tree.unflatten(given.fill([leaf.shape for leaf in leaves], lambda arrays: export(config, tree.unflatten(arrays))))
-    if "window" in case.model:
-        model = Gpt3Config(**{field.name: getattr(model, field.name) for field in dataclasses.fields(Gpt3Config) if hasattr(model, field.name)})
+        return config, given_params(config, case.objective)
+    if case.folder == "gpt2" and case.model:
+        shared = {field.name: getattr(model, field.name) for field in dataclasses.fields(Gpt3Config) if hasattr(model, field.name)}
+        config = Gpt3Config(**shared | case.model)
+        return config, given_params(config, case.objective)
     if case.model:
         model = dataclasses.replace(model, **case.model)
         like = jax.eval_shape(lambda: init_params(build(model), case.objective, 0))
         params, _ = opened.module.from_hf(model, opened.tensors, jax.tree.map(lambda leaf: np.zeros(leaf.shape, np.float32), like))
     return model, params
+
+
+def given_params(model, objective):
+    """Return parameters whose export holds given values, of a model that is not imported."""
+    leaves, tree = jax.tree.flatten(jax.eval_shape(lambda: init_params(build(model), objective, 0)))
+    return tree.unflatten(given.fill([leaf.shape for leaf in leaves], lambda arrays: to_hf(model, tree.unflatten(arrays))))
 
 
 def to_hf(model, params):
