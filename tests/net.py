@@ -35,7 +35,8 @@ import numpy as np
 ROOT = pathlib.Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 WORDS = "the a cloze is test in which words are left out of text reader gaps .".split()  # in all the golden vocabularies
-NEEDED = ("tests/net_driver.py", "tests/given.py", "tests/goldens/given_models.json")  # lent to a commit that is older than they
+# Lent to a commit that is older than they.
+NEEDED = ("tests/net_driver.py", "tests/net_stores.py", "tests/given.py", "tests/goldens/given_models.json")
 EXACT = ("batch/", "mask/")  # names of integers and masks, for which no tolerance holds
 ENVIRONMENT = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0",

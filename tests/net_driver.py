@@ -23,7 +23,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import optax  # noqa: E402
 
-from data import batches, labelled, question_store, tagged  # noqa: E402
+from data import batches  # noqa: E402
 from data.objectives import (  # noqa: E402
     AnswerSpan,
     CausalLm,
@@ -42,11 +42,7 @@ from data.objectives import (  # noqa: E402
     Text2Text,
 )
 from data.pipeline import Stream  # noqa: E402
-from data.prepare import prepare  # noqa: E402
-from data.questions import Question  # noqa: E402
-from data.request import Request  # noqa: E402
 from data.store import Store  # noqa: E402
-from data.text2text import write_pairs  # noqa: E402
 from models import DistilBertConfig, Gpt3Config, build  # noqa: E402
 from models.finetuned import ChoiceConfig, SpanReaderConfig, TaggerConfig  # noqa: E402
 from models.layers.dropout import drop  # noqa: E402
@@ -61,6 +57,7 @@ from pretrain.sharding import make_mesh  # noqa: E402
 from pretrain.state import init_params, start  # noqa: E402
 from pretrain.step import make_step  # noqa: E402
 from tests import given  # noqa: E402
+from tests.net_stores import STORES, TAGS  # noqa: E402
 
 STEPS = 3
 # No clipping by the norm of all gradients: its sum runs in the order of our own names. An epsilon as large as a small gradient, so that
@@ -71,7 +68,7 @@ LAMB = Lamb(learning_rate=1e-3, warmup=1, epsilon=1e-3, clip=0)
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One run. folder: of the model whose weights it begins with; store: how its store is made, a key of STORES."""
+    """One run. folder: of the model whose weights it begins with; store: how its store is made, a key of net_stores.STORES."""
 
     folder: str
     objective: object
@@ -107,80 +104,6 @@ CASES = {
     "span_reader": Case("roberta", AnswerSpan(length=40, question=12, stride=4, separators=2), store="questions", head=SpanReaderConfig),
     "multiple_choice": Case("distilbert", MultipleChoice(length=40, choices=2), store="choices", head=ChoiceConfig),
 }
-LABELS = ("LABEL_0", "LABEL_1", "LABEL_2")
-
-
-# ---- stores ------------------------------------------------------------------
-
-
-def prepared(lines, document):
-    """Return what writes the store of a file of text, encoded with a saved vocabulary."""
-
-    def write(path, vocabulary, sentences):
-        vocabulary.save(path.with_name("vocabulary"))
-        source = path.with_name("corpus.jsonl")
-        source.write_text("".join(json.dumps(line) + "\n" for line in lines(sentences)))
-        request = Request((str(source),), vocabulary=str(path.with_name("vocabulary")), held_out=0.1, document=document, field=FIELDS[document])
-        prepare(request, path)
-
-    return write
-
-
-FIELDS = {"record": "text", "pair": "source,target"}
-
-
-def documents(sentences):
-    return [{"text": " ".join(sentences[i : i + 1 + i % 7])} for i in range(0, len(sentences), 3)]
-
-
-def translations(sentences):
-    return [{"source": one, "target": other} for one, other in zip(sentences, reversed(sentences))]
-
-
-def split(examples):
-    return {"train": examples[:-4], "heldout": examples[-4:]}
-
-
-def write_labels(path, vocabulary, sentences):
-    examples = [labelled.Example((text, sentences[-i]), LABELS[i * i % 7 % 3], f"here:{i}") for i, text in enumerate(sentences)]
-    labelled.write_labelled(path, vocabulary, split(examples), LABELS)
-
-
-def write_choices(path, vocabulary, sentences):
-    examples = [labelled.Example((text, sentences[-i], sentences[i // 2]), "01"[i * i % 7 % 2], f"here:{i}") for i, text in enumerate(sentences)]
-    labelled.write_labelled(path, vocabulary, split(examples), ("0", "1"))
-
-
-def write_tags(path, vocabulary, sentences):
-    words = [tuple(text.split()) for text in sentences]
-    examples = [tagged.Sentence(one, tuple(("O", "B-a", "I-a")[i * i % 3] for i in range(len(one))), "here", 1, 1) for one in words]
-    tagged.write_tagged(path, vocabulary, split(examples), TaggerConfig().labels[:1] + ("B-a", "I-a"))
-
-
-def write_questions(path, vocabulary, sentences):
-    questions = []
-    for i, text in enumerate(sentences):
-        context = " ".join(sentences[i // 3 : i // 3 + 3])
-        start = context.index(" ", i % 20) + 1
-        answers = ((context[start:].split()[0], start),) if i % 4 < 3 else ()
-        questions.append(Question(str(i), text, context, answers, f"here:{i}"))
-    parts = split(questions)
-    question_store.write_questions(path, vocabulary, parts, {name: question_store.encode(vocabulary, part) for name, part in parts.items()})
-
-
-def write_answers(path, vocabulary, sentences):
-    write_pairs(path, vocabulary, CASES["t5_text2text"].objective, split(list(zip(sentences, reversed(sentences)))))
-
-
-STORES = {
-    "text": prepared(documents, "record"),
-    "pairs": prepared(translations, "pair"),
-    "labels": write_labels,
-    "choices": write_choices,
-    "tags": write_tags,
-    "questions": write_questions,
-    "answers": write_answers,
-}
 
 
 # ---- a run -------------------------------------------------------------------
@@ -212,7 +135,7 @@ def configure(case, opened, model, params):
         student = DistilBertConfig(**shared | dict(depth=1, teacher_depth=model.depth))
         return student, distil.begin(student, model, params)
     if case.head:
-        own = {"labels": ("O", "B-a", "I-a")} if case.head is TaggerConfig else {}
+        own = {"labels": TAGS} if case.head is TaggerConfig else {}
         config = case.head(encoder=model, dropout=0.0, **own)
         return config, given_params(config, case.objective)
     if case.folder == "gpt2" and case.model:

@@ -1,6 +1,8 @@
 """Every file of an export stays the same byte by byte: tensors, configuration and tokenizer of each family and of each fine-tuned head.
 
 The weights are given under their Hugging Face names (tests/given.py), so the digests do not depend on the names of our own parameters.
+They pin names, shapes, layout and completeness; whether a tensor means the same to our model is for logits to tell (test_export.py,
+test_import.py) and for tests/net.py.
 """
 
 import jax
