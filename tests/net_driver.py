@@ -53,7 +53,7 @@ from pretrain.convert.huggingface import open_model  # noqa: E402
 from pretrain.import_ import initialiser, starting_run  # noqa: E402
 from pretrain.optim import optimizer_of, schedule  # noqa: E402
 from pretrain.program import make_program  # noqa: E402
-from pretrain.sharding import make_mesh  # noqa: E402
+from pretrain.sharding import batch_sharding, make_mesh, replicated  # noqa: E402
 from pretrain.state import init_params, start  # noqa: E402
 from pretrain.step import make_step  # noqa: E402
 from tests import given  # noqa: E402
@@ -171,9 +171,10 @@ def three_steps(run, params, stream):
     )
     optimizer = optax.chain(record, optimizer_of(run))
     how = dict(seed=run.train.seed, microbatches=run.train.microbatches, compute=run.train.compute, smoothing=run.train.smoothing)
-    step = jax.jit(make_step(program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how))
+    step = make_step(program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how)
+    step = jax.jit(step, in_shardings=(replicated(mesh), batch_sharding(mesh)), out_shardings=replicated(mesh))
     with jax.set_mesh(mesh):
-        state = start(params, optimizer)
+        state = jax.jit(start, static_argnums=1)(params, optimizer)
         for number in range(STEPS):
             state, metrics = step(state, stream.batch(number))
             assert not metrics["skipped"]
