@@ -9,8 +9,8 @@ the third step are compared tensor by tensor under Hugging Face names, and the m
 case of the driver (CASES there); all by default. The exit status is 1 where something differs by more than the tolerance.
 
 What it proves. With --tolerance 0, the default: equal bits, as moving files and declaring things once must leave them. With 2e-6: equal
-up to the order of float32 sums, as moved operations leave them; a difference is absolute, or relative to the tensor's largest value where
-that is above 1. Batches and dropout masks must have equal bits in either case. With --hlo: the optimised HLO of the whole train step, its
+up to the order of float32 sums, as moved operations leave them; a difference is relative to the tensor's largest value, or to a hundredth
+of the largest among all gradients (or all parameters) where that is more, for a gradient that is 0 but for rounding has no size. Batches and dropout masks must have equal bits in either case. With --hlo: the optimised HLO of the whole train step, its
 clipping included, is the same but for metadata, so speed and memory are the same too; a rename of parameters changes their order, and so
 the text, without making a step slower.
 
@@ -38,6 +38,7 @@ WORDS = "the a cloze is test in which words are left out of text reader gaps .".
 # Lent to a commit that is older than they.
 NEEDED = ("tests/net_driver.py", "tests/net_stores.py", "tests/given.py", "tests/goldens/given_models.json")
 EXACT = ("batch/", "mask/")  # names of integers and masks, for which no tolerance holds
+FLOOR = 1e-2  # of the largest value among tensors of one kind: what smaller ones are measured by
 ENVIRONMENT = {
     "XLA_FLAGS": "--xla_backend_optimization_level=0",
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -63,8 +64,8 @@ class Comparison(NamedTuple):
         return tolerance > 0 and not self.name.startswith(EXACT) and self.difference <= tolerance
 
 
-def compare_tensors(name: str, old: np.ndarray, new: np.ndarray) -> Comparison:
-    """Compare two tensors: the largest absolute difference, divided by the largest value of `old` where that is above 1.
+def compare_tensors(name: str, old: np.ndarray, new: np.ndarray, least: float = 0.0) -> Comparison:
+    """Compare two tensors: the largest absolute difference, divided by the largest value of `old`, or by `least` where that is more.
 
     Another shape or type, or a value that is not finite, on either side, is a problem: NaN equals NaN bit by bit and proves nothing.
     """
@@ -76,15 +77,18 @@ def compare_tensors(name: str, old: np.ndarray, new: np.ndarray) -> Comparison:
     if old.tobytes() == new.tobytes():
         return Comparison(name, True, 0.0)
     wide_old, wide_new = old.astype(np.float64), new.astype(np.float64)
-    return Comparison(name, False, float(np.abs(wide_new - wide_old).max() / max(1.0, np.abs(wide_old).max())))
+    return Comparison(name, False, float(np.abs(wide_new - wide_old).max() / (max(least, np.abs(wide_old).max()) or 1.0)))
 
 
 def compare(old: dict[str, np.ndarray], new: dict[str, np.ndarray]) -> list[Comparison]:
     """Compare every tensor that either side has; one that a side lacks is a problem."""
-    found = []
+    found, largest = [], {}
+    for name, tensor in old.items():
+        kind = name.partition("/")[0]
+        largest[kind] = max(largest.get(kind, 0.0), float(np.abs(tensor).max(initial=0)))
     for name in sorted(old.keys() | new.keys()):
         if name in old and name in new:
-            found.append(compare_tensors(name, old[name], new[name]))
+            found.append(compare_tensors(name, old[name], new[name], FLOOR * largest[name.partition("/")[0]]))
         else:
             found.append(Comparison(name, False, np.inf, f"missing in the {'new' if name in old else 'old'} tree"))
     return found

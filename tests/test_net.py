@@ -41,11 +41,12 @@ def test_minus_zero_is_not_zero():
     assert not compare_tensors("params/a", zeros, -zeros).within(0.0)
 
 
-def test_a_difference_is_relative_only_above_1():
-    tensor = np.array([100.0, 1e-3], np.float32)
-    assert compare_tensors("gradient/a", tensor, tensor + np.float32(1e-4)).difference == pytest.approx(1e-6, rel=0.1)
-    small = tensor[1:]
-    assert not compare_tensors("gradient/a", small, small + np.float32(1e-5)).within(2e-6)
+def test_a_difference_is_relative_to_the_tensor_and_at_least_to_a_hundredth_of_the_largest():
+    old = {"gradient/large": np.float32([0.5, 1e-3]), "gradient/small": np.float32([1e-2, 0]), "gradient/rounding": np.float32([1e-9, 0])}
+    by = {each.name: each for each in compare(old, {name: tensor * np.float32([1.001, 1]) for name, tensor in old.items()})}
+    assert by["gradient/large"].difference == pytest.approx(1e-3, rel=1e-2) == by["gradient/small"].difference
+    assert by["gradient/rounding"].difference == pytest.approx(2e-10, rel=1e-2) and by["gradient/rounding"].within(2e-6)
+    assert not by["gradient/large"].within(2e-6) and not by["gradient/small"].within(2e-6)
 
 
 def test_no_tolerance_holds_for_integers_and_masks():
