@@ -65,7 +65,9 @@ def run_mutation(tree: pathlib.Path, mutation: Mutation) -> str:
     path = tree / mutation.path
     text = path.read_text()
     if text.count(mutation.old) != 1:
-        return f"{mutation.path} has {mutation.old!r} {text.count(mutation.old)} times, expected once"
+        return (
+            f"{mutation.path} has {mutation.old!r} {text.count(mutation.old)} times, expected once"
+        )
     path.write_text(text.replace(mutation.old, mutation.new))
     try:
         pytest = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider"]

@@ -18,6 +18,7 @@ from pretrain.config import Mesh
 from pretrain.distributed.replica_check import Altered, Replicas
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training import loop as module
+from pretrain.training.optimizers import allow_promotion
 
 
 def altered(leaf, device, bit=0, place=0):
@@ -105,7 +106,7 @@ def test_one_device_has_nothing_to_compare():
 def test_a_gradient_altered_behind_its_sum_shows_in_the_moments(record_property):
     mesh = make_mesh(Mesh(8))
     whole = NamedSharding(mesh, P())
-    optimizer = optax.adamw(1e-3)
+    optimizer = allow_promotion(optax.adamw(1e-3))
     params = {"kernel": jax.device_put(np.linspace(-1, 1, 64, dtype=np.float32), whole)}
     grads = {
         "kernel": altered(
