@@ -92,8 +92,14 @@ def rename_machine():
     not pathlib.Path("/proc/net/tcp").exists(), reason="sockets are read from Linux's /proc"
 )
 @pytest.mark.parametrize("renamed", [False, True])
-def test_a_local_run_listens_on_loopback_only(renamed, configured, tmp_path, record_property):
-    prefix = rename_machine() if renamed else []
+def test_a_local_run_listens_on_loopback_only(
+    renamed, configured, often, tmp_path, record_property
+):
+    prefix = rename_machine()
+    if not renamed:
+        if prefix and often(True, False):
+            pytest.skip("the renamed machine is the harder case; both are for the whole board")
+        prefix = []
     if renamed and not prefix:
         pytest.skip("the machine's name cannot be changed for one process here")
     workdir = tmp_path / "run"
