@@ -132,6 +132,7 @@ def test_tensorflow_datasets(dataset):
     assert len(pieces) == 3 and pieces[0].stop == pieces[1].start  # one for each file
 
 
+@pytest.mark.slow
 def test_pairs_of_tensorflow_datasets(dataset):
     verses = documents(f"{dataset}:train[3:9]", field="verse")
     pairs = documents(f"{dataset}:train[3:9]", document="pair", field="verse,answer")

@@ -40,6 +40,7 @@ def lowered(compute):
     return program.update.lower(program.state(), program.batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compute", ["float32", "bfloat16"])
 def test_what_can_be_computed_again_is_not_kept(compute):
     """XLA heeds `apart`: without its option, by which barriers are left, it finds what it has and keeps all of it."""

@@ -23,6 +23,7 @@ def logits_of(table, dtype=jnp.float32):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scores", [1, 50, 110, 200, 10_000])
 def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
     """13 positions in 13, 13, 7, 4 parts and one: those of 7 and 4 are filled up."""

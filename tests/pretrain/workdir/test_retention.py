@@ -5,6 +5,7 @@ import math
 import pathlib
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
@@ -116,6 +117,7 @@ def test_pins_that_cannot_be_read_delete_nothing(tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_restart(
     configs, tmp_path, monkeypatch
 ):

@@ -122,6 +122,7 @@ def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
     assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == samples_file.PIECES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "store", "mesh"), [("bert_pairs", "bert", Mesh(2, 4, 1)), ("t5", "t5", Mesh(1, 1, 8))]
 )
