@@ -17,7 +17,7 @@ from pretrain.distributed.fingerprints import leaves_of
 from pretrain.distributed.sharding import make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.training import step
-from pretrain.training.divergence import Diverged, Guard, watch
+from pretrain.training.divergence import Diverged, Guard, verdict, watch
 from pretrain.training.loop import train
 from pretrain.training.optimizers import optimizer_of, schedule
 from pretrain.training.program import make_program
@@ -173,6 +173,14 @@ def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
         assert transformation.update(grads, norms)[0] is grads
         norms = transformation.update(grads, norms)[1]
         assert (norms.mean, norms.taken) == (pytest.approx(mean), n)
+
+
+@pytest.mark.parametrize(
+    ("loss", "norm"), [(np.inf, 1.0), (np.nan, 1.0), (1.0, np.inf), (1.0, np.nan)]
+)
+def test_a_loss_or_a_norm_that_is_not_finite_is_enough_to_skip_a_step(loss, norm):
+    assert verdict(jnp.float32(1), jnp.float32(1), None, 0.0, 100)
+    assert not verdict(jnp.float32(loss), jnp.float32(norm), None, 0.0, 100)
 
 
 def test_what_makes_no_sense_is_refused():

@@ -173,3 +173,16 @@ def test_a_hit_is_a_target_that_alone_is_the_likeliest():
         hits == [float(logits[i].argmax() == targets[i] and i != 4) for i in range(6)]
         and sum(hits) >= 2
     )
+
+
+def test_terms_have_the_weights_of_their_papers():
+    """ELECTRA: lambda is 50 (Clark et al. 2020, appendix A). DistilBERT: 2, 5 and 1, as its authors' code was run. All else: 1."""
+    published = {"replaced_token": 50.0, "distillation": 5.0}
+    weights = {
+        (name, term): loss.factors.get(term, 1.0)
+        for name, loss in LOSSES.items()
+        for term in loss.terms
+    }
+    assert weights.pop(("distillation", "masked_lm")) == 2.0
+    for (name, term), weight in weights.items():
+        assert weight == published.get(term, 1.0), (name, term)
