@@ -69,7 +69,7 @@ ROWS = {
          ["tests/faults/test_network.py"]),
     22: ("two runs on one workdir: one after the other, at the same moment, after kill -9, after a long SIGSTOP, in two processes; `local` killed; two that build one workdir",
          "one trains, with the bits of the undisturbed run; the other is refused by the holder's host, process and time; no child goes on writing",
-         ["tests/faults/test_two_writers.py", "tests/pretrain/workdir/test_lease.py", "tests/pretrain/workdir/test_build_folder.py"]),
+         ["tests/faults/test_two_writers.py", "tests/pretrain/workdir/test_lease.py", "tests/data/store/test_atomic.py"]),
     23: ("a checkpoint that cannot be read for another cause than damage: permissions, open files, memory, network, disk, a library's own errors",
          "the cause in one line, nothing moved; the same command goes on to the same bits once the cause is gone", ["tests/faults/test_undamaged_errors.py"]),
     24: ("imported weights with NaN or infinite values; an encoder imported without its head", "refused with the tensor's name and the flag that allows it",

@@ -79,6 +79,37 @@ def replace_folder(target) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
+def build_folder(target) -> Iterator[pathlib.Path]:
+    """Yield a new, empty folder to fill, which becomes `target` when the block ends, or vanishes when it raises.
+
+    Of several that build the same, the first to end has built it. Raises FileExistsError where `target` is there and
+    not empty, before the block or after it.
+    """
+    target = as_path(target)
+    _check_empty(target, "exists and is not empty")
+    if is_remote(target):
+        with _replace_remote_folder(target) as new:
+            yield new
+            _check_empty(target, "another process has filled it meanwhile")
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with open_scratch_folder(target, exclusive=False) as scratch:
+        new = scratch / "new"
+        new.mkdir()
+        yield new
+        try:  # one step, which an empty folder does not hinder and any other does
+            os.rename(new, target)
+        except OSError:
+            _check_empty(target, "another process has filled it meanwhile")
+            raise
+
+
+def _check_empty(folder, problem):
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder}: {problem}; name a new folder")
+
+
+@contextlib.contextmanager
 def _replace_remote_folder(target):
     """`replace_folder` in a bucket, where a rename copies each object: a kill may leave `.NAME.part-...` or half of them."""
     new = target.parent / f".{target.name}.part-{secrets.token_hex(4)}"

@@ -5,10 +5,10 @@ from functools import partial
 
 import jax
 
+from data.store.atomic import build_folder
 from pretrain.config import to_json
 from pretrain.training.optimizers import optimizer_of
 from pretrain.training.state import start
-from pretrain.workdir.check import build_folder
 from pretrain.workdir.checkpoints import Checkpoints
 
 

@@ -226,3 +226,44 @@ def test_without_locks_nothing_is_taken_for_abandoned(tmp_path, monkeypatch):
     (tmp_path / ".file.part-0123abcd").mkdir()
     atomic.write_atomically(tmp_path / "file", "x")
     assert (tmp_path / "file").read_text() == "x" and (tmp_path / ".file.part-0123abcd").is_dir()
+
+
+# ---- folders that must be new ------------------------------------------------
+
+
+def test_of_two_that_build_the_same_folder_the_first_to_end_wins(tmp_path):
+    first, second = (atomic.build_folder(tmp_path / "run") for _ in range(2))
+    part = first.__enter__()
+    (part / "file").write_text("first")
+    (second.__enter__() / "file").write_text("second")
+    assert (part / "file").read_text() == "first"  # the second has removed nothing of the first
+    first.__exit__(None, None, None)
+    with pytest.raises(FileExistsError, match="run: another process has filled it meanwhile"):
+        second.__exit__(None, None, None)
+    assert names(tmp_path) == ["run"] and (tmp_path / "run" / "file").read_text() == "first"
+
+
+def test_an_empty_folder_is_built_and_one_with_a_file_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    with atomic.build_folder(tmp_path / "run") as part:
+        (part / "file").write_text("")
+    refused = pytest.raises(FileExistsError, match="run: exists and is not empty; name a new")
+    with refused, atomic.build_folder(tmp_path / "run"):
+        pytest.fail("it is not empty")
+    failed = pytest.raises(RuntimeError, match="in the block")
+    with failed, atomic.build_folder(tmp_path / "other"):
+        raise RuntimeError("in the block")
+    assert names(tmp_path) == ["run"]
+
+
+def test_what_a_killed_builder_left_goes_with_the_next_one(tmp_path, root):
+    writer = start_writer(root, "build_folder", tmp_path / "run")
+    with atomic.build_folder(tmp_path / "other"):
+        assert len(names(tmp_path)) == 2
+    with atomic.build_folder(tmp_path / "run"):
+        assert len(names(tmp_path)) == 3  # its maker lives
+    writer.kill()
+    writer.communicate()
+    with atomic.build_folder(tmp_path / "run") as part:
+        (part / "file").write_text("")
+    assert names(tmp_path) == ["other", "run"]
