@@ -64,7 +64,7 @@ class Lease:
         self._generation = self._lost = None
         self._has_trouble = self._made_folder = False
         self._renewed = 0.0
-        self._released = threading.Event()
+        self._released, self._losing = threading.Event(), threading.RLock()
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
 
     def __enter__(self):
@@ -99,7 +99,10 @@ class Lease:
         if self._store is not None and not self._lost and boottime() - self._renewed > STALE / 2:
             self._look()
         if self._lost:
-            raise LeaseLost(self._lost)
+            with (
+                self._losing
+            ):  # the thread that noticed may be ending the process: one error is enough
+                raise LeaseLost(self._lost)
 
     def verify(self) -> None:
         """Read the file, and raise LeaseLost where the lease is lost: before a checkpoint is saved."""
@@ -222,8 +225,13 @@ class Lease:
             self._lose(f"the lease of {self._workdir} {event}")
 
     def _lose(self, reason):
-        self._lost = f"{reason}. This run stops and writes nothing more; its last checkpoint stays"
-        self._on_loss(self._lost)
+        with self._losing:  # two threads may notice at the same moment
+            if not self._lost:
+                message = (
+                    f"{reason}. This run stops and writes nothing more; its last checkpoint stays"
+                )
+                self._lost = message
+                self._on_loss(message)
 
     def _is_mine(self, seen):
         return seen.holder is not None and seen.holder.owner == self._me.owner

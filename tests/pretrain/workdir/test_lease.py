@@ -272,6 +272,28 @@ def test_the_thread_that_renews_notices_a_loss(tmp_path):
     )
 
 
+def test_a_loss_is_reported_once_though_two_threads_notice(tmp_path):
+    """While one thread ends the process, another neither reports the loss again nor goes on."""
+    messages, begun = [], threading.Event()
+
+    def end(message):
+        begun.set()
+        time.sleep(0.2)
+        messages.append(message)
+
+    with Lease(tmp_path, "train", on_loss=end) as mine:
+        (tmp_path / "lease").unlink()
+        other = threading.Thread(target=mine._look)
+        other.start()
+        begun.wait(10)
+        with pytest.raises(LeaseLost, match="was removed"):
+            mine.verify()
+        assert len(messages) == 1  # it waited until the other was done
+        mine._look()
+        other.join()
+    assert len(messages) == 1
+
+
 def test_a_check_reads_nothing_until_renewals_are_late(tmp_path, clock):
     with Lease(tmp_path, "train") as mine:
         stop_renewing(mine)
