@@ -4,8 +4,8 @@ import numpy as np
 
 from models.config import BartConfig
 from pretrain.convert import config_fields, name_map
-from pretrain.convert.name_map import SAME, norm
 from pretrain.convert.transformer import BIAS, depths, stack, unbiased
+from pretrain.families.rules import SAME, norm
 
 
 def places(side):

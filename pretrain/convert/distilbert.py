@@ -2,7 +2,7 @@
 
 from models.config import DistilBertConfig
 from pretrain.convert import config_fields, name_map
-from pretrain.convert.name_map import KERNEL_OUT, SAME, linear, norm
+from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
 
 
 def layers(ours, theirs):

@@ -5,7 +5,7 @@ Theirs are two models in two folders, discriminator and generator, each with a c
 
 from models.config import ElectraConfig
 from pretrain.convert import bert, config_fields, name_map
-from pretrain.convert.name_map import SAME, linear, norm
+from pretrain.families.rules import SAME, linear, norm
 
 PARTS = ("generator",)  # the folder within the discriminator's
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from models.config import GptConfig
 from pretrain.convert import config_fields, name_map
-from pretrain.convert.name_map import JOINED, SAME, Layout, norm
+from pretrain.families.rules import JOINED, SAME, Layout, norm
 
 # Their kernels are [in, out], as ours are.
 STRAIGHT = Layout(

@@ -3,7 +3,7 @@
 from models.config import Gpt2Config, Gpt3Config
 from models.layers.layer_layout import unflatten
 from pretrain.convert import config_fields, gpt, name_map
-from pretrain.convert.name_map import SAME, norm
+from pretrain.families.rules import SAME, norm
 
 WORDS = "transformer.wte.weight"
 RULES = (

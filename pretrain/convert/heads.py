@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
-from pretrain.convert.name_map import linear
+from pretrain.families.rules import linear
 
 DROPOUT = {
     "distilbert": "seq_classif_dropout",

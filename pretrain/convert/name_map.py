@@ -1,15 +1,7 @@
-"""Two names for one parameter: a table of rules, read forwards to export and backwards to import.
-
-A rule is (our path, their name, layout). Where our path has `layers`, their name has `{i}`, and the rule stands for
-every layer of that stack, whether ours are stacked (a leaf has a leading axis of layers) or not (`layer_0`, ...).
-
-D width   H heads   K head width
-"""
+"""Applies a family's rules (pretrain/families/rules.py): our parameters to their tensors, and their tensors to our parameters."""
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -17,43 +9,6 @@ import numpy as np
 from models.layers.layer_layout import flatten, match_layout, unflatten, unstack_layers
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-
-
-class Layout(NamedTuple):
-    """Two inverse functions: ours -> theirs, and (theirs, our shape) -> ours."""
-
-    theirs: Callable
-    ours: Callable
-
-
-def kernel(contract):
-    """Ours is [in..., out...], of which the first `contract` are summed over; theirs is the matrix [out, in]."""
-    return Layout(
-        theirs=lambda a: a.reshape(math.prod(a.shape[:contract]), -1).T,
-        ours=lambda a, shape: a.T.reshape(shape),
-    )
-
-
-SAME = Layout(theirs=lambda a: a, ours=lambda a, shape: a)
-JOINED = Layout(
-    theirs=lambda a: a.reshape(-1), ours=lambda a, shape: a.reshape(shape)
-)  # a bias [H, K] <-> [H * K]
-KERNEL = kernel(1)  # [D, ...] <-> [..., D]
-KERNEL_OUT = kernel(2)  # [H, K, D] <-> [D, H * K]
-
-
-def linear(ours, theirs, layout=KERNEL):
-    """The two rules of a linear map with a bias."""
-    return (f"{ours}/kernel", f"{theirs}.weight", layout), (
-        f"{ours}/bias",
-        f"{theirs}.bias",
-        JOINED,
-    )
-
-
-def norm(ours, theirs):
-    """The two rules of a layer norm."""
-    return (f"{ours}/scale", f"{theirs}.weight", SAME), (f"{ours}/bias", f"{theirs}.bias", SAME)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from models.config import RobertaConfig
 from pretrain.convert import bert, config_fields, name_map
-from pretrain.convert.name_map import SAME, linear, norm
+from pretrain.families.rules import SAME, linear, norm
 
 RULES = (
     *bert.encoder("roberta"),

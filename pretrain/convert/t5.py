@@ -2,7 +2,7 @@
 
 from models.config import T5Config
 from pretrain.convert import config_fields, name_map
-from pretrain.convert.name_map import KERNEL, KERNEL_OUT, SAME
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME
 
 ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: our `gated`
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from models.config import TransformerConfig
 from pretrain.convert import config_fields, name_map
-from pretrain.convert.name_map import KERNEL_OUT, SAME, linear, norm
+from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
 
 BIAS = "final_logits_bias"  # on the scores of words: always there, and 0 here
 EPSILON = 1e-5  # of their norms; no setting of theirs

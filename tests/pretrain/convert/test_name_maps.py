@@ -44,8 +44,8 @@ from pretrain.convert import (
     transformer,
 )
 from pretrain.convert.heads import HEADS
-from pretrain.convert.name_map import JOINED, KERNEL, KERNEL_OUT, SAME
 from pretrain.convert.read_write import converter_of
+from pretrain.families.rules import JOINED, KERNEL, KERNEL_OUT, SAME
 
 BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
 T5 = T5Config(
