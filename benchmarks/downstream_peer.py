@@ -76,11 +76,11 @@ def material(workdir, encoder, folder, dropout=None):
     o, epoch = run.optimizer, run.evaluate.every
     settings = {
         "rate": o.learning_rate,
-        "warmup": o.warmup,
+        "warmup": o.warmup_steps,
         "betas": [o.beta1, o.beta2],
         "epsilon": o.epsilon,
         "weight_decay": o.weight_decay,
-        "clip": o.clip,
+        "clip": o.max_grad_norm,
         "steps": run.train.steps,
         "seed": run.train.seed,
         "dropout": run.model.dropout if dropout is None else dropout,
@@ -125,7 +125,7 @@ def serve():
     source = itertools.chain([(first, batch)], source)
     sums, totals = (
         program.loss.sums(
-            program.model, state.params, batch, train=False, compute=run.train.compute
+            program.model, state.params, batch, train=False, compute=run.train.compute_dtype
         ),
         program.loss.totals(batch),
     )

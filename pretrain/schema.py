@@ -34,59 +34,57 @@ Metric: TypeAlias = Literal[
 class AdamW:
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019); the defaults are BERT's (Devlin et al. 2018, A.2).
 
-    The rate climbs linearly to `learning_rate` over `warmup` steps, then falls to `final` times that at step `fallen`, or
+    The rate climbs linearly to `learning_rate` over `warmup_steps` steps, then falls to `end_lr_ratio` times that at step `decay_steps`, or
     at the run's last: linearly, or by half a cosine (Loshchilov and Hutter 2017); or as the inverse square root of the step, without end
-    (Vaswani et al. 2017, section 5.3). Biases and norms are not decayed. Gradients are clipped to the global norm `clip`; 0 leaves them.
-    With `relative` each parameter's update is multiplied by its root mean square (at least 1e-3), as Adafactor's is: what T5
+    (Vaswani et al. 2017, section 5.3). Biases and norms are not decayed. Gradients are clipped to the global norm `max_grad_norm`; 0 leaves them.
+    With `scale_by_param_rms` each parameter's update is multiplied by its root mean square (at least 1e-3), as Adafactor's is: what T5
     needs, whose parameters begin between 0.008 and 1 in size. The rate is then a relative one, such as 0.01.
     """
 
     learning_rate: float = 1e-4
-    warmup: int = 10_000
-    final: float = 0.0
+    warmup_steps: int = 10_000
+    end_lr_ratio: float = 0.0
     decay: Literal["linear", "cosine", "inverse_square_root"] = "linear"
-    fallen: int = (
-        0  # the step from which the rate stays at `final` times `learning_rate`; 0: the run's last
-    )
+    decay_steps: int = 0  # the step from which the rate stays at `end_lr_ratio` times `learning_rate`; 0: the run's last
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
-    clip: float = 1.0
-    relative: bool = False
+    max_grad_norm: float = 1.0
+    scale_by_param_rms: bool = False
 
     def __post_init__(self):
         at_least(
             self,
             0,
             "learning_rate",
-            "warmup",
-            "final",
-            "fallen",
+            "warmup_steps",
+            "end_lr_ratio",
+            "decay_steps",
             "weight_decay",
             "beta1",
             "beta2",
             "epsilon",
-            "clip",
+            "max_grad_norm",
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Adafactor:
-    """Adafactor (Shazeer and Stern 2018) as T5 used it: rate 1/sqrt(max(step, warmup)), scaled by each parameter's RMS.
+    """Adafactor (Shazeer and Stern 2018) as T5 used it: rate 1/sqrt(max(step, warmup_steps)), scaled by each parameter's RMS.
 
     With `decay="linear"` the rate is `learning_rate` after a linear warm-up and falls linearly to 0 instead.
     `learning_rate` multiplies the inverse square root too, where the paper's value is 1.
     """
 
     learning_rate: float = 1.0
-    warmup: int = 10_000
+    warmup_steps: int = 10_000
     decay: Literal["inverse_sqrt", "linear"] = "inverse_sqrt"
-    clip: float = 1.0  # on the RMS of each parameter's update, the paper's d
+    clipping_threshold: float = 1.0  # on the RMS of each parameter's update, the paper's d
 
     def __post_init__(self):
-        at_least(self, 0, "learning_rate", "warmup")
-        at_least(self, 1e-6, "clip")
+        at_least(self, 0, "learning_rate", "warmup_steps")
+        at_least(self, 1e-6, "clipping_threshold")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,30 +92,30 @@ class Lamb:
     """LAMB (You et al. 2020, algorithm 2); the defaults are ALBERT's (Lan et al. 2020, section 4.1, and their code).
 
     AdamW's update of each weight matrix of each layer, scaled to the length of the matrix itself: so that batches of thousands of
-    rows can take large steps. Biases and norms are neither decayed nor scaled. The rate, and `clip`, are as AdamW's.
+    rows can take large steps. Biases and norms are neither decayed nor scaled. The rate, and `max_grad_norm`, are as AdamW's.
     """
 
     learning_rate: float = 0.00176
-    warmup: int = 3_125
-    final: float = 0.0
+    warmup_steps: int = 3_125
+    end_lr_ratio: float = 0.0
     weight_decay: float = 0.01
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-6
-    clip: float = 1.0
+    max_grad_norm: float = 1.0
 
     def __post_init__(self):
         at_least(
             self,
             0,
             "learning_rate",
-            "warmup",
-            "final",
+            "warmup_steps",
+            "end_lr_ratio",
             "weight_decay",
             "beta1",
             "beta2",
             "epsilon",
-            "clip",
+            "max_grad_norm",
         )
 
 
@@ -126,33 +124,37 @@ class Train:
     """How long, and how one step is computed."""
 
     steps: int = 1_000_000  # updates in all: the learning rate ends here
-    until: int = 0  # stop after so many already, e.g. to go on with longer rows; 0: at `steps`
+    stop_at_step: int = (
+        0  # stop after so many already, e.g. to go on with longer rows; 0: at `steps`
+    )
     seed: int = 0  # of parameters, dropout, order and masks alike
     microbatches: int = 1  # the global batch is computed in so many parts; gradients are sums, so the result is the same
-    compute: Literal["bfloat16", "float32"] = (
+    compute_dtype: Literal["bfloat16", "float32"] = (
         "bfloat16"  # parameters and optimizer are float32 in either case
     )
-    smoothing: float = 0.0  # the share of a target's weight that all words share alike, in training only (Szegedy et al. 2016, section 7)
+    label_smoothing: float = 0.0  # the share of a target's weight that all words share alike, in training only (Szegedy et al. 2016, section 7)
 
-    free: int = -1  # of a fine-tuned encoder, how many layers from the top learn beside pooler and head; 0: these alone; -1: all of it
+    trainable_layers: int | None = (
+        None  # of a fine-tuned encoder, how many layers from the top learn beside pooler and head; 0: these alone; None: all of it
+    )
 
     def __post_init__(self):
-        if not 0 <= self.smoothing < 1:
+        if not 0 <= self.label_smoothing < 1:
             raise ConfigError(
-                f"Train.smoothing is {self.smoothing}; it must be at least 0 and below 1"
+                f"Train.label_smoothing is {self.label_smoothing}; it must be at least 0 and below 1"
             )
         at_least(self, 1, "steps", "microbatches")
-        at_least(self, 0, "seed", "until")
-        at_least(self, -1, "free")
-        if self.until > self.steps:
+        at_least(self, 0, "seed", "stop_at_step")
+        at_least(self, 0, "trainable_layers")
+        if self.stop_at_step > self.steps:
             raise ConfigError(
-                f"Train.until={self.until} lies behind Train.steps={self.steps}, where the learning rate ends"
+                f"Train.stop_at_step={self.stop_at_step} lies behind Train.steps={self.steps}, where the learning rate ends"
             )
 
     @property
     def end(self):
         """The last step."""
-        return self.until or self.steps
+        return self.stop_at_step or self.steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -161,21 +163,21 @@ class Guard:
 
     After `patience` skipped steps in a row the run goes back to the last checkpoint before them, and on with the data behind them, as
     PaLM's did (Chowdhery et al. 2022, section 5.1); where as many are skipped again, with no sound step saved in between, it ends.
-    With `spike`, steps are skipped too whose gradient norm is above `spike` times the mean of those taken: of about the last `memory`, and
-    once there are so many. It is off unless asked for, since `clip` tames a single spike; OLMo 2 skips beyond 6 standard deviations of 128.
+    With `norm_factor`, steps are skipped too whose gradient norm is above `norm_factor` times the mean of those taken: of about the last `norm_window`, and
+    once there are so many. It is off unless asked for, since `max_grad_norm` tames a single spike; OLMo 2 skips beyond 6 standard deviations of 128.
     """
 
     patience: int = 10
-    spike: float = 0.0  # e.g. 6; 0: no norm is too large. Its mean is kept with the optimizer's state, so a run keeps what it began with
-    memory: int = 100
+    norm_factor: float = 0.0  # e.g. 6; 0: no norm is too large. Its mean is kept with the optimizer's state, so a run keeps what it began with
+    norm_window: int = 100
     replicas: int = 1_000  # every so many steps, and before each save: do devices that hold the same hold the same bits? 0: never
 
     def __post_init__(self):
-        at_least(self, 1, "patience", "memory")
-        at_least(self, 0, "spike", "replicas")
-        if 0 < self.spike <= 1:
+        at_least(self, 1, "patience", "norm_window")
+        at_least(self, 0, "norm_factor", "replicas")
+        if 0 < self.norm_factor <= 1:
             raise ConfigError(
-                f"Guard.spike is {self.spike:g}, but a norm may well be the mean of them; it must be 0 or above 1"
+                f"Guard.norm_factor is {self.norm_factor:g}, but a norm may well be the mean of them; it must be 0 or above 1"
             )
 
 

@@ -15,30 +15,30 @@ from pretrain.training.divergence import watch
 def schedule(config, steps):
     """The learning rate as a function of n, the number of finished updates, for a run of `steps`.
 
-    Linear decay: (n + 1) / warmup, then (steps - n) / (steps - warmup), so that neither the first nor the last update is wasted on
+    Linear decay: (n + 1) / warmup_steps, then (steps - n) / (steps - warmup_steps), so that neither the first nor the last update is wasted on
     a rate of 0. Cosine decay: the same climb, then (1 + cos(pi t)) / 2, where linear decay has 1 - t. Inverse square root:
-    1 / sqrt(max(n, warmup)) (Raffel et al. 2019, section 3.1.2). Inverse square root of `AdamW`: the climb, then
-    sqrt(warmup / (n + 1)); the Transformer's peak is 1 / sqrt(D * warmup) (Vaswani et al. 2017, section 5.3).
+    1 / sqrt(max(n, warmup_steps)) (Raffel et al. 2019, section 3.1.2). Inverse square root of `AdamW`: the climb, then
+    sqrt(warmup_steps / (n + 1)); the Transformer's peak is 1 / sqrt(D * warmup_steps) (Vaswani et al. 2017, section 5.3).
     """
-    steps = getattr(config, "fallen", 0) or steps
+    steps = getattr(config, "decay_steps", 0) or steps
     decay = getattr(config, "decay", "linear")  # LAMB's is
-    peak, warmup = config.learning_rate, min(config.warmup, steps - 1)
+    peak, warmup_steps = config.learning_rate, min(config.warmup_steps, steps - 1)
 
     def inverse_sqrt(n):
-        return peak * jax.lax.rsqrt(jnp.maximum(n, max(config.warmup, 1)).astype(jnp.float32))
+        return peak * jax.lax.rsqrt(jnp.maximum(n, max(config.warmup_steps, 1)).astype(jnp.float32))
 
     def falling(n):
         n = jnp.asarray(n, jnp.float32)
-        final = config.final if isinstance(config, (AdamW, Lamb)) else 0.0
-        climb = (n + 1) / max(warmup, 1)
-        left = jnp.maximum(steps - n, 0) / (steps - warmup)
+        final = config.end_lr_ratio if isinstance(config, (AdamW, Lamb)) else 0.0
+        climb = (n + 1) / max(warmup_steps, 1)
+        left = jnp.maximum(steps - n, 0) / (steps - warmup_steps)
         left = left if decay == "linear" else (1 - jnp.cos(jnp.pi * left)) / 2
-        return peak * jnp.where(n < warmup, climb, final + (1 - final) * left)
+        return peak * jnp.where(n < warmup_steps, climb, final + (1 - final) * left)
 
     def inverse_square_root(n):
         n = jnp.asarray(n, jnp.float32) + 1
         return peak * jnp.minimum(
-            n / max(config.warmup, 1), jax.lax.rsqrt(n / max(config.warmup, 1))
+            n / max(config.warmup_steps, 1), jax.lax.rsqrt(n / max(config.warmup_steps, 1))
         )
 
     return {"inverse_sqrt": inverse_sqrt, "inverse_square_root": inverse_square_root}.get(
@@ -48,17 +48,21 @@ def schedule(config, steps):
 
 def optimizer_of(run):
     """The optimizer of a `config.Run`. A teacher stays as it is: no update, no weight decay, and nothing is kept for it; so do, but for what
-    is kept, the layers of an encoder that `train.free` leaves out.
+    is kept, the layers of an encoder that `train.trainable_layers` leaves out.
 
     Where spikes are skipped, the mean of the norms is a part of its state: it is saved, and stays as it was when a step is skipped.
     """
     optimizer = _without_teacher(run, make_optimizer(run.optimizer, run.train.steps))
-    if run.train.free >= 0:
-        learns = optax.stateless(partial(of_free, run.model.encoder.depth, run.train.free))
+    if run.train.trainable_layers is not None:
+        learns = optax.stateless(
+            partial(of_free, run.model.encoder.depth, run.train.trainable_layers)
+        )
         optimizer = optax.chain(
             learns, optimizer, learns
         )  # in front, so that gradients of what stays do not count for the clipped norm
-    return optax.chain(watch(run.guard.memory), optimizer) if run.guard.spike else optimizer
+    return (
+        optax.chain(watch(run.guard.norm_window), optimizer) if run.guard.norm_factor else optimizer
+    )
 
 
 def _without_teacher(run, optimizer):
@@ -73,18 +77,20 @@ def _without_teacher(run, optimizer):
     return optax.partition({"learns": optimizer, "stays": optax.set_to_zero()}, kinds)
 
 
-def of_free(depth, free, updates, params):
-    """The updates with zeros for what stays: all of the encoder but its pooler and the upper `free` of its `depth` layers."""
+def of_free(depth, trainable_layers, updates, params):
+    """The updates with zeros for what stays: all of the encoder but its pooler and the upper `trainable_layers` of its `depth` layers."""
 
     def kept(keys, update):
         path = path_of(keys)
         if not path.startswith("encoder/") or "/pooler/" in path:
             return update
         if match := re.search(r"/layer_(\d+)/", path):
-            return update if int(match[1]) >= depth - free else jnp.zeros_like(update)
+            return update if int(match[1]) >= depth - trainable_layers else jnp.zeros_like(update)
         if "/layers/" not in path:
             return jnp.zeros_like(update)
-        learns = (jnp.arange(depth) >= depth - free).reshape(-1, *(1,) * (update.ndim - 1))
+        learns = (jnp.arange(depth) >= depth - trainable_layers).reshape(
+            -1, *(1,) * (update.ndim - 1)
+        )
         return jnp.where(learns, update, jnp.zeros_like(update))
 
     return jax.tree_util.tree_map_with_path(kept, updates)
@@ -113,8 +119,8 @@ def compose_optimizer(config, rate):
     if isinstance(config, Lamb):
         return lamb(config, rate)
     if isinstance(config, AdamW):
-        clip = clipped(config.clip) if config.clip else optax.identity()
-        if not config.relative:
+        clip = clipped(config.max_grad_norm) if config.max_grad_norm else optax.identity()
+        if not config.scale_by_param_rms:
             adam = optax.adamw(
                 rate,
                 config.beta1,
@@ -131,7 +137,7 @@ def compose_optimizer(config, rate):
             optax.add_decayed_weights(config.weight_decay, decayed),
             optax.scale_by_learning_rate(rate),
         )
-    return optax.adafactor(rate, clipping_threshold=config.clip)
+    return optax.adafactor(rate, clipping_threshold=config.clipping_threshold)
 
 
 def clipped(longest):
@@ -151,7 +157,7 @@ def clipped(longest):
 def lamb(config, rate):
     """AdamW whose update of each weight is as long as the weight, times the rate (You et al. 2020, algorithm 2)."""
     return optax.chain(
-        clipped(config.clip) if config.clip else optax.identity(),
+        clipped(config.max_grad_norm) if config.max_grad_norm else optax.identity(),
         optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
         optax.add_decayed_weights(config.weight_decay, decayed),
         optax.stateless(as_long_as_weights),

@@ -69,11 +69,11 @@ def make_program(run, mesh, **how):
         rate,
         seed=run.train.seed,
         microbatches=run.train.microbatches,
-        spike=run.guard.spike,
-        memory=run.guard.memory,
-        compute=run.train.compute,
+        norm_factor=run.guard.norm_factor,
+        norm_window=run.guard.norm_window,
+        compute=run.train.compute_dtype,
         gather=gathered(mesh),
-        smoothing=run.train.smoothing,
+        smoothing=run.train.label_smoothing,
         **how,
     )
     shapes = batch_spec.shapes(run.data.objective, run.data.batch_size).items()
@@ -93,7 +93,7 @@ def make_program(run, mesh, **how):
             donate_argnums=0,
             compiler_options=compiler_options(mesh),
         ),
-        score=make_score(scored, loss, mesh, compute=run.train.compute),
+        score=make_score(scored, loss, mesh, compute=run.train.compute_dtype),
         attention=attention,
     )
 

@@ -223,7 +223,7 @@ def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
         True,
     ]
     for warmup in (0, 4):
-        ours = schedule(AdamW(learning_rate=3e-4, warmup=warmup), 10)
+        ours = schedule(AdamW(learning_rate=3e-4, warmup_steps=warmup), 10)
         assert [3e-4 * rate(step, 10, warmup) for step in range(10)] == pytest.approx(
             [float(ours(step)) for step in range(10)], rel=1e-6
         )
