@@ -107,7 +107,7 @@ def serve():
     from pretrain.distributed.device_feed import feed
     from pretrain.distributed.sharding import make_mesh
     from pretrain.finetune.start import make_initial_params
-    from pretrain.training.optimizers import optimizer_of
+    from pretrain.training.optimizers import make_run_optimizer
     from pretrain.training.program import make_program
     from pretrain.training.state import start
     from pretrain.workdir.checkpoints import read_run
@@ -118,7 +118,7 @@ def serve():
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     params, _ = make_initial_params(run, open_trained(encoder), "head")
-    state = jax.device_put(start(params, optimizer_of(run)), program.placed)
+    state = jax.device_put(start(params, make_run_optimizer(run)), program.placed)
     stream = Stream(Store.open(run.data.store), run.data, split="train", seed=run.train.seed)
     source = feed(stream, mesh, 0, run.train.steps)
     first, batch = next(source)

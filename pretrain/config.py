@@ -11,6 +11,7 @@ import difflib
 import importlib.util
 import json
 import pathlib
+import typing
 
 from data.config import Data
 from data.objectives.answer_span import AnswerSpan
@@ -50,7 +51,18 @@ from models.config.heads import (
     TaggerConfig,
 )
 from pretrain.overrides import ConfigError, check, plain, replace, typed
-from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Limits, Mesh, Train
+from pretrain.schema import Adafactor as Adafactor  # for configuration files, as the others
+from pretrain.schema import (
+    AdamW,
+    Checkpoint,
+    Evaluate,
+    Guard,
+    Limits,
+    Mesh,
+    Optimizer,
+    Train,
+)
+from pretrain.schema import Lamb as Lamb
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
@@ -77,7 +89,7 @@ class Run:
         | SpanReaderConfig
     )
     data: Data
-    optimizer: AdamW | Adafactor | Lamb = AdamW()
+    optimizer: Optimizer = AdamW()
     train: Train = Train()
     guard: Guard = Guard()
     mesh: Mesh = Mesh()
@@ -90,7 +102,8 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
+        *typing.get_args(Optimizer),
+        *(Run, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
         *(
             MaskedLm,
             SentencePair,

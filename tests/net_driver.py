@@ -54,8 +54,9 @@ from pretrain.convert.read_write import (
     open_model,
 )
 from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_params, start
 from pretrain.training.step import make_step
 from tests import given
@@ -213,7 +214,7 @@ def three_steps(run, params, stream):
         lambda params: jax.tree.map(jnp.zeros_like, params),
         lambda grads, state, params=None: (grads, grads),
     )
-    optimizer = optax.chain(record, optimizer_of(run))
+    optimizer = optax.chain(record, make_run_optimizer(run))
     how = dict(
         seed=run.train.seed,
         microbatches=run.train.microbatches,
@@ -221,7 +222,11 @@ def three_steps(run, params, stream):
         smoothing=run.train.label_smoothing,
     )
     step = make_step(
-        program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how
+        program.model,
+        program.loss,
+        optimizer,
+        make_learning_rate(run.optimizer, run.train.steps),
+        **how,
     )
     step = jax.jit(
         step, in_shardings=(replicated(mesh), batch_sharding(mesh)), out_shardings=replicated(mesh)

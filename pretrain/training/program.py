@@ -16,7 +16,8 @@ from pretrain.distributed.xla_options import compiler_options
 from pretrain.overrides import ConfigError
 from pretrain.training.evaluation import make_score
 from pretrain.training.losses import LOSSES, Loss
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.optimizers import make_run_optimizer
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import State, init_state
 from pretrain.training.step import make_step
 
@@ -57,7 +58,7 @@ def make_program(run, mesh, **how):
     model, scored = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
     )
-    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
+    optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)

@@ -10,7 +10,8 @@ from models import AlbertConfig, BertConfig, ClassifierConfig
 from pretrain.config import override
 from pretrain.distributed.sharding import make_mesh, path_of
 from pretrain.overrides import ConfigError
-from pretrain.training.optimizers import of_free, optimizer_of
+from pretrain.training.optimizers import make_run_optimizer
+from pretrain.training.optimizers.frozen import zero_frozen
 from pretrain.training.program import make_program
 
 
@@ -28,7 +29,7 @@ def test_what_stays(free, scan):
         {"layers": layers} if scan else {"layer_0": layers, "layer_1": layers}
     )
     left = jax.tree.map(
-        lambda leaf: np.asarray(leaf), of_free(2, free if free >= 0 else 2, tree, tree)
+        lambda leaf: np.asarray(leaf), zero_frozen(tree, 2, free if free >= 0 else 2)
     )
     assert (
         left["classifier"]["out"]["bias"].all()
@@ -60,7 +61,7 @@ def test_what_stays_counts_for_nothing(runs):
         gradients = jax.tree_util.tree_map_with_path(
             lambda keys, leaf: leaf * (of_encoder if "encoder" in path_of(keys) else 2.0), tree
         )
-        optimizer = optimizer_of(run)
+        optimizer = make_run_optimizer(run)
         state = optimizer.init(tree)
         for scale in (0.1, 5.0):  # of one gradient alone Adam does not know how large it is
             updates, state = optimizer.update(

@@ -19,8 +19,9 @@ from pretrain.overrides import ConfigError
 from pretrain.training import step
 from pretrain.training.divergence import Diverged, Guard, verdict, watch
 from pretrain.training.loop import train
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import start
 from pretrain.training.step import make_step
 from pretrain.workdir import metrics_file
@@ -80,11 +81,11 @@ def stepper(optimizer="adamw", microbatches=1, **guard):
         [f"guard.{name}={value}" for name, value in guard.items()],
     )
     run = dataclasses.replace(run, optimizer=OPTIMIZERS[optimizer])
-    transformation = optimizer_of(run)
+    transformation = make_run_optimizer(run)
     params = {"kernel": jnp.asarray(np.random.default_rng(9).standard_normal((4, 3)), jnp.float32)}
     params |= {"teacher": {"kernel": jnp.ones((2, 2))}} if optimizer == "teacher" else {}
     one = make_step(
-        *(None, SQUARES, transformation, schedule(run.optimizer, run.train.steps)),
+        *(None, SQUARES, transformation, make_learning_rate(run.optimizer, run.train.steps)),
         **dict(
             seed=0,
             microbatches=microbatches,

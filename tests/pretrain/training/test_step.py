@@ -22,7 +22,8 @@ from pretrain.distributed.sharding import (
     shardings,
 )
 from pretrain.training.losses import LOSSES
-from pretrain.training.optimizers import allow_promotion, make_optimizer, schedule
+from pretrain.training.optimizers import allow_promotion, make_optimizer
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation, make_step
 from tests.pretrain.compiling import AS_USERS_DO
@@ -50,7 +51,7 @@ def three_steps(
     model = build(run.model, **make_model_hooks(mesh, []))
     optimizer, rate = (
         make_optimizer(run.optimizer, run.train.steps),
-        schedule(run.optimizer, run.train.steps),
+        make_learning_rate(run.optimizer, run.train.steps),
     )
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
     placed = shardings(jax.eval_shape(init), mesh)

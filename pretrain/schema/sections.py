@@ -1,7 +1,4 @@
-"""The parts of a run that no paper and no corpus owns: the optimizer, the step, the mesh, and what is saved, scored and watched.
-
-Importing this module imports neither JAX nor TensorFlow.
-"""
+"""The sections of a run that no paper and no corpus owns: the step, the mesh, and what is saved, scored and watched."""
 
 import dataclasses
 from typing import Literal, TypeAlias
@@ -28,95 +25,6 @@ Metric: TypeAlias = Literal[
     "span_f1",
     "mean",
 ]
-
-
-@dataclasses.dataclass(frozen=True)
-class AdamW:
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019); the defaults are BERT's (Devlin et al. 2018, A.2).
-
-    The rate climbs linearly to `learning_rate` over `warmup_steps` steps, then falls to `end_lr_ratio` times that at step `decay_steps`, or
-    at the run's last: linearly, or by half a cosine (Loshchilov and Hutter 2017); or as the inverse square root of the step, without end
-    (Vaswani et al. 2017, section 5.3). Biases and norms are not decayed. Gradients are clipped to the global norm `max_grad_norm`; 0 leaves them.
-    With `scale_by_param_rms` each parameter's update is multiplied by its root mean square (at least 1e-3), as Adafactor's is: what T5
-    needs, whose parameters begin between 0.008 and 1 in size. The rate is then a relative one, such as 0.01.
-    """
-
-    learning_rate: float = 1e-4
-    warmup_steps: int = 10_000
-    end_lr_ratio: float = 0.0
-    decay: Literal["linear", "cosine", "inverse_square_root"] = "linear"
-    decay_steps: int = 0  # the step from which the rate stays at `end_lr_ratio` times `learning_rate`; 0: the run's last
-    weight_decay: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    max_grad_norm: float = 1.0
-    scale_by_param_rms: bool = False
-
-    def __post_init__(self):
-        at_least(
-            self,
-            0,
-            "learning_rate",
-            "warmup_steps",
-            "end_lr_ratio",
-            "decay_steps",
-            "weight_decay",
-            "beta1",
-            "beta2",
-            "epsilon",
-            "max_grad_norm",
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class Adafactor:
-    """Adafactor (Shazeer and Stern 2018) as T5 used it: rate 1/sqrt(max(step, warmup_steps)), scaled by each parameter's RMS.
-
-    With `decay="linear"` the rate is `learning_rate` after a linear warm-up and falls linearly to 0 instead.
-    `learning_rate` multiplies the inverse square root too, where the paper's value is 1.
-    """
-
-    learning_rate: float = 1.0
-    warmup_steps: int = 10_000
-    decay: Literal["inverse_sqrt", "linear"] = "inverse_sqrt"
-    clipping_threshold: float = 1.0  # on the RMS of each parameter's update, the paper's d
-
-    def __post_init__(self):
-        at_least(self, 0, "learning_rate", "warmup_steps")
-        at_least(self, 1e-6, "clipping_threshold")
-
-
-@dataclasses.dataclass(frozen=True)
-class Lamb:
-    """LAMB (You et al. 2020, algorithm 2); the defaults are ALBERT's (Lan et al. 2020, section 4.1, and their code).
-
-    AdamW's update of each weight matrix of each layer, scaled to the length of the matrix itself: so that batches of thousands of
-    rows can take large steps. Biases and norms are neither decayed nor scaled. The rate, and `max_grad_norm`, are as AdamW's.
-    """
-
-    learning_rate: float = 0.00176
-    warmup_steps: int = 3_125
-    end_lr_ratio: float = 0.0
-    weight_decay: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    max_grad_norm: float = 1.0
-
-    def __post_init__(self):
-        at_least(
-            self,
-            0,
-            "learning_rate",
-            "warmup_steps",
-            "end_lr_ratio",
-            "weight_decay",
-            "beta1",
-            "beta2",
-            "epsilon",
-            "max_grad_norm",
-        )
 
 
 @dataclasses.dataclass(frozen=True)
