@@ -36,6 +36,7 @@ ORDER = {
         *(
             "pretrain.extras",
             "pretrain.overrides",
+            "pretrain.fields",
             "pretrain.schema",
             "pretrain.families",
             "pretrain.config",
