@@ -122,6 +122,8 @@ def batches_from(rows, stream, start_step=0, lo=0, hi=None):
             return raise_error(keep_error(error))
 
     def make_batch(step, ragged):
+        if isinstance(ragged, tf.Tensor):  # of rows that are known to be of one length
+            ragged = tf.RaggedTensor.from_tensor(ragged)
         tensors = tf.numpy_function(
             build,
             [step, ragged.values, ragged.row_splits],

@@ -9,7 +9,7 @@ import optax
 
 from pretrain.config import AdamW, Lamb
 from pretrain.distributed.sharding import path_of
-from pretrain.training.divergence import watch
+from pretrain.training.divergence import track_norms
 
 
 def schedule(config, steps):
@@ -58,7 +58,7 @@ def optimizer_of(run):
         optimizer = optax.chain(
             learns, optimizer, learns
         )  # in front, so that gradients of what stays do not count for the clipped norm
-    return optax.chain(watch(run.guard.memory), optimizer) if run.guard.spike else optimizer
+    return optax.chain(track_norms(run.guard.memory), optimizer) if run.guard.spike else optimizer
 
 
 def _without_teacher(run, optimizer):
