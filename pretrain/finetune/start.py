@@ -20,7 +20,7 @@ def make_run(args, task, examples, pretrained):
             optimizer=Adafactor(learning_rate=1e-3, decay="linear")
             if isinstance(model, T5Config)
             else AdamW(learning_rate=5e-5),
-            train=Train(compute=pretrained.run.train.compute),
+            train=Train(compute_dtype=pretrained.run.train.compute_dtype),
             evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),
         ),
@@ -42,7 +42,7 @@ def make_run(args, task, examples, pretrained):
     every = asked.evaluate.every if "evaluate.every" in given else epoch
     usual = {
         "train.steps": steps,
-        "optimizer.warmup": steps // 10,
+        "optimizer.warmup_steps": steps // 10,
         "evaluate.every": every,
         "checkpoint.every": every,
     }

@@ -30,12 +30,12 @@ class Norms(NamedTuple):
     taken: jax.Array
 
 
-def track_norms(memory):
-    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `memory` of them on an exponential one."""
+def track_norms(norm_window):
+    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `norm_window` of them on an exponential one."""
 
     def update(updates, state, params=None):
         taken = state.taken + 1
-        share = 1.0 / jnp.minimum(taken, memory).astype(jnp.float32)
+        share = 1.0 / jnp.minimum(taken, norm_window).astype(jnp.float32)
         return updates, Norms(state.mean + (optax.tree.norm(updates) - state.mean) * share, taken)
 
     return optax.GradientTransformation(
@@ -43,16 +43,16 @@ def track_norms(memory):
     )
 
 
-def is_finite_step(loss, norm, optimizer, spike, memory):
+def is_finite_step(loss, norm, optimizer, norm_factor, norm_window):
     """Return whether a step is taken, a bool scalar: its loss and gradient norm are finite, and the norm no spike.
 
-    optimizer: its state, with the `Norms` of the steps taken; spike, memory: of `pretrain.config.Guard`.
+    optimizer: its state, with the `Norms` of the steps taken; norm_factor, norm_window: of `schema.Guard`.
     """
     is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-    if not spike:
+    if not norm_factor:
         return is_finite
     norms = optax.tree.get(optimizer, Norms.__name__)
-    return is_finite & ((norms.taken < memory) | (norm <= spike * norms.mean))
+    return is_finite & ((norms.taken < norm_window) | (norm <= norm_factor * norms.mean))
 
 
 def tree_where(condition, new, old):
@@ -72,7 +72,7 @@ def update_count(optimizer, step):
 class Guard:
     """Counts skipped steps, and says when to go back. All processes of a run see the same metrics, so they agree.
 
-    patience: of `pretrain.config.Guard`; resumed: what `record` gave when the checkpoint was saved that the run goes on from.
+    patience: of `schema.Guard`; resumed: what `record` gave when the checkpoint was saved that the run goes on from.
     """
 
     def __init__(self, patience, resumed):
@@ -117,7 +117,7 @@ class Guard:
         raise Diverged(
             f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped, for their loss or gradients are not finite or too "
             f"large{before}. The checkpoints are of the steps before. Look at the data (`inspect`), or try a lower "
-            f"optimizer.learning_rate, a longer warmup, optimizer.clip or guard.spike, in a new workdir or with --allow-changes"
+            f"optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or guard.norm_factor, in a new workdir or with --allow-changes"
         )
 
     def record(self):

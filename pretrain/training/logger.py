@@ -24,7 +24,7 @@ class Log:
         self.stragglers, self.lease, self.note = stragglers, lease, {}
         if self.first:
             device = mesh.devices.flat[0]
-            peak = flops.peak(device, run.train.compute)
+            peak = flops.peak(device, run.train.compute_dtype)
             many = (
                 1 if device.platform == "cpu" else mesh.size
             )  # CPU devices share the cores of one host
