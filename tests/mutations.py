@@ -48,10 +48,10 @@ MUTATIONS = {
         "tests/pretrain/distributed/test_sharding.py tests/pretrain/distributed/test_device_feed.py",
     ),
     "infinite loss taken for sound": Mutation(
-        "pretrain/training/divergence.py", "sound = jnp.isfinite(loss) & jnp.isfinite(norm)", "sound = jnp.isfinite(norm)", "tests/pretrain/training/test_divergence.py"
+        "pretrain/training/divergence.py", "is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)", "is_finite = jnp.isfinite(norm)", "tests/pretrain/training/test_divergence.py"
     ),
     "kernels exported without their transpose": Mutation(
-        "pretrain/convert/name_map.py", "ours=lambda a, shape: a.T.reshape(shape)", "ours=lambda a, shape: a.reshape(shape)", "tests/pretrain/convert/test_name_maps.py"
+        "pretrain/families/rules.py", "ours=lambda a, shape: a.T.reshape(shape)", "ours=lambda a, shape: a.reshape(shape)", "tests/pretrain/convert/test_name_maps.py"
     ),
     "fewer masks than words drawn": Mutation("data/objectives/masking.py", "0.8,", "0.7,", "tests/data/objectives/test_masked_lm.py"),
     "sentinels begin with the second": Mutation(
