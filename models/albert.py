@@ -12,7 +12,7 @@ from functools import partial
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.config import AlbertConfig
+from models.config.albert import AlbertConfig
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings

@@ -11,7 +11,7 @@ from functools import partial
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings

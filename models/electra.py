@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings

@@ -8,9 +8,12 @@ Importing this module imports neither JAX nor TensorFlow, so that a misspelt wor
 
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import json
+import operator
 import pathlib
+from typing import TYPE_CHECKING
 
 from data.config import Data
 from data.objectives.answer_span import AnswerSpan
@@ -29,19 +32,7 @@ from data.objectives.seq2seq import Seq2Seq
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.tagging import Tagging
 from data.objectives.text2text import Text2Text
-from models.config import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    Gpt2Config,
-    Gpt3Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-)
+from models.config.base import Config, ModelConfig
 from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
@@ -49,8 +40,23 @@ from models.config.heads import (
     SpanReaderConfig,
     TaggerConfig,
 )
+from pretrain.families import FAMILIES
 from pretrain.overrides import ConfigError, check, plain, replace, typed
 from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Limits, Mesh, Train
+
+# Whose batches a model takes.
+TRAINED_BY: dict[type[Config], tuple[type, ...]] = {
+    **{family.config: family.objectives for family in FAMILIES.values()},
+    ClassifierConfig: (Classification, Regression),
+    TaggerConfig: (Tagging,),
+    ChoiceConfig: (MultipleChoice,),
+    SpanReaderConfig: (AnswerSpan,),
+}
+
+if TYPE_CHECKING:
+    Model = ModelConfig | ClassifierConfig | TaggerConfig | ChoiceConfig | SpanReaderConfig
+else:
+    Model = functools.reduce(operator.or_, TRAINED_BY)
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
@@ -59,23 +65,7 @@ CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: (
-        BertConfig
-        | T5Config
-        | RobertaConfig
-        | AlbertConfig
-        | GptConfig
-        | Gpt2Config
-        | Gpt3Config
-        | TransformerConfig
-        | ElectraConfig
-        | BartConfig
-        | DistilBertConfig
-        | ClassifierConfig
-        | TaggerConfig
-        | ChoiceConfig
-        | SpanReaderConfig
-    )
+    model: Model
     data: Data
     optimizer: AdamW | Adafactor | Lamb = AdamW()
     train: Train = Train()
@@ -103,41 +93,10 @@ KINDS = {
             Denoising,
             Distillation,
         ),
-        *(
-            BertConfig,
-            T5Config,
-            RobertaConfig,
-            AlbertConfig,
-            GptConfig,
-            Gpt2Config,
-            Gpt3Config,
-            TransformerConfig,
-            ElectraConfig,
-        ),
-        *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
-        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan),
+        *(Classification, Regression, Tagging, MultipleChoice, AnswerSpan),
+        *TRAINED_BY,
         Text2Text,
     )
-}
-
-
-# Whose batches a model takes.
-TRAINED_BY = {
-    BertConfig: (MaskedLm, SentencePair),
-    RobertaConfig: (MaskedLm,),
-    AlbertConfig: (MaskedLm, SentenceOrder),
-    T5Config: (SpanCorruption, PrefixLm, Text2Text),
-    GptConfig: (CausalLm,),
-    Gpt2Config: (CausalLm,),
-    Gpt3Config: (CausalLm,),
-    TransformerConfig: (Seq2Seq,),
-    ElectraConfig: (ReplacedToken,),
-    BartConfig: (Denoising, Text2Text),
-    DistilBertConfig: (Distillation, MaskedLm),
-    ClassifierConfig: (Classification, Regression),
-    TaggerConfig: (Tagging,),
-    ChoiceConfig: (MultipleChoice,),
-    SpanReaderConfig: (AnswerSpan,),
 }
 
 
@@ -213,9 +172,9 @@ def check_free(model, free):
         raise ConfigError(
             f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none"
         )
-    if isinstance(model.encoder, AlbertConfig) and free:
+    if model.encoder.shares_layers and free:
         raise ConfigError(
-            f"train.free={free}: ALBERT's layers are one and the same; train.free=0 keeps it, -1 lets it learn"
+            f"train.free={free}: all layers of the {type(model.encoder).__name__} are one and the same; train.free=0 keeps it, -1 lets it learn"
         )
     if free > model.encoder.depth:
         raise ConfigError(

@@ -43,7 +43,9 @@ from data.objectives import (
 )
 from data.pipeline import Stream
 from data.store.reader import Store
-from models import DistilBertConfig, Gpt3Config, build
+from models import build
+from models.config.distilbert import DistilBertConfig
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
 from models.layers.dropout import drop
 from pretrain.cli import distil

@@ -16,34 +16,6 @@ HEADS = {
 }
 
 
-TASKS = {
-    "bert": "fill-mask",
-    "roberta": "fill-mask",
-    "albert": "fill-mask",
-    "electra": "feature-extraction",
-    "t5": "text2text-generation",
-    "openai-gpt": "text-generation",
-    "gpt2": "text-generation",
-    "marian": "translation",
-    "bart": "text2text-generation",
-    "distilbert": "fill-mask",
-}
-
-
-TITLES = {
-    "bert": "BERT encoder",
-    "roberta": "RoBERTa encoder",
-    "albert": "ALBERT encoder",
-    "electra": "ELECTRA encoder and its generator",
-    "t5": "T5 encoder-decoder",
-    "openai-gpt": "GPT decoder",
-    "gpt2": "GPT-2 decoder",
-    "marian": "Transformer encoder-decoder",
-    "bart": "BART encoder-decoder",
-    "distilbert": "DistilBERT encoder",
-}
-
-
 def written(prompt):
     """Lines that let a model write behind a prompt, or in answer to it."""
     return (
@@ -114,13 +86,6 @@ USES = {
         ),
     ),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
-}
-
-
-IDLE = {  # what masked words alone do not train
-    "bert": "the pooler and the next-sentence head",
-    "albert": "the pooler and the sentence-order head",
-    "roberta": "the pooler",
 }
 
 

@@ -1,12 +1,15 @@
 """Applies a family's rules (pretrain/families/rules.py): our parameters to their tensors, and their tensors to our parameters."""
 
 import dataclasses
+import fnmatch
+import re
 from collections.abc import Mapping
 
 import jax
 import numpy as np
 
 from models.layers.layer_layout import flatten, match_layout, unflatten, unstack_layers
+from pretrain.families.rules import Part
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -20,7 +23,7 @@ class ImportReport:
 
 
 def expand(rules, depths):
-    """{our unstacked path: (their name, layout)} for stacks of the given depths, e.g. {"bert/encoder": 12}.
+    """Return {our unstacked path: (their name or `Part`, layout)} for stacks of the given depths, e.g. {"bert/encoder": 12}.
 
     Raises ValueError for a path or a name that two rules give.
     """
@@ -29,7 +32,7 @@ def expand(rules, depths):
         stack, layers, rest = path.partition("/layers/")
         for i in range(depths[stack]) if layers else (None,):
             ours, theirs = (
-                (f"{stack}/layer_{i}/{rest}", name.format(i=i)) if layers else (path, name)
+                (f"{stack}/layer_{i}/{rest}", number(name, i)) if layers else (path, name)
             )
             if ours in expanded:
                 raise ValueError(f"two rules for our {ours}: {expanded[ours][0]} and {theirs}")
@@ -37,6 +40,17 @@ def expand(rules, depths):
                 raise ValueError(f"two rules for their {theirs}: {names[theirs]} and {ours}")
             expanded[ours], names[theirs] = (theirs, layout), ours
     return expanded
+
+
+def number(name, i):
+    """Return a name or `Part` of theirs in layer i of ours: `{i}` stands for i, `{2i+1}` for 2 i + 1."""
+    if isinstance(name, Part):
+        return name._replace(name=number(name.name, i))
+    return re.sub(
+        r"\{(\d*)i(?:\+(\d+))?\}",
+        lambda match: str(int(match[1] or 1) * i + int(match[2] or 0)),
+        name,
+    )
 
 
 # ---- our side: nested, stacked or not -> one flat leaf a layer -------------------
@@ -68,39 +82,83 @@ def export(params, rules, depths):
             "the parameters are not those of the configuration: "
             f"{some(expanded.keys() - leaves.keys())} missing, {some(leaves.keys() - expanded.keys())} without a rule"
         )
-    return {
-        theirs: np.ascontiguousarray(layout.theirs(leaves[ours].astype(np.float32)))
-        for ours, (theirs, layout) in expanded.items()
-    }
+    return join_parts(
+        {
+            theirs: np.ascontiguousarray(layout.theirs(leaves[ours].astype(np.float32)))
+            for ours, (theirs, layout) in expanded.items()
+        }
+    )
+
+
+def join_parts(tensors):
+    """Return {their name: array} with the parts of each tensor put together, in the place of the first one."""
+    whole = {}
+    for name, tensor in tensors.items():
+        if not isinstance(name, Part):
+            whole[name] = tensor
+        elif name.name not in whole:
+            parts = [tensors[name._replace(index=index)] for index in range(name.count)]
+            whole[name.name] = np.concatenate(parts, axis=name.axis)
+    return whole
+
+
+class Split(Mapping):
+    """A mapping of tensors in which each one that `parts` name is several, read when one of them is asked for."""
+
+    def __init__(self, tensors, parts):
+        self._tensors, split = tensors, {part.name: [] for part in parts}
+        for part in parts:
+            split[part.name].append(part)
+        self._names = [part for name in tensors for part in split.get(name, [name])]
+
+    def __getitem__(self, name):
+        if not isinstance(name, Part):
+            return self._tensors[name]
+        whole = self._tensors[name.name]
+        if whole.shape[name.axis] % name.count:
+            raise ValueError(
+                f"{name.name} has shape {[*whole.shape]}, which does not divide into {name.count} parts"
+            )
+        return np.split(whole, name.count, axis=name.axis)[name.index]
+
+    def __iter__(self):
+        return iter(self._names)
+
+    def __len__(self):
+        return len(self._names)
 
 
 def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     """(our parameters as float32 arrays, ImportReport) from {their name: array}; the mapping may load when it is read.
 
     heads: beginnings of the names that may be missing, all with one beginning together; there `init_params` stay.
-    body: beginnings of the names that must have a place, unless `known` to have none; others are reported as unused.
+    body: beginnings of the names that must have a place, unless a pattern in `known` has them; others are reported as unused.
     Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
     """
     expanded, leaves = expand(rules, depths), flatten_layers(init_params, depths)
     if leaves.keys() != expanded.keys():
         odd = some(leaves.keys() ^ expanded.keys())
         raise ValueError(f"the initial parameters are not those of the configuration: {odd}")
-    names, there = (
-        {theirs for theirs, _ in expanded.values()},
-        set(tensors),
-    )  # `in` a mapping may load a tensor
-    missing, unused = names - there, there - names
+    places = [theirs for theirs, _ in expanded.values()]
+    tensors = Split(tensors, [place for place in places if isinstance(place, Part)])
+    missing = {whole_name(place) for place in {*places} - {*tensors}}
+    unused = {whole_name(place) for place in {*tensors} - {*places}}
+    names = {whole_name(place) for place in places}
     absent = tuple(
         head for head in heads if all(name in missing for name in names if name.startswith(head))
     )
     if lost := {name for name in missing if not name.startswith(absent)}:
         raise ValueError(f"missing {some(lost)}, which the model cannot do without")
-    if homeless := {name for name in unused if name.startswith(body) and name not in known}:
+    if homeless := {
+        name
+        for name in unused
+        if name.startswith(body) and not any(fnmatch.fnmatchcase(name, known_) for known_ in known)
+    }:
         raise ValueError(
             f"no place in the model for {some(homeless)}; does config.json belong to these weights?"
         )
     for ours, (theirs, layout) in expanded.items():
-        if theirs in missing:
+        if whole_name(theirs) in missing:
             leaves[ours] = leaves[ours].astype(np.float32)
         else:
             leaves[ours] = _ours(tensors[theirs], theirs, layout, leaves[ours].shape)
@@ -108,14 +166,22 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     return match_layout(unflatten(leaves), init_params), report
 
 
-def _ours(tensor, name, layout, shape):
-    expected = layout.theirs(np.broadcast_to(np.float32(0), shape)).shape
-    if tensor.shape != expected:
-        raise ValueError(
-            f"{name} has shape {list(tensor.shape)}; config.json makes it {list(expected)}"
-        )
+def whole_name(place):
+    """Return the name of the tensor that a name or a `Part` of theirs stands for."""
+    return place.name if isinstance(place, Part) else place
+
+
+def _ours(tensor, theirs, layout, shape):
+    expected, found = [*layout.theirs(np.broadcast_to(np.float32(0), shape)).shape], [*tensor.shape]
+    if found != expected:
+        if isinstance(theirs, Part):
+            for sizes in (found, expected):
+                sizes[theirs.axis] *= theirs.count
+        raise ValueError(f"{whole_name(theirs)} has shape {found}; config.json makes it {expected}")
     if tensor.dtype.name not in FLOATS:
-        raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
+        raise ValueError(
+            f"{whole_name(theirs)} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}"
+        )
     return layout.ours(np.asarray(tensor).astype(np.float32), shape)
 
 

@@ -46,3 +46,15 @@ def linear(ours, theirs, layout=KERNEL):
 def norm(ours, theirs):
     """The two rules of a layer norm."""
     return (f"{ours}/scale", f"{theirs}.weight", SAME), (f"{ours}/bias", f"{theirs}.bias", SAME)
+
+
+class Part(NamedTuple):
+    """A name of theirs for one of `count` equal parts of a tensor, along `axis`, such as the queries of a fused projection.
+
+    A rule may have it in the place of a name; the parts are joined in an export and split in an import.
+    """
+
+    name: str
+    index: int
+    count: int
+    axis: int

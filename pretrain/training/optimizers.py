@@ -52,7 +52,7 @@ def optimizer_of(run):
 
     Where spikes are skipped, the mean of the norms is a part of its state: it is saved, and stays as it was when a step is skipped.
     """
-    optimizer = _without_teacher(run, make_optimizer(run.optimizer, run.train.steps))
+    optimizer = _without_frozen(run, make_optimizer(run.optimizer, run.train.steps))
     if run.train.free >= 0:
         learns = optax.stateless(partial(of_free, run.model.encoder.depth, run.train.free))
         optimizer = optax.chain(
@@ -61,13 +61,16 @@ def optimizer_of(run):
     return optax.chain(watch(run.guard.memory), optimizer) if run.guard.spike else optimizer
 
 
-def _without_teacher(run, optimizer):
-    if getattr(run.model, "teacher_depth", None) is None:
+def _without_frozen(run, optimizer):
+    if not run.model.frozen_params:
         return optimizer
 
     def kinds(params):
         return jax.tree_util.tree_map_with_path(
-            lambda keys, _: "stays" if path_of(keys).startswith("teacher/") else "learns", params
+            lambda keys, _: (
+                "stays" if path_of(keys).startswith(run.model.frozen_params) else "learns"
+            ),
+            params,
         )
 
     return optax.partition({"learns": optimizer, "stays": optax.set_to_zero()}, kinds)

@@ -9,7 +9,10 @@ import pytest
 
 from data.objectives import Distillation, MaskedLm
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, DistilBertConfig, T5Config, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.distil import begin, check_teacher
 from pretrain.cli.import_ import initialiser, starting_run
