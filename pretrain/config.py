@@ -13,6 +13,7 @@ import importlib.util
 import json
 import operator
 import pathlib
+import typing
 from typing import TYPE_CHECKING
 
 from data.config import Data
@@ -42,7 +43,18 @@ from models.config.heads import (
 )
 from pretrain.families import FAMILIES
 from pretrain.overrides import ConfigError, check, plain, replace, typed
-from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Limits, Mesh, Train
+from pretrain.schema import Adafactor as Adafactor  # for configuration files, as the others
+from pretrain.schema import (
+    AdamW,
+    Checkpoint,
+    Evaluate,
+    Guard,
+    Limits,
+    Mesh,
+    Optimizer,
+    Train,
+)
+from pretrain.schema import Lamb as Lamb
 
 # Whose batches a model takes.
 TRAINED_BY: dict[type[Config], tuple[type, ...]] = {
@@ -67,7 +79,7 @@ class Run:
 
     model: Model
     data: Data
-    optimizer: AdamW | Adafactor | Lamb = AdamW()
+    optimizer: Optimizer = AdamW()
     train: Train = Train()
     guard: Guard = Guard()
     mesh: Mesh = Mesh()
@@ -80,7 +92,8 @@ class Run:
 KINDS = {
     kind.__name__: kind
     for kind in (
-        *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
+        *typing.get_args(Optimizer),
+        *(Run, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
         *(
             MaskedLm,
             SentencePair,
@@ -149,8 +162,8 @@ def override(run, words):
         raise ConfigError(
             f"evaluate.metrics: {min(spelled)} is of entities, and plain tags spell none; take tag_accuracy"
         )
-    if run.train.free >= 0:
-        check_free(run.model, run.train.free)
+    if run.train.trainable_layers is not None:
+        check_trainable_layers(run.model, run.train.trainable_layers)
     return run
 
 
@@ -166,19 +179,19 @@ def check_labels(labels, objective):
         )
 
 
-def check_free(model, free):
-    """Raise ConfigError unless `free` layers of a model's encoder can learn while the others stay."""
+def check_trainable_layers(model, trainable_layers):
+    """Raise ConfigError unless the upper `trainable_layers` of a model's encoder can train alone."""
     if not isinstance(model, HeadedConfig):
         raise ConfigError(
-            f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none"
+            f"train.trainable_layers={trainable_layers}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none"
         )
-    if model.encoder.shares_layers and free:
+    if model.encoder.shares_layers and trainable_layers:
         raise ConfigError(
-            f"train.free={free}: all layers of the {type(model.encoder).__name__} are one and the same; train.free=0 keeps it, -1 lets it learn"
+            f"train.trainable_layers={trainable_layers}: all layers of the {type(model.encoder).__name__} are one and the same; train.trainable_layers=0 keeps it as it is, train.trainable_layers=none trains it"
         )
-    if free > model.encoder.depth:
+    if trainable_layers > model.encoder.depth:
         raise ConfigError(
-            f"train.free={free}: the encoder has {model.encoder.depth} layers; -1 lets all of it learn"
+            f"train.trainable_layers={trainable_layers}: the encoder has {model.encoder.depth} layers; train.trainable_layers=none trains all of it"
         )
 
 

@@ -1,4 +1,4 @@
-"""Trees of frozen dataclasses: set by `path=value` words, checked against their annotations, written as JSON and read back.
+"""Trees of frozen dataclasses: set by `path=value` arguments, checked against their annotations, written as JSON and read back.
 
 Knows no particular class: the caller gives the ones that may be loaded.
 """
@@ -9,7 +9,7 @@ import difflib
 import math
 import types
 import typing
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 LARGEST = 1 << 63  # of an int's size
 
@@ -28,28 +28,106 @@ def at_least(config, low, *names):
             )
 
 
-def replace(node, path, text, whole):
-    """A copy of the tree `node` with the field at `path` (names) set from its text; `whole` is the path as the user wrote it."""
-    name, *rest = path
+class Override(NamedTuple):
+    """One `path=value`: the names along the path, the text of the value, and both as the user wrote them."""
+
+    names: tuple[str, ...]
+    text: str
+    argument: str
+
+    @property
+    def key(self):
+        return self.argument.partition("=")[0]
+
+
+def parse_override(argument):
+    """Return the Override that an argument `path=value` spells. Raises ConfigError for anything else."""
+    path, equals, text = argument.partition("=")
+    if not equals or not path or not path.isprintable():
+        raise ConfigError(
+            f"{argument!r} is not of the form path=value, for example train.steps=100"
+        )
+    return Override(tuple(path.split(".")), text, argument)
+
+
+def apply_overrides(node, overrides):
+    """Return a copy of the tree `node` with all overrides applied at once, so that only their result must make sense.
+
+    A section is replaced before its fields are set, whichever comes first; of two values for one field the last is taken.
+    """
     hints = typing.get_type_hints(type(node)) if dataclasses.is_dataclass(node) else {}
     fields = {field.name: hints[field.name] for field in dataclasses.fields(node)} if hints else {}
-    if name not in fields:
-        close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
-        place = type(node).__name__ if fields else f"{whole.rpartition('.')[0]} is a value and"
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ConfigError(
-            f"{whole}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}"
-        )
-    if rest:
-        value = replace(getattr(node, name), rest, text, whole)
-    else:
-        value = _parse(text, fields[name], whole)
+    by_name: dict[str, list[Override]] = {}
+    for override in overrides:
+        if override.names[0] not in fields:
+            raise _unknown_key(node, override, fields)
+        by_name.setdefault(override.names[0], []).append(override)
+    values = {
+        name: _apply_to_field(getattr(node, name), fields[name], group)
+        for name, group in by_name.items()
+    }
     try:
-        return dataclasses.replace(cast(Any, node), **{name: value})
+        return dataclasses.replace(cast(Any, node), **values)
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{whole}={text}: {error}") from error
+        given = " ".join(override.argument for override in overrides)
+        raise ConfigError(f"{given}: {error}") from error
+
+
+def _apply_to_field(value, kind, overrides):
+    inner = []
+    for override in overrides:
+        if len(override.names) == 1:
+            value = _parse(override.text, kind, override.key)
+        else:
+            inner.append(override._replace(names=override.names[1:]))
+    return apply_overrides(value, inner) if inner else value
+
+
+def _unknown_key(node, override, fields):
+    name, key = override.names[0], override.key
+    close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+    place = type(node).__name__ if fields else f"{key.rpartition('.')[0]} is a value and"
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return ConfigError(
+        f"{key}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}"
+    )
+
+
+def list_dropped(before, after, overrides):
+    """Return a line for each override that replaces a whole section and drops settings of it which were not its defaults.
+
+    before, after: the trees without and with the overrides. Dropped is what no other override gives again and the new section does
+    not have at the same value.
+    """
+    lines, given = [], {override.names for override in overrides}
+    for override in {override.names: override for override in overrides}.values():
+        old, new = before, after
+        for name in override.names:
+            old, new = getattr(old, name, None), getattr(new, name, None)
+        if not (dataclasses.is_dataclass(old) and dataclasses.is_dataclass(new)):
+            continue
+        dropped = [
+            f"{field.name}={value} ({_now(new, field.name)})"
+            for field in dataclasses.fields(old)
+            if (value := getattr(old, field.name)) != _default_of(field)
+            and (*override.names, field.name) not in given
+            and value != getattr(new, field.name, None)
+        ]
+        if dropped:
+            lines.append(f"{override.argument}: drops {', '.join(dropped)}")
+    return lines
+
+
+def _now(section, name):
+    if name not in (field.name for field in dataclasses.fields(section)):
+        return f"{type(section).__name__} has no such setting"
+    return f"now {getattr(section, name)}"
+
+
+def _default_of(field):
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _parse(text, kind, key):

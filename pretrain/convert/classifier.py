@@ -10,7 +10,6 @@ from pretrain.convert import family_in, name_map
 from pretrain.convert.heads import HEADS
 from pretrain.convert.pretrained import CONVERTERS, Converter, modern
 from pretrain.families import FAMILIES
-from pretrain.families.rules import Part
 
 parts = ()  # what is fine-tuned has no second model beside it
 
@@ -50,15 +49,20 @@ def map_side_by_side(config):
     own = [
         (ours, move(theirs, moved), layout)
         for ours, theirs, layout in hf_map.rules_of(config.encoder)
-        if name_map.whole_name(theirs).startswith(hf_map.prefix)
+        if all(name.startswith(hf_map.prefix) for name in names_in(theirs))
     ]
     return (*own, *head.rules(hf_map.head_map)), hf_map.depths_of(config.encoder), hf_map
 
 
+def names_in(theirs):
+    """Return the names of theirs in a rule, one or several."""
+    return (theirs,) if isinstance(theirs, str) else theirs
+
+
 def move(theirs, others):
-    """Return a name of theirs in a pretrained model as it is in a fine-tuned one."""
-    if isinstance(theirs, Part):
-        return theirs._replace(name=move(theirs.name, others))
+    """Return the name or names of theirs in a pretrained model as they are in a fine-tuned one."""
+    if not isinstance(theirs, str):
+        return tuple(move(name, others) for name in theirs)
     stem, _, leaf = theirs.rpartition(".")
     return f"{others.get(stem, stem)}.{leaf}"
 

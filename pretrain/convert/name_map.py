@@ -4,12 +4,13 @@ import dataclasses
 import fnmatch
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from models.layers.layer_layout import flatten, match_layout, unflatten, unstack_layers
-from pretrain.families.rules import Part
+from pretrain.families.rules import Join, Layout, Split, blank, split_index
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -22,35 +23,83 @@ class ImportReport:
     unused: tuple[str, ...]
 
 
-def expand(rules, depths):
-    """Return {our unstacked path: (their name or `Part`, layout)} for stacks of the given depths, e.g. {"bert/encoder": 12}.
+class Match(NamedTuple):
+    """A rule for one layer: our unstacked paths, their names, and the layout that leads from one to the other."""
 
-    Raises ValueError for a path or a name that two rules give.
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    layout: Layout | Join | Split
+
+    def __str__(self):
+        return f"{', '.join(self.ours)} <-> {', '.join(self.theirs)}"
+
+
+def expand(rules, depths) -> list[Match]:
+    """Return the matches of the rules for stacks of the given depths, e.g. {"bert/encoder": 12}.
+
+    Raises ValueError that names a path or a name that two rules give, a numbered layer of theirs
+    that no rule gives, and a rule that is not one.
     """
-    expanded, names = {}, {}
-    for path, name, layout in rules:
-        stack, layers, rest = path.partition("/layers/")
-        for i in range(depths[stack]) if layers else (None,):
-            ours, theirs = (
-                (f"{stack}/layer_{i}/{rest}", number(name, i)) if layers else (path, name)
-            )
-            if ours in expanded:
-                raise ValueError(f"two rules for our {ours}: {expanded[ours][0]} and {theirs}")
-            if theirs in names:
-                raise ValueError(f"two rules for their {theirs}: {names[theirs]} and {ours}")
-            expanded[ours], names[theirs] = (theirs, layout), ours
-    return expanded
+    matches = [match for rule in rules for match in _expand_rule(*rule, depths)]
+    ours, theirs = {}, {}
+    for match in matches:
+        for path in match.ours:
+            if path in ours:
+                raise ValueError(
+                    f"two rules for our {path}: {ours[path]} and {', '.join(match.theirs)}"
+                )
+            ours[path] = ", ".join(match.theirs)
+        for name in match.theirs:
+            if name in theirs:
+                raise ValueError(
+                    f"two rules for their {name}: {theirs[name]} and {', '.join(match.ours)}"
+                )
+            theirs[name] = ", ".join(match.ours)
+    _check_every_layer_is_there(rules, theirs)
+    return matches
 
 
-def number(name, i):
-    """Return a name or `Part` of theirs in layer i of ours: `{i}` stands for i, `{2i+1}` for 2 i + 1."""
-    if isinstance(name, Part):
-        return name._replace(name=number(name.name, i))
-    return re.sub(
-        r"\{(\d*)i(?:\+(\d+))?\}",
-        lambda match: str(int(match[1] or 1) * i + int(match[2] or 0)),
-        name,
-    )
+def _expand_rule(ours, theirs, layout, depths):
+    """Return the matches of one rule: one, or one a layer."""
+    paths, names = ((side,) if isinstance(side, str) else tuple(side) for side in (ours, theirs))
+    rule = Match(paths, names, layout)
+    if (len(paths) > 1 and not isinstance(layout, Join)) or (
+        len(names) > 1 and not isinstance(layout, Split)
+    ):
+        raise ValueError(f"{rule}: several paths need a Join, several names a Split")
+    if isinstance(layout, Split) and layout.num_parts != len(names):
+        raise ValueError(f"{rule}: {len(names)} names for a Split into {layout.num_parts}")
+    stacks = {path.partition("/layers/")[0] for path in paths if "/layers/" in path}
+    parts = [split_index(name) for name in names]
+    if not stacks and all(index is None for _, index, _ in parts):
+        return [rule]
+    if len(stacks) != 1 or not all("/layers/" in path for path in paths):
+        raise ValueError(f"{rule}: a name with an index needs paths with `layers`, of one stack")
+    if any(index is None for _, index, _ in parts):
+        raise ValueError(f"{rule}: a path with `layers` needs {{i}} in every name")
+    (stack,) = stacks
+    if stack not in depths:
+        raise ValueError(f"{rule}: no depth of the stack {stack}; given are {some(depths)}")
+    return [
+        Match(
+            tuple(path.replace("/layers/", f"/layer_{i}/", 1) for path in paths),
+            tuple(f"{before}{index(i)}{after}" for before, index, after in parts),
+            layout,
+        )
+        for i in range(depths[stack])
+    ]
+
+
+def _check_every_layer_is_there(rules, names):
+    """Raise ValueError where the rules leave out a number between 0 and the last of a stack of theirs."""
+    templates = [
+        name for _, theirs, _ in rules for name in ([theirs] if isinstance(theirs, str) else theirs)
+    ]
+    for start in {before for before, index, _ in map(split_index, templates) if index is not None}:
+        found = (re.match(rf"{re.escape(start)}(\d+)", name) for name in names)
+        numbers = {int(number[1]) for number in found if number}
+        if lost := set(range(max(numbers, default=0))) - numbers:
+            raise ValueError(f"no rule for their {some(f'{start}{number}' for number in lost)}")
 
 
 # ---- our side: nested, stacked or not -> one flat leaf a layer -------------------
@@ -76,56 +125,25 @@ def flatten_layers(params, depths):
 
 def export(params, rules, depths):
     """{their name: float32 array} of all our parameters. Raises ValueError that names what only one side knows."""
-    expanded, leaves = expand(rules, depths), flatten_layers(params, depths)
-    if leaves.keys() != expanded.keys():
+    matches, leaves = expand(rules, depths), flatten_layers(params, depths)
+    paths = {path for match in matches for path in match.ours}
+    if leaves.keys() != paths:
         raise ValueError(
             "the parameters are not those of the configuration: "
-            f"{some(expanded.keys() - leaves.keys())} missing, {some(leaves.keys() - expanded.keys())} without a rule"
+            f"{some(paths - leaves.keys())} missing, {some(leaves.keys() - paths)} without a rule"
         )
-    return join_parts(
-        {
-            theirs: np.ascontiguousarray(layout.theirs(leaves[ours].astype(np.float32)))
-            for ours, (theirs, layout) in expanded.items()
-        }
-    )
+    tensors = {}
+    for match in matches:
+        exported = _export(match, [leaves[path].astype(np.float32) for path in match.ours])
+        tensors |= zip(match.theirs, map(np.ascontiguousarray, exported), strict=True)
+    return tensors
 
 
-def join_parts(tensors):
-    """Return {their name: array} with the parts of each tensor put together, in the place of the first one."""
-    whole = {}
-    for name, tensor in tensors.items():
-        if not isinstance(name, Part):
-            whole[name] = tensor
-        elif name.name not in whole:
-            parts = [tensors[name._replace(index=index)] for index in range(name.count)]
-            whole[name.name] = np.concatenate(parts, axis=name.axis)
-    return whole
-
-
-class Split(Mapping):
-    """A mapping of tensors in which each one that `parts` name is several, read when one of them is asked for."""
-
-    def __init__(self, tensors, parts):
-        self._tensors, split = tensors, {part.name: [] for part in parts}
-        for part in parts:
-            split[part.name].append(part)
-        self._names = [part for name in tensors for part in split.get(name, [name])]
-
-    def __getitem__(self, name):
-        if not isinstance(name, Part):
-            return self._tensors[name]
-        whole = self._tensors[name.name]
-        if whole.shape[name.axis] % name.count:
-            raise ValueError(
-                f"{name.name} has shape {[*whole.shape]}, which does not divide into {name.count} parts"
-            )
-        return np.split(whole, name.count, axis=name.axis)[name.index]
-
-    def __iter__(self):
-        return iter(self._names)
-
-    def __len__(self):
-        return len(self._names)
+def _export(match, leaves):
+    try:
+        return match.layout.export(leaves)
+    except ValueError as error:
+        raise ValueError(f"{match}: {error}") from error
 
 
 def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
@@ -135,15 +153,12 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     body: beginnings of the names that must have a place, unless a pattern in `known` has them; others are reported as unused.
     Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
     """
-    expanded, leaves = expand(rules, depths), flatten_layers(init_params, depths)
-    if leaves.keys() != expanded.keys():
-        odd = some(leaves.keys() ^ expanded.keys())
-        raise ValueError(f"the initial parameters are not those of the configuration: {odd}")
-    places = [theirs for theirs, _ in expanded.values()]
-    tensors = Split(tensors, [place for place in places if isinstance(place, Part)])
-    missing = {whole_name(place) for place in {*places} - {*tensors}}
-    unused = {whole_name(place) for place in {*tensors} - {*places}}
-    names = {whole_name(place) for place in places}
+    matches, leaves = expand(rules, depths), flatten_layers(init_params, depths)
+    if odd := leaves.keys() ^ {path for match in matches for path in match.ours}:
+        raise ValueError(f"the initial parameters are not those of the configuration: {some(odd)}")
+    names = {name for match in matches for name in match.theirs}
+    there = set(tensors)  # `in` a mapping may load a tensor
+    missing, unused = names - there, there - names
     absent = tuple(
         head for head in heads if all(name in missing for name in names if name.startswith(head))
     )
@@ -152,37 +167,40 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     if homeless := {
         name
         for name in unused
-        if name.startswith(body) and not any(fnmatch.fnmatchcase(name, known_) for known_ in known)
+        if name.startswith(body)
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in known)
     }:
         raise ValueError(
             f"no place in the model for {some(homeless)}; does config.json belong to these weights?"
         )
-    for ours, (theirs, layout) in expanded.items():
-        if whole_name(theirs) in missing:
-            leaves[ours] = leaves[ours].astype(np.float32)
+    for match in matches:
+        own = [leaves[path] for path in match.ours]
+        if missing.isdisjoint(match.theirs):
+            filled = _fill(match, tensors, [leaf.shape for leaf in own])
+        elif missing.issuperset(match.theirs):
+            filled = [leaf.astype(np.float32) for leaf in own]
         else:
-            leaves[ours] = _ours(tensors[theirs], theirs, layout, leaves[ours].shape)
+            lost = missing.intersection(match.theirs)
+            raise ValueError(f"missing {some(lost)}, without which there is no {match.ours[0]}")
+        leaves |= zip(match.ours, filled, strict=True)
     report = ImportReport(tuple(sorted(missing)), tuple(sorted(unused)))
     return match_layout(unflatten(leaves), init_params), report
 
 
-def whole_name(place):
-    """Return the name of the tensor that a name or a `Part` of theirs stands for."""
-    return place.name if isinstance(place, Part) else place
-
-
-def _ours(tensor, theirs, layout, shape):
-    expected, found = [*layout.theirs(np.broadcast_to(np.float32(0), shape)).shape], [*tensor.shape]
-    if found != expected:
-        if isinstance(theirs, Part):
-            for sizes in (found, expected):
-                sizes[theirs.axis] *= theirs.count
-        raise ValueError(f"{whole_name(theirs)} has shape {found}; config.json makes it {expected}")
-    if tensor.dtype.name not in FLOATS:
-        raise ValueError(
-            f"{whole_name(theirs)} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}"
-        )
-    return layout.ours(np.asarray(tensor).astype(np.float32), shape)
+def _fill(match, tensors, shapes):
+    """Return our leaves of a match, of these shapes, of their tensors. Raises ValueError as `fill` does."""
+    expected = [tensor.shape for tensor in _export(match, [blank(shape) for shape in shapes])]
+    read = []
+    for name, shape in zip(match.theirs, expected, strict=True):
+        tensor = tensors[name]
+        if tensor.shape != shape:
+            raise ValueError(
+                f"{name} has shape {list(tensor.shape)}; config.json makes it {list(shape)}"
+            )
+        if tensor.dtype.name not in FLOATS:
+            raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
+        read.append(np.asarray(tensor).astype(np.float32))
+    return match.layout.fill(read, shapes)
 
 
 # ---- their side: names change over the years -------------------------------------

@@ -44,7 +44,7 @@ class Converter:
         tensors = name_map.rename(tensors, modern(hf_map, tensors))
         tensors = name_map.merge_copies(tensors, {**hf_map.duplicates, **hf_map.copies_of(config)})
         tensors = without_zeros(hf_map, tensors)
-        needed = {theirs for theirs, _ in name_map.expand(rules, depths).values()}
+        needed = {name for match in name_map.expand(rules, depths) for name in match.theirs}
         stand_ins = {name: other for name, other in hf_map.stand_ins.items() if name in needed}
         if stand_ins.keys() - set(tensors):
             tensors = name_map.Renamed(tensors, stand_ins | {name: name for name in tensors})

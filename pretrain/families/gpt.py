@@ -6,7 +6,7 @@ Their first layers are GPT-2's too, and so is their way of keeping queries, keys
 from data.objectives.causal_lm import CausalLm
 from models.config.gpt import GptConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import JOINED, SAME, Layout, Part, norm
+from pretrain.families.rules import JOINED, SAME, Join, Layout, norm
 
 # Their kernels are [in, out], as ours are.
 STRAIGHT = Layout(
@@ -15,28 +15,29 @@ STRAIGHT = Layout(
 STRAIGHT_OUT = Layout(
     theirs=lambda a: a.reshape(-1, a.shape[-1]), ours=lambda a, shape: a.reshape(shape)
 )
-THIRDS = ("query", "key", "value")  # of c_attn's last dimension, in this order
+FUSED = ("query", "key", "value")  # in c_attn, along its last axis, in this order
 
 
-def linear(ours, theirs, layout=STRAIGHT, third=None):
-    """The two rules of a linear map with a bias; `third` of a fused one, where it is not None."""
-
-    def name(leaf):
-        whole = f"{theirs}.{leaf}"
-        return whole if third is None else Part(whole, third, len(THIRDS), axis=-1)
-
-    return (f"{ours}/kernel", name("weight"), layout), (f"{ours}/bias", name("bias"), JOINED)
+def linear(ours, theirs, layout=STRAIGHT):
+    """The two rules of a linear map with a bias."""
+    return (f"{ours}/kernel", f"{theirs}.weight", layout), (
+        f"{ours}/bias",
+        f"{theirs}.bias",
+        JOINED,
+    )
 
 
 def layer(ours, theirs):
-    """The rules of a layer."""
+    """The rules of a layer, in which one matrix and one bias hold queries, keys and values."""
+    attention, fused = f"{ours}/attention", f"{theirs}.attn.c_attn"
     return (
-        *(
-            rule
-            for i, name in enumerate(THIRDS)
-            for rule in linear(f"{ours}/attention/{name}", f"{theirs}.attn.c_attn", third=i)
+        (
+            tuple(f"{attention}/{part}/kernel" for part in FUSED),
+            f"{fused}.weight",
+            Join(STRAIGHT, axis=1),
         ),
-        *linear(f"{ours}/attention/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
+        (tuple(f"{attention}/{part}/bias" for part in FUSED), f"{fused}.bias", Join(JOINED)),
+        *linear(f"{attention}/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
         *norm(f"{ours}/attention_norm", f"{theirs}.ln_1"),
         *linear(f"{ours}/mlp/up", f"{theirs}.mlp.c_fc"),
         *linear(f"{ours}/mlp/down", f"{theirs}.mlp.c_proj"),

@@ -4,6 +4,7 @@ import dataclasses
 
 from models.config.gpt3 import Gpt3Config
 from pretrain.families import gpt, gpt2
+from pretrain.families.rules import Index
 
 
 def check(config, vocabulary=None):
@@ -19,8 +20,8 @@ def rules(config):
     """The rules of GPT-2, whose layers 2 i and 2 i + 1 are the dense and the banded one of pair i."""
     check(config)
     return gpt2.rules(
-        *gpt.layer("decoder/layers/dense", "transformer.h.{2i}"),
-        *gpt.layer("decoder/layers/banded", "transformer.h.{2i+1}"),
+        *gpt.layer("decoder/layers/dense", f"transformer.h.{Index(0, 2)}"),
+        *gpt.layer("decoder/layers/banded", f"transformer.h.{Index(1, 2)}"),
     )
 
 

@@ -18,7 +18,7 @@ def make_run(args, task, examples, pretrained):
             model=model,
             data=Data(store=store, objective=examples.objective(model)),
             optimizer=family_in(model).optimizer,
-            train=Train(compute=pretrained.run.train.compute),
+            train=Train(compute_dtype=pretrained.run.train.compute_dtype),
             evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),
         ),
@@ -40,7 +40,7 @@ def make_run(args, task, examples, pretrained):
     every = asked.evaluate.every if "evaluate.every" in given else epoch
     usual = {
         "train.steps": steps,
-        "optimizer.warmup": steps // 10,
+        "optimizer.warmup_steps": steps // 10,
         "evaluate.every": every,
         "checkpoint.every": every,
     }

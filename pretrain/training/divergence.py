@@ -30,12 +30,12 @@ class Norms(NamedTuple):
     taken: jax.Array
 
 
-def watch(memory):
-    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `memory` of them on an exponential one."""
+def watch(norm_window):
+    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `norm_window` of them on an exponential one."""
 
     def update(updates, state, params=None):
         taken = state.taken + 1
-        share = 1.0 / jnp.minimum(taken, memory).astype(jnp.float32)
+        share = 1.0 / jnp.minimum(taken, norm_window).astype(jnp.float32)
         return updates, Norms(state.mean + (optax.tree.norm(updates) - state.mean) * share, taken)
 
     return optax.GradientTransformation(
@@ -43,13 +43,13 @@ def watch(memory):
     )
 
 
-def verdict(loss, norm, optimizer, spike, memory):
+def verdict(loss, norm, optimizer, norm_factor, norm_window):
     """Whether a step is taken: a bool scalar, of the loss, the norm of its gradients and the optimizer's state."""
     sound = jnp.isfinite(loss) & jnp.isfinite(norm)
-    if not spike:
+    if not norm_factor:
         return sound
     norms = optax.tree.get(optimizer, Norms.__name__)
-    return sound & ((norms.taken < memory) | (norm <= spike * norms.mean))
+    return sound & ((norms.taken < norm_window) | (norm <= norm_factor * norms.mean))
 
 
 def chosen(taken, new, old):
@@ -113,7 +113,7 @@ class Guard:
         raise Diverged(
             f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped, for their loss or gradients are not finite or too "
             f"large{before}. The checkpoints are of the steps before. Look at the data (`inspect`), or try a lower "
-            f"optimizer.learning_rate, a longer warmup, optimizer.clip or guard.spike, in a new workdir or with --allow-changes"
+            f"optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or guard.norm_factor, in a new workdir or with --allow-changes"
         )
 
     def record(self):

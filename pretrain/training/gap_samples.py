@@ -38,7 +38,7 @@ class Sampler:
             likeliest,
             program.model,
             program.loss,
-            run.train.compute,
+            run.train.compute_dtype,
             gathered(mesh),
             self.vocabulary.size,
         )

@@ -23,7 +23,7 @@ class Log:
         self.others, self.waited, self.devices = Waits(), 0.0, 0.0
         if self.first:
             device = mesh.devices.flat[0]
-            peak = flops.peak(device, run.train.compute)
+            peak = flops.peak(device, run.train.compute_dtype)
             many = (
                 1 if device.platform == "cpu" else mesh.size
             )  # CPU devices share the cores of one host

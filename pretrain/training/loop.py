@@ -56,7 +56,7 @@ def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began):
         program.model,
         program.loss,
         mesh,
-        compute=run.train.compute,
+        compute=run.train.compute_dtype,
         metrics=run.evaluate.metrics,
         objective=run.data.objective,
     )

@@ -16,7 +16,8 @@ from pretrain.distributed.xla_options import compiler_options
 from pretrain.overrides import ConfigError
 from pretrain.training.evaluation import make_score
 from pretrain.training.losses import LOSSES, Loss
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.optimizers import make_run_optimizer
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import State, init_state
 from pretrain.training.step import make_step
 
@@ -57,7 +58,7 @@ def make_program(run, mesh, **how):
     model, scored = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
     )
-    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
+    optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)
@@ -69,11 +70,11 @@ def make_program(run, mesh, **how):
         rate,
         seed=run.train.seed,
         microbatches=run.train.microbatches,
-        spike=run.guard.spike,
-        memory=run.guard.memory,
-        compute=run.train.compute,
+        norm_factor=run.guard.norm_factor,
+        norm_window=run.guard.norm_window,
+        compute=run.train.compute_dtype,
         gather=gathered(mesh),
-        smoothing=run.train.smoothing,
+        smoothing=run.train.label_smoothing,
         **how,
     )
     shapes = batch_spec.shapes(run.data.objective, run.data.batch_size).items()
@@ -93,7 +94,7 @@ def make_program(run, mesh, **how):
             donate_argnums=0,
             compiler_options=compiler_options(mesh),
         ),
-        score=make_score(scored, loss, mesh, compute=run.train.compute),
+        score=make_score(scored, loss, mesh, compute=run.train.compute_dtype),
         attention=attention,
     )
 

@@ -7,11 +7,13 @@ import optax
 from pretrain.training.divergence import chosen, updates, verdict
 
 
-def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, memory=0, **how):
+def make_step(
+    model, loss, optimizer, rate, *, seed, microbatches=1, norm_factor=0.0, norm_window=0, **how
+):
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
     model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
-    spike, memory: of `parts.Guard`; how: what `Loss.sums` takes (compute, gather, scores).
+    norm_factor, norm_window: of `schema.Guard`; how: what `Loss.sums` takes (compute, gather, scores).
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
     A step that `guard.verdict` does not take changes the step's number alone, and has 1 as its metric `skipped`.
@@ -36,7 +38,7 @@ def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, 
         moves, moments = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.value(means), optax.tree.norm(grads)
-        taken = verdict(value, norm, state.optimizer, spike, memory)
+        taken = verdict(value, norm, state.optimizer, norm_factor, norm_window)
         metrics = means | {
             "loss": value,
             "gradient_norm": norm,

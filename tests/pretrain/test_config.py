@@ -72,7 +72,7 @@ def test_words_override():
         ("train.steps=1.5", "train.steps: 1.5 is not an int"),
         ("train.steps=0", "Train.steps is 0; it must be at least 1"),
         ("train.steps=nan", "train.steps: 'nan' is not an int"),
-        ("train.until=1501", "Train.until=1501 lies behind Train.steps=1500"),
+        ("train.stop_at_step=1501", "Train.stop_at_step=1501 lies behind Train.steps=1500"),
         ("evaluate.every=-1", "Evaluate.every is -1; it must be at least 0"),
         ("checkpoint.every=0", "Checkpoint.every is 0; it must be at least 1"),
         ("checkpoint.keep=0", "Checkpoint.keep is 0; it must be at least 1"),
@@ -84,7 +84,10 @@ def test_words_override():
         ),
         ("optimizer.learning_rate=-1", "AdamW.learning_rate is -1.0; it must be at least 0"),
         ("model.scan=1", "model.scan: 1 is not true or false"),
-        ("train.compute=float16", "train.compute: 'float16' is not one of 'bfloat16', 'float32'"),
+        (
+            "train.compute_dtype=float16",
+            "train.compute_dtype: 'float16' is not one of 'bfloat16', 'float32'",
+        ),
         ("train.steps", "'train.steps' is not of the form path=value"),
         ("=3", "'=3' is not of the form path=value"),
         ("train.steps.more=3", "train.steps is a value and has no 'more'"),
@@ -124,7 +127,7 @@ def test_the_best_needs_scores():
 def test_a_run_ends_with_its_schedule_or_before():
     assert (
         load("bert_tiny").train.end == 1500
-        and load("bert_tiny", ["train.until=900"]).train.end == 900
+        and load("bert_tiny", ["train.stop_at_step=900"]).train.end == 900
     )
 
 

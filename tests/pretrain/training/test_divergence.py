@@ -19,8 +19,9 @@ from pretrain.overrides import ConfigError
 from pretrain.training import step
 from pretrain.training.divergence import Diverged, Guard, verdict, watch
 from pretrain.training.loop import train
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import start
 from pretrain.training.step import make_step
 from pretrain.workdir import metrics_file
@@ -65,11 +66,11 @@ def batch(seed, scale=1.0, poison=False, value=None):
 NAN = batch(0, value=np.nan)
 BAD = {"nan": NAN, "inf": batch(0, value=np.inf), "gradients": batch(0, poison=True)}
 OPTIMIZERS = {
-    "adamw": AdamW(learning_rate=0.1, warmup=3),
-    "relative": AdamW(learning_rate=0.1, warmup=3, relative=True),
-    "adafactor": Adafactor(learning_rate=0.1, warmup=3),
-    "lamb": Lamb(learning_rate=0.1, warmup=3),
-    "teacher": AdamW(learning_rate=0.1, warmup=3),
+    "adamw": AdamW(learning_rate=0.1, warmup_steps=3),
+    "relative": AdamW(learning_rate=0.1, warmup_steps=3, scale_by_param_rms=True),
+    "adafactor": Adafactor(learning_rate=0.1, warmup_steps=3),
+    "lamb": Lamb(learning_rate=0.1, warmup_steps=3),
+    "teacher": AdamW(learning_rate=0.1, warmup_steps=3),
 }
 
 
@@ -80,12 +81,17 @@ def stepper(optimizer="adamw", microbatches=1, **guard):
         [f"guard.{name}={value}" for name, value in guard.items()],
     )
     run = dataclasses.replace(run, optimizer=OPTIMIZERS[optimizer])
-    transformation = optimizer_of(run)
+    transformation = make_run_optimizer(run)
     params = {"kernel": jnp.asarray(np.random.default_rng(9).standard_normal((4, 3)), jnp.float32)}
     params |= {"teacher": {"kernel": jnp.ones((2, 2))}} if optimizer == "teacher" else {}
     one = make_step(
-        *(None, SQUARES, transformation, schedule(run.optimizer, run.train.steps)),
-        **dict(seed=0, microbatches=microbatches, spike=run.guard.spike, memory=run.guard.memory),
+        *(None, SQUARES, transformation, make_learning_rate(run.optimizer, run.train.steps)),
+        **dict(
+            seed=0,
+            microbatches=microbatches,
+            norm_factor=run.guard.norm_factor,
+            norm_window=run.guard.norm_window,
+        ),
     )
     return jax.jit(one, compiler_options=AS_USERS_DO), start(params, transformation)
 
@@ -150,7 +156,7 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "teacher"])
 def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
-    one, state = stepper(optimizer, spike=6, memory=5)
+    one, state = stepper(optimizer, norm_factor=6, norm_window=5)
     good = [batch(seed) for seed in range(8)]
     high = batch(8, scale=10**0.5 * 2)  # the gradient grows with the square of x
     early, seen = through(one, state, [*good[:4], high])
@@ -185,7 +191,7 @@ def test_a_loss_or_a_norm_that_is_not_finite_is_enough_to_skip_a_step(loss, norm
 
 def test_what_makes_no_sense_is_refused():
     for word, message in (
-        ("guard.spike=0.5", "must be 0 or above 1"),
+        ("guard.norm_factor=0.5", "must be 0 or above 1"),
         ("guard.patience=0", "at least 1"),
         ("guard.patients=3", "did you mean 'patience'"),
     ):
@@ -317,7 +323,7 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
         ]  # what was due at 8, in the window, waited for a good step
 
     other = tmp_path / "other"
-    assert train(load(configs["bert"], [*words, "train.until=7"]), other) is None
+    assert train(load(configs["bert"], [*words, "train.stop_at_step=7"]), other) is None
     assert record(other, 7)["guard"] == {"skipped": 2, "returned": False}
     assert train(run, other) is None
     ledgers = [json.loads((place / "goodput.json").read_text()) for place in (workdir, other)]

@@ -22,7 +22,8 @@ from pretrain.distributed.sharding import (
     shardings,
 )
 from pretrain.training.losses import LOSSES
-from pretrain.training.optimizers import allow_promotion, make_optimizer, schedule
+from pretrain.training.optimizers import allow_promotion, make_optimizer
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation, make_step
 from tests.pretrain.compiling import AS_USERS_DO
@@ -50,7 +51,7 @@ def three_steps(
     model = build(run.model, **make_model_hooks(mesh, []))
     optimizer, rate = (
         make_optimizer(run.optimizer, run.train.steps),
-        schedule(run.optimizer, run.train.steps),
+        make_learning_rate(run.optimizer, run.train.steps),
     )
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
     placed = shardings(jax.eval_shape(init), mesh)
@@ -63,7 +64,7 @@ def three_steps(
         microbatches=microbatches,
         compute=compute,
         gather=gathered(mesh),
-        smoothing=run.train.smoothing,
+        smoothing=run.train.label_smoothing,
         **how,
     )
     rows = batch_sharding(mesh)
@@ -177,7 +178,7 @@ def test_scoring_words_in_parts_changes_nothing(
 
 
 def test_adafactor_agrees_on_meshes(runs, random_batch):
-    run = dataclasses.replace(runs["t5"], optimizer=Adafactor(warmup=100))
+    run = dataclasses.replace(runs["t5"], optimizer=Adafactor(warmup_steps=100))
     expected, _ = three_steps(run, random_batch)
     assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2), 4)[0], 5e-5)
 

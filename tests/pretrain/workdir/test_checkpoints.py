@@ -131,7 +131,7 @@ def module_run():
         model,
         Data(objective=MaskedLm(length=32, predictions=6, rows="documents")),
         AdamW(),
-        Train(steps=10, compute="float32"),
+        Train(steps=10, compute_dtype="float32"),
     )
 
 
