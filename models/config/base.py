@@ -29,15 +29,15 @@ class ModelConfig(Config):
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
 
-    vocab: int
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp: int = 3072
-    dropout: float = 0.1
-    epsilon: float = 1e-5
-    scan: bool = True
-    remat: bool = False
+    vocab: int  # [ids] rows of the table of token embeddings, at least as many as the vocabulary has ids
+    width: int = 768  # of the hidden states
+    depth: int = 12  # [layers]
+    heads: int = 12  # attention heads of a layer
+    mlp: int = 3072  # width of a feed-forward network's hidden layer
+    dropout: float = 0.1  # rate, of embeddings and of what each sublayer adds
+    epsilon: float = 1e-5  # added to the variance in each norm
+    scan: bool = True  # compile one layer and scan over the stack, not every layer by itself
+    remat: bool = False  # recompute activations in the backward pass, which saves memory
 
     @property
     def frozen_params(self) -> tuple[str, ...]:
@@ -58,9 +58,9 @@ class EncoderConfig(ModelConfig):
     is_default: ClassVar[bool] = False
 
     vocab: int = 30522
-    length: int = 512  # the longest row
-    segments: int = 2
-    attention_dropout: float = 0.1
+    length: int = 512  # [tokens] the longest row, as positions are learned
+    segments: int = 2  # kinds of token_type_ids
+    attention_dropout: float = 0.1  # rate, of the attention weights
     epsilon: float = 1e-12
 
     def as_encoder(self):

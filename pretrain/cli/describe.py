@@ -7,7 +7,9 @@ from pretrain.config import load
 
 
 def add_arguments(parser):
-    parser.add_argument("config", help="bert_base, configs/bert_base.py, or a saved config.json")
+    parser.add_argument(
+        "config", help="a name in configs/, a .py file like those, or a saved config.json"
+    )
     parser.add_argument("overrides", nargs="*", metavar="path=value")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 

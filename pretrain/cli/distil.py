@@ -8,7 +8,7 @@ from pretrain.inference import random_head
 
 def add_arguments(parser):
     parser.add_argument(
-        "config", help="a name in configs/, a file like those, or a saved config.json"
+        "config", help="a name in configs/, a .py file like those, or a saved config.json"
     )
     parser.add_argument(
         "--teacher",
