@@ -4,6 +4,8 @@ from models.config.base import EncoderConfig
 from models.config.heads import ENCODERS
 from pretrain.families import family_of
 
+NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
+
 
 def encoder_of(pretrained):
     """Return the configuration of the encoder in a pretrained run, or in a fine-tuned one. Raises ValueError, which names what can be fine-tuned, where it has none."""
@@ -11,9 +13,8 @@ def encoder_of(pretrained):
         pretrained.run.model, "encoder", pretrained.run.model
     )  # of a fine-tuned one too
     if not isinstance(model, EncoderConfig):
-        names = ", ".join(kind.__name__ for kind in ENCODERS)
         raise ValueError(
-            f"{pretrained.workdir} is a run of a {type(model).__name__}; what is fine-tuned is one of {names}, as pretrained"
+            f"{pretrained.workdir} is a run of a {type(model).__name__}; what is fine-tuned is one of {NAMES}, as pretrained"
         )
     return model.as_encoder()
 
