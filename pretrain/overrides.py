@@ -127,7 +127,9 @@ def _now(section, name):
 
 
 def _default_of(field):
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return (
+        field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    )
 
 
 def _parse(text, kind, key):

@@ -48,7 +48,7 @@ MUTATIONS = {
         "tests/pretrain/distributed/test_sharding.py tests/pretrain/distributed/test_device_feed.py",
     ),
     "infinite loss taken for sound": Mutation(
-        "pretrain/training/divergence.py", "sound = jnp.isfinite(loss) & jnp.isfinite(norm)", "sound = jnp.isfinite(norm)", "tests/pretrain/training/test_divergence.py"
+        "pretrain/training/divergence.py", "is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)", "is_finite = jnp.isfinite(norm)", "tests/pretrain/training/test_divergence.py"
     ),
     "kernels exported without their transpose": Mutation(
         "pretrain/families/rules.py", "ours=lambda a, shape: a.T.reshape(shape)", "ours=lambda a, shape: a.reshape(shape)", "tests/pretrain/convert/test_name_maps.py"

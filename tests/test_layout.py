@@ -31,6 +31,7 @@ ORDER = {
     "data": (
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
         *("data.objectives", "data.examples", "data.config", "data.batch_spec"),
+        *("data.tf_dataset", "data.composed"),
         *("data.pipeline", "data.inspection"),
     ),
     "pretrain": (

@@ -69,18 +69,6 @@ def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
     return Sampler(run, program, mesh, heldout, workdir, check) if wanted else None
 
 
-def beside(evaluate, sampler, step):
-    """An evaluation that is followed by the samples of a step; itself where there are none to be."""
-
-    def both(params, stream, begin):
-        scores = evaluate(params, stream, begin=begin)
-        begin()
-        sampler(params, step)
-        return scores
-
-    return both if sampler else evaluate
-
-
 def likeliest(model, loss, compute, gather, size, params, batch):
     """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `samples.TARGETS` targets of a row: no others are scored."""
     lean, found = cast_params(params, compute), []

@@ -7,7 +7,7 @@ import jax
 import optax
 
 from pretrain.overrides import ConfigError
-from pretrain.training.divergence import watch
+from pretrain.training.divergence import track_norms
 from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params
 from pretrain.training.schedules import make_learning_rate
 
@@ -26,7 +26,7 @@ def make_run_optimizer(run):
             optimizer, run.model.encoder.depth, run.train.trainable_layers
         )
     if run.guard.norm_factor:
-        optimizer = optax.chain(watch(run.guard.norm_window), optimizer)
+        optimizer = optax.chain(track_norms(run.guard.norm_window), optimizer)
     return optimizer
 
 
