@@ -14,7 +14,9 @@ import pytest
 
 from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SpanCorruption
-from models.config import BertConfig, GptConfig, T5Config
+from models.config.bert import BertConfig
+from models.config.gpt import GptConfig
+from models.config.t5 import T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
 
 SMALL = dict(width=32, depth=2, heads=8, mlp=64, dropout=0.1)
