@@ -69,7 +69,12 @@ def place(tmp_path_factory):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         cwd=place,
-        env={**os.environ, "PYTHONPATH": str(place), "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(place),
+            "JAX_PLATFORMS": "cpu",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        },
         capture_output=True,
         text=True,
     )

@@ -21,7 +21,7 @@ def to_hf(config, params):
     tensors = name_map.export(params["encoder"] | new, rules, depths)
     if HEADS[type(config)].reads_rows:
         return tensors
-    pooler = hf_map.head_map.pooler
+    pooler = hf_map.fine_tuned.pooler
     return {name: array for name, array in tensors.items() if name.rpartition(".")[0] != pooler}
 
 
@@ -45,13 +45,13 @@ def from_hf(config, tensors, init_params):
 def map_side_by_side(config):
     """Return (rules, depths of the stacks, the family's map), of a model whose encoder and head lie side by side."""
     hf_map, head = family_in(config).hugging_face, HEADS[type(config)]
-    moved = hf_map.head_map.moved if head.is_classifier else {}
+    moved = hf_map.fine_tuned.moved if head.is_classifier else {}
     own = [
         (ours, move(theirs, moved), layout)
         for ours, theirs, layout in hf_map.rules_of(config.encoder)
         if all(name.startswith(hf_map.prefix) for name in names_in(theirs))
     ]
-    return (*own, *head.rules(hf_map.head_map)), hf_map.depths_of(config.encoder), hf_map
+    return (*own, *head.rules(hf_map.fine_tuned)), hf_map.depths_of(config.encoder), hf_map
 
 
 def names_in(theirs):
@@ -69,7 +69,7 @@ def move(theirs, others):
 
 # Their classes that are imported, with their model_type.
 KINDS = {
-    hf_map.head_map.classes + HEADS[ClassifierConfig].suffix: hf_map.model_type
+    hf_map.fine_tuned.classes + HEADS[ClassifierConfig].suffix: hf_map.model_type
     for hf_map in (family.hugging_face for family in FAMILIES.values())
     if hf_map.head_map is not None
 }
@@ -84,8 +84,8 @@ def hf_config(config, vocabulary):
         for key, value in converter.hf_config(config.encoder, vocabulary).items()
         if key not in hf_map.second_models
     }
-    name = hf_map.head_map.classes + head.suffix
-    return described | {"architectures": [name]} | head.settings(config, hf_map.head_map)
+    name = hf_map.fine_tuned.classes + head.suffix
+    return described | {"architectures": [name]} | head.settings(config, hf_map.fine_tuned)
 
 
 def our_config(hf_config):
@@ -95,14 +95,14 @@ def our_config(hf_config):
     if problem not in (None, "single_label_classification", "regression"):
         raise ValueError(f"problem_type is {problem!r}; a row has one class here, or one score")
     # What is fine-tuned has no second model beside it: what is said of the first stands for both.
-    encoder = converter.our_config(hf_config | dict.fromkeys(hf_map.second_models, hf_config))
+    encoder: Any = converter.our_config(hf_config | dict.fromkeys(hf_map.second_models, hf_config))
     named: dict[Any, str] = hf_config.get("id2label") or {"0": "LABEL_0", "1": "LABEL_1"}
     if sorted(map(str, named)) != sorted(map(str, range(len(named)))):
         raise ValueError(
             f"id2label has the numbers {', '.join(map(str, named))}; expected 0 to {len(named) - 1}"
         )
     labels = tuple(str(named.get(str(number), named.get(number))) for number in range(len(named)))
-    dropout = hf_config.get(hf_map.head_map.dropout)
+    dropout = hf_config.get(hf_map.fine_tuned.dropout)
     return ClassifierConfig(
         encoder=encoder,
         labels=() if problem == "regression" or len(labels) == 1 else labels,

@@ -96,7 +96,7 @@ class Converter:
                         f"{key} is {found[0][field]!r}, and {found[-1][field]!r} in {name}/config.json; {kind.__name__} has one for both"
                     )
         ours = {field: value for fields in found for field, value in fields.items()}
-        return kind(**hf_map.read(config_fields.present(hf_config), ours) | hf_map.only)
+        return kind(**{**hf_map.read(config_fields.present(hf_config), ours), **hf_map.only})
 
     def _read_fields(self, hf_config, fields):
         hf_map, kind = self.family.hugging_face, self.family.config

@@ -37,13 +37,15 @@ def family_of(config) -> Family:
     )
 
 
-def find_by_model_type(model_type) -> Family | None:
-    """Return the family that a Hugging Face folder of this `model_type` is imported as, or None."""
-    return next(
-        (
-            family
-            for family in FAMILIES.values()
-            if family.hugging_face.imported and family.hugging_face.model_type == model_type
-        ),
-        None,
-    )
+def find_by_model_type(model_type) -> Family:
+    """Return the family that a Hugging Face folder of this `model_type` is imported as. Raises ValueError where there is none."""
+    found = {
+        family.hugging_face.model_type: family
+        for family in FAMILIES.values()
+        if family.hugging_face.imported
+    }
+    if model_type not in found:
+        raise ValueError(
+            f"no family has the model_type {model_type!r}; there are {', '.join(found)}"
+        )
+    return found[model_type]

@@ -127,6 +127,13 @@ class HuggingFaceMap:
         return {stack: getattr(config, field) for stack, field in self.stacks.items()}
 
     @property
+    def fine_tuned(self) -> HeadMap:
+        """The names of fine-tuned models. Raises ValueError for a family on which no head is put."""
+        if self.head_map is None:
+            raise ValueError(f"a {self.model_type} takes no new head")
+        return self.head_map
+
+    @property
     def bodies(self):
         return self.body or (self.prefix, *(f"{name}/{self.prefix}" for name in self.second_models))
 

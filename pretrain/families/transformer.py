@@ -45,7 +45,7 @@ RULES = (
     *stack("encoder", cross=False),
     *stack("decoder", cross=True),
 )
-COPIES = dict.fromkeys(
+COPIES: dict[str, str] = dict.fromkeys(
     ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
     "model.shared.weight",
 )

@@ -70,7 +70,7 @@ class Answered:
         from pretrain.finetune.encoders import encoder_of
 
         encoder = encoder_of(pretrained)
-        head_map = family_of(encoder).hugging_face.head_map
+        head_map = family_of(encoder).hugging_face.fine_tuned
         span_dropout = head_map.span_dropout  # as their authors have it
         return SpanReaderConfig(
             encoder=encoder,

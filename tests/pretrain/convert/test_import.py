@@ -372,7 +372,7 @@ REFUSALS = {
     ),
     "another family": (
         lambda folder: settings(folder, model_type="xlnet"),
-        "model_type 'xlnet'.*bert, t5",
+        "model_type 'xlnet'.*bart, bert",
     ),
     "no family": (lambda folder: settings(folder, model_type=None), "model_type None"),
     "encoder of T5": (
