@@ -16,6 +16,7 @@ from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SpanCorruption
 from models.config import BertConfig, GptConfig, T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
+from tests import forks
 
 SMALL = dict(width=32, depth=2, heads=8, mlp=64, dropout=0.1)
 MODELS = {
@@ -127,7 +128,7 @@ FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 def pretrain(*words, fault=None, timeout=240, **options):
     """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one is named, such as "kill:step:5"."""
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
-    return subprocess.run(
+    return forks.run(
         [sys.executable, *program, *map(str, words)],
         cwd=FAULTY.parents[2],
         capture_output=True,
