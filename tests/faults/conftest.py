@@ -5,6 +5,7 @@ The suite tries a few of each; `python -m benchmarks.reliability` sets CLOZE_BOA
 """
 
 import dataclasses
+import functools
 import pathlib
 import shutil
 import subprocess
@@ -169,6 +170,7 @@ def restorable():
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training.program import make_program
 
+    @functools.cache  # a trace of the whole model
     def make(run):
         program = make_program(
             dataclasses.replace(run, mesh=Mesh(1)), make_mesh(Mesh(1), jax.devices()[:1])
