@@ -40,6 +40,12 @@ def settings(environment) -> dict[str, str]:
     }
 
 
+def prepare():
+    """Start this process's server, where none runs: for a test that takes the time."""
+    if sys.platform == "linux" and not is_fork and not _server:
+        _server.extend((start_server(), settings(os.environ)))
+
+
 def start_server() -> str:
     """Start a server that ends with this process; returns the path of its socket."""
     folder = tempfile.mkdtemp(prefix="forks")
@@ -65,8 +71,7 @@ def is_forkable(args, environment) -> bool:
     """Return whether these arguments of `Popen` mean a process that a fork of what is imported can be."""
     if sys.platform != "linux" or list(args)[:1] != [sys.executable]:
         return False
-    if not is_fork and not _server:
-        _server.extend((start_server(), settings(os.environ)))
+    prepare()
     return settings(environment) == (settings(os.environ) if is_fork else _server[1])
 
 

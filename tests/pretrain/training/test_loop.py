@@ -67,6 +67,7 @@ def undisturbed(request, root, configs, tmp_path_factory):
 
 def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, configs, tmp_path):
     name, expected = undisturbed
+    forks.prepare()
     workdir, began = tmp_path / "run", time.time()
     for step in (3, 9):  # before the first checkpoint, and between the second and the third
         process = forks.Popen(
