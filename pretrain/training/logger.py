@@ -56,7 +56,9 @@ class Log:
 
     def log_scores(self, scores):
         """Write the scores of an evaluation into the row of the step just started, but its time into no step's."""
-        assert self.row is not None  # that of the step just started: `wait` comes before an evaluation
+        assert (
+            self.row is not None
+        )  # that of the step just started: `wait` comes before an evaluation
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
         self.say(
             f"step {self.row['step']:,}, held out: "
