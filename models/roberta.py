@@ -56,19 +56,23 @@ class Roberta(nn.Module):
         self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
         self.pooler = Dense(c.width)
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
-        segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BLD = self.embeddings(tokens_BL, segments_BL, train, pieces_BL)
-        x_BLD = self.encoder(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
+    def __call__(
+        self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None
+    ):
+        token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
+        x_BLD = self.embeddings(token_ids, token_type_ids, train, segment_ids)
+        x_BLD = self.encoder(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
         return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
 
 
 class RobertaForMaskedLM(nn.Module):
     """Masked words, and nothing else.
 
-    tokens_BL, positions_BP: int32; valid_BL: bool, False on padding; segments_BL: None, or int32 where a model has several. Returns
-    float32 logits of the words at `positions_BP` [B, P, V], or everywhere [B, L, V] without them; and the pooled row [B, D].
-    pieces_BL: int32, the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
+    token_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool [B, L], False on
+    padding; token_type_ids: None, or int32 [B, L] where a model has several types. Returns float32
+    logits of the words at `masked_positions` [B, P, V], or everywhere [B, L, V] without them; and the pooled row [B, D].
+    segment_ids: int32 [B, L], the text that a token belongs to, from 1, where a row has several side
+    by side, none of which reads another.
     """
 
     config: RobertaConfig
@@ -80,28 +84,42 @@ class RobertaForMaskedLM(nn.Module):
         self.word = WordHead(self.config.epsilon)
 
     def __call__(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+        self,
+        token_ids,
+        attention_mask,
+        token_type_ids=None,
+        masked_positions=None,
+        segment_ids=None,
+        train=False,
     ):
         x_BPD, pooled_BD = self.states(
-            tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train
+            token_ids, attention_mask, token_type_ids, masked_positions, segment_ids, train
         )
         return self.logits(x_BPD), pooled_BD
 
     def states(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+        self,
+        token_ids,
+        attention_mask,
+        token_type_ids=None,
+        masked_positions=None,
+        segment_ids=None,
+        train=False,
     ):
         """What `logits` reads to tell the words [B, P, D], and the pooled row [B, D]."""
-        x_BLD, pooled_BD = self.roberta(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
+        x_BLD, pooled_BD = self.roberta(
+            token_ids, attention_mask, token_type_ids, train, segment_ids
+        )
         if (
-            positions_BP is not None
+            masked_positions is not None
         ):  # before the vocabulary, which is the costliest product of a small model
-            x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
+            x_BLD = jnp.take_along_axis(x_BLD, masked_positions[..., None], axis=1)
         return x_BLD, pooled_BD
 
     def logits(self, x_BPD):
         """Scores of every word, float32 [B, P, V]."""
         return self.word(x_BPD, self.roberta.embeddings.words)
 
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
+    def encode(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
         """The last layer's hidden states [B, L, D] and the pooled first one [B, D]."""
-        return self.roberta(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
+        return self.roberta(token_ids, attention_mask, token_type_ids, train, segment_ids)

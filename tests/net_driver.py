@@ -54,6 +54,7 @@ from pretrain.convert.read_write import (
     open_model,
 )
 from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
+from pretrain.training.losses import LossOptions
 from pretrain.training.optimizers import optimizer_of, schedule
 from pretrain.training.program import make_program
 from pretrain.training.state import init_params, start
@@ -210,8 +211,7 @@ def three_steps(run, params, stream):
     how = dict(
         seed=run.train.seed,
         microbatches=run.train.microbatches,
-        compute=run.train.compute,
-        smoothing=run.train.smoothing,
+        options=LossOptions(compute_dtype=run.train.compute, label_smoothing=run.train.smoothing),
     )
     step = make_step(
         program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how
