@@ -49,7 +49,7 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
     for step, (one, other) in enumerate(zip(whole, again)):
         batch = stream.batch(step)
         assert batch["segment_ids"].max() > 1 and not batch["attention_mask"].all()
-        assert one["token_ids"] == other["token_ids"] == batch["attention_mask"].sum()
+        assert one["tokens"] == other["tokens"] == batch["attention_mask"].sum()
         assert one["loss"] == other["loss"] and one["gradient_norm"] == other["gradient_norm"]
     assert whole[3]["loss"] < whole[0]["loss"]
     assert {row["seconds"] for row in whole[2:]}.isdisjoint(
