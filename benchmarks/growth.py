@@ -43,7 +43,7 @@ def configured(point):
     """The `config.Run` of a point."""
     from data.config import Data
     from data.objectives import MaskedLm
-    from models.config import BertConfig
+    from models.config.bert import BertConfig
     from pretrain.config import AdamW, Run, Train
 
     width, length = point["width"], point["length"]

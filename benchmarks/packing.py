@@ -43,7 +43,7 @@ def configured(case):
     """The `config.Run` of a case."""
     from data.config import Data
     from data.objectives import MaskedLm
-    from models.config import BertConfig
+    from models.config.bert import BertConfig
     from pretrain.config import AdamW, Run, Train
 
     predictions = -(-case["length"] * 20 // 128)

@@ -6,7 +6,7 @@ python -m pretrain train albert_tiny --workdir runs/albert_tiny
 
 from data.config import Data
 from data.objectives.sentence_order import SentenceOrder
-from models.config import AlbertConfig
+from models.config.albert import AlbertConfig
 from pretrain.config import Checkpoint, Evaluate, Lamb, Run, Train
 
 

@@ -7,7 +7,7 @@ The store is that of albert_base. Heads are H / 64 (section 3.1). Not run here: 
 
 from data.config import Data
 from data.objectives.sentence_order import SentenceOrder
-from models.config import AlbertConfig
+from models.config.albert import AlbertConfig
 from pretrain.config import Lamb, Run, Train
 
 

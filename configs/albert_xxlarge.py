@@ -8,7 +8,7 @@ Not run here: no accelerator.
 
 from data.config import Data
 from data.objectives.sentence_order import SentenceOrder
-from models.config import AlbertConfig
+from models.config.albert import AlbertConfig
 from pretrain.config import Lamb, Mesh, Run, Train
 
 

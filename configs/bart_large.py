@@ -7,7 +7,7 @@ The store is that of bart_base, whose docstring says where the settings come fro
 
 from data.config import Data
 from data.objectives.denoising import Denoising
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from pretrain.config import AdamW, Run, Train
 
 

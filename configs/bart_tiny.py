@@ -6,7 +6,7 @@ python -m pretrain train bart_tiny --workdir runs/bart_tiny
 
 from data.config import Data
 from data.objectives.denoising import Denoising
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

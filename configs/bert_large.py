@@ -10,7 +10,7 @@ run here: no accelerator.
 
 from data.config import Data
 from data.objectives.sentence_pair import SentencePair
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 

@@ -8,7 +8,7 @@ Continues the workdir of bert_large, whose rows were shorter; the learning rate 
 
 from data.config import Data
 from data.objectives.sentence_pair import SentencePair
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 

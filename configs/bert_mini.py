@@ -12,7 +12,7 @@ word alone would be 5.3 %. benchmarks/results/bert_mini.md has the curves.
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

@@ -8,7 +8,7 @@ Rows of 16, from which a small BERT learns soonest (LOG.md); it has seen no posi
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

@@ -8,7 +8,7 @@ runs/bert_tiny is what the first run leaves.
 
 from data.config import Data
 from data.objectives.distillation import Distillation
-from models.config import DistilBertConfig
+from models.config.distilbert import DistilBertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

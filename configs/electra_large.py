@@ -9,7 +9,7 @@ the same for longer: train.steps=1750000. Layers are computed again in the backw
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 

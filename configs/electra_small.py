@@ -9,7 +9,7 @@ released is another: trained for 4 million steps, beside a generator as wide as 
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 

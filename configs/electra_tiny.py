@@ -8,7 +8,7 @@ The generator is as wide as the discriminator: beside a loss that weighs 50 time
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

@@ -14,7 +14,7 @@ chip, attention by Splash, an MFU of at most 77.7 %, which is a bound and no for
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 

@@ -11,7 +11,7 @@ Not run here: no accelerator.
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Run, Train
 
 

@@ -10,7 +10,7 @@ nats (691), 4.9 %. It writes "The value of the same, the same, the same": it has
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt2Config
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

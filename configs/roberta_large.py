@@ -7,7 +7,7 @@ The store is that of roberta_base. Not run here: this repository's own machine h
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import RobertaConfig
+from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Run, Train
 
 

@@ -6,7 +6,7 @@ python -m pretrain train roberta_tiny --workdir runs/roberta_tiny
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import RobertaConfig
+from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

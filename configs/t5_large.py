@@ -9,7 +9,7 @@ The paper mixes supervised tasks into this last run of its series; this is the s
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
-from models.config import T5Config
+from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Run, Train
 
 

@@ -12,7 +12,7 @@ On one core of an AMD EPYC, 2026-11-21: 2,500 steps, 6.3 million tokens, in 45 m
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
-from models.config import T5Config
+from models.config.t5 import T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

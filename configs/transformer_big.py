@@ -8,7 +8,7 @@ The store is that of configs/transformer_base.py. For English-French the paper's
 
 from data.config import Data
 from data.objectives.seq2seq import Seq2Seq
-from models.config import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Run, Train
 
 

@@ -12,7 +12,7 @@ test_2016_flickr by beam 4: 37.0 BLEU, and 38.5 by the mean of the last 5 checkp
 
 from data.config import Data
 from data.objectives.seq2seq import Seq2Seq
-from models.config import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout

@@ -7,23 +7,18 @@ B batch   L length   P masked positions   D width   V vocabulary
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import DistilBertConfig
-from models.layers.attention import Attention, attend
-from models.layers.dropout import Dropout
-from models.layers.embeddings import Embeddings
+from models.config.distilbert import DistilBertConfig
+from models.layers.attention import attend
+from models.layers.encoder import make_embeddings, make_stack, take_positions
 from models.layers.heads import WordHead
 from models.layers.masks import padding_mask
-from models.layers.mlp import Mlp, gelu
-from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
-from models.layers.wiring import PostNormLayer
+from models.layers.stack import unchanged
 
 TEMPERATURE = 2.0  # of both distributions: the unlikely words count for more (the authors' code; the paper leaves it open)
 
@@ -46,20 +41,9 @@ class TextEncoder(nn.Module):
 
     def setup(self):
         c = self.config
-        layer = partial(
-            PostNormLayer,
-            attention=partial(
-                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
-            ),
-            mlp=partial(Mlp, c.mlp, act=gelu),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
-        )
-        self.embeddings = Embeddings(
-            c.vocab, c.width, c.length, self.segments, c.epsilon, partial(Dropout, c.dropout)
-        )
-        self.encoder = Stack(
-            layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain
+        self.embeddings = make_embeddings(c, c.width, self.segments)
+        self.encoder = make_stack(
+            c, self.depth, c.heads, c.mlp, attend=self.attend, constrain=self.constrain
         )
         self.word = WordHead(c.epsilon)
 
@@ -104,20 +88,15 @@ class DistilBert(nn.Module):
     ):
         """What `logits` reads to tell the words [B, P, D], and the lesson."""
         x_BLD = self.student(tokens_BL, valid_BL, train, pieces_BL)
-        x_BPD = self.at(positions_BP, x_BLD)
+        x_BPD = take_positions(x_BLD, positions_BP)
         if self.teacher is None:
             return x_BPD, None
         y_BLD = self.teacher(tokens_BL, valid_BL, pieces_BL=pieces_BL)
-        expected_BPV = jax.lax.stop_gradient(self.teacher.logits(self.at(positions_BP, y_BLD)))
+        expected_BPV = jax.lax.stop_gradient(
+            self.teacher.logits(take_positions(y_BLD, positions_BP))
+        )
         words_BP = divergence(self.student.logits(x_BPD), expected_BPV)
         return x_BPD, Lesson(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
-
-    def at(self, positions_BP, x_BLD):
-        return (
-            x_BLD
-            if positions_BP is None
-            else jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
-        )
 
     def logits(self, x_BPD):
         """The student's scores of every word, float32 [B, P, V]."""

@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from models.config import T5Config
+from models.config.t5 import T5Config
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, Dense, Embed

@@ -1,6 +1,7 @@
 """Applies a family's rules (pretrain/families/rules.py): our parameters to their tensors, and their tensors to our parameters."""
 
 import dataclasses
+import fnmatch
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -149,7 +150,7 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     """(our parameters as float32 arrays, ImportReport) from {their name: array}; the mapping may load when it is read.
 
     heads: beginnings of the names that may be missing, all with one beginning together; there `init_params` stay.
-    body: beginnings of the names that must have a place, unless `known` to have none; others are reported as unused.
+    body: beginnings of the names that must have a place, unless a pattern in `known` has them; others are reported as unused.
     Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
     """
     matches, leaves = expand(rules, depths), flatten_layers(init_params, depths)
@@ -163,7 +164,12 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     )
     if lost := {name for name in missing if not name.startswith(absent)}:
         raise ValueError(f"missing {some(lost)}, which the model cannot do without")
-    if homeless := {name for name in unused if name.startswith(body) and name not in known}:
+    if homeless := {
+        name
+        for name in unused
+        if name.startswith(body)
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in known)
+    }:
         raise ValueError(
             f"no place in the model for {some(homeless)}; does config.json belong to these weights?"
         )

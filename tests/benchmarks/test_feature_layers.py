@@ -9,7 +9,7 @@ from benchmarks.feature_layers import ROWS, combined, distinct, in_parts, states
 from benchmarks.lstm_tagger import BATCH, Lstm, Part, learn
 from data.examples.tagging import Sentence
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig
+from models.config.bert import BertConfig
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.inference.hidden_states import COMBINATIONS
 from pretrain.workdir.load import Trained

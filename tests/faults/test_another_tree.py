@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import pytest
 
 from data.objectives import CausalLm, SpanCorruption
-from models.config import AlbertConfig, GptConfig, T5Config
+from models.config.albert import AlbertConfig
+from models.config.gpt import GptConfig
+from models.config.t5 import T5Config
 from pretrain.config import Adafactor
 from pretrain.overrides import ConfigError
 from pretrain.workdir.checkpoints import Checkpoints

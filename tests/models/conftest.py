@@ -10,17 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-    build,
-)
+from models import build
+from models.config.albert import AlbertConfig
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from models.layers.layer_layout import unflatten
 from pretrain.convert import name_map
 

@@ -7,10 +7,10 @@ import jax
 import numpy as np
 import pytest
 
-from models import Gpt2Config
 from models.activations import observe
+from models.config.gpt2 import Gpt2Config
 from models.t5 import shift_right
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert.read_write import converter_of
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 transformers = pytest.importorskip(
@@ -35,7 +35,7 @@ def peer(config, params, folder):
     """`transformers`' base model with our parameters; its attention tells its weights."""
     from safetensors.numpy import save_file
 
-    family = FAMILIES[name_of(config)]
+    family = converter_of(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, bos=0, eos=2, cls=0, sep=2))
     (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
     tensors = {

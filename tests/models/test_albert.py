@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import AlbertConfig, build
+from models import build
+from models.config.albert import AlbertConfig
 from models.layers.masks import padding_mask
 
 LENGTHS = np.array([12, 7, 4])

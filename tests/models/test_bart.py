@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BartConfig, build
+from models import build
+from models.config.bart import BartConfig
 
 LARGE = BartConfig(width=1024, depth=12, decoder_depth=12, heads=16, mlp=4096)
 

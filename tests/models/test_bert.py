@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BertConfig, build
+from models import build
+from models.config.bert import BertConfig
 from models.layers.attention import attend
 
 LENGTHS = np.array([12, 7, 4])

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import ElectraConfig, build, electra
+from models import build, electra
+from models.config.electra import ElectraConfig
 from models.electra import word_at
 from pretrain.training.losses import LOSSES
 

@@ -9,7 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import Gpt2Config, Gpt3Config, GptConfig, build
+from models import build
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
 from models.gpt2 import layer
 from models.layers.attention import attend
 from models.layers.masks import causal_mask

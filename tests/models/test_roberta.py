@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BertConfig, RobertaConfig, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.roberta import RobertaConfig
 
 LENGTHS = np.array([12, 7, 4])
 VALID = np.arange(12) < LENGTHS[:, None]

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import T5Config, build
+from models import build
+from models.config.t5 import T5Config
 from models.layers.attention import attend
 from models.t5 import RelativeBias, bucket, shift_right
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import TransformerConfig, build
+from models import build
+from models.config.transformer import TransformerConfig
 from models.layers.packing import places
 from models.transformer import shift_right, sinusoids
 

@@ -20,19 +20,17 @@ from data.objectives import (
     Seq2Seq,
     SpanCorruption,
 )
-from models.config import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    Gpt3Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-)
+from models.config.albert import AlbertConfig
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.gpt import GptConfig
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(

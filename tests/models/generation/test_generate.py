@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import Gpt2Config, Gpt3Config, GptConfig
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
 from models.generation.generate import Beam, Greedy, Sample, extend, generate, unstack_model
 from models.layers.attention import attend
 from models.layers.cache import Step, widen

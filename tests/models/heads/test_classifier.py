@@ -7,15 +7,13 @@ import jax
 import numpy as np
 import pytest
 
-from models import (
-    AlbertConfig,
-    BertConfig,
-    ClassifierConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    RobertaConfig,
-    build,
-)
+from models import build
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.heads import ClassifierConfig
+from models.config.roberta import RobertaConfig
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 from models.layers.layer_layout import match_layout

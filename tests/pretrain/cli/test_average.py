@@ -10,7 +10,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import Seq2Seq
-from models import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.average import average
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json

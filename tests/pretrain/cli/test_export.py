@@ -15,16 +15,14 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from data.vocabulary.load import train_vocabulary
-from models import (
-    AlbertConfig,
-    BertConfig,
-    Gpt2Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-    build,
-)
+from models import build
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert import name_of, read_write

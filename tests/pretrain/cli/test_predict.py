@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import read_vocabulary, train_vocabulary
-from models import BartConfig, BertConfig, Gpt2Config, RobertaConfig, T5Config, build
+from models import build
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
 from models.generation.generate import Sample
 from pretrain.__main__ import main
 from pretrain.cli import predict
@@ -292,8 +297,8 @@ def test_wrong_words(bert, t5, gpt2, say, tmp_path):
             ["--workdir", t5, "a <extra_id_0>", "a [MASK]"],
             "text 2: there is no <extra_id_0> in 'a [MASK]'",
         ),
-        (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for BERT"),
-        (["--workdir", gpt2, "--top", 3, "a"], "--top is for BERT"),
+        (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for encoders"),
+        (["--workdir", gpt2, "--top", 3, "a"], "--top is for encoders"),
         (
             ["--workdir", gpt2, "--length", 38, "The quick brown fox"],
             "and 38 more (--length), the model reads at most 40: 'The quick",
@@ -548,7 +553,7 @@ def test_a_text_draws_by_its_number(gpt2):
         (
             "gpt2",
             ("--top", 2),
-            "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what",
+            "--top is for encoders, the answers for a [MASK]; the others write one text, and --top-k is what",
         ),
     ],
 )

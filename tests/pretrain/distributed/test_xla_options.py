@@ -7,7 +7,8 @@ import pytest
 
 from data.config import Data
 from data.objectives import CausalLm, MaskedLm
-from models.config import BertConfig, Gpt2Config
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Mesh, Run, Train
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.program import make_program

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig
+from models.config.bert import BertConfig
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.finetune.encoders import trained_vocabularies

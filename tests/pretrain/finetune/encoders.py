@@ -4,7 +4,11 @@ import jax
 import numpy as np
 
 from data.vocabulary.load import train_vocabulary
-from models import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.roberta import RobertaConfig
 from pretrain.cli.import_ import initialiser
 
 TEXT = [

@@ -14,7 +14,8 @@ from data.examples.qa import Question
 from data.examples.tagging import Sentence
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, GptConfig
+from models.config.bert import BertConfig
+from models.config.gpt import GptConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.finetune.labelled_task import Labelled
@@ -591,4 +592,7 @@ def test_what_is_no_encoder_is_refused(tmp_path, capsys):
         )
         == 2
     )
-    assert "a run of a GptConfig; what is fine-tuned is BERT, RoBERTa" in capsys.readouterr().err
+    assert (
+        "a run of a GptConfig; what is fine-tuned is one of AlbertConfig, BertConfig"
+        in capsys.readouterr().err
+    )

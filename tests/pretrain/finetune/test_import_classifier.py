@@ -10,7 +10,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import Classification, Regression
-from models import ChoiceConfig, ClassifierConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run

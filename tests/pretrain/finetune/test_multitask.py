@@ -15,7 +15,8 @@ from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store
 from data.vocabulary.load import train_vocabulary
-from models import BartConfig, T5Config
+from models.config.bart import BartConfig
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.glue import other_part
 from pretrain.cli.import_ import initialiser, starting_run

@@ -16,7 +16,9 @@ from data.objectives import AnswerSpan
 from data.pipeline import Stream
 from data.store.reader import Store
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, SpanReaderConfig, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.heads import SpanReaderConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run

@@ -10,7 +10,7 @@ import pytest
 from data.examples.tag_schemes import entities
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
-from models import T5Config
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert.model_card import of

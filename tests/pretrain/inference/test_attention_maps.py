@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, ClassifierConfig, ElectraConfig, Gpt2Config, T5Config, build
+from models import build
 from models.activations import observe
+from models.config.bert import BertConfig
+from models.config.electra import ElectraConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.heads import ClassifierConfig
+from models.config.t5 import T5Config
 from models.t5 import shift_right
 from pretrain.__main__ import main
 from pretrain.cli.attention import pictures

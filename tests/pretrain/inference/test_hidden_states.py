@@ -11,7 +11,10 @@ import pytest
 from safetensors import safe_open
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, ClassifierConfig, Gpt2Config, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Mesh

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, Gpt2Config, T5Config, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Mesh
