@@ -23,6 +23,7 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import numpy as np
@@ -135,8 +136,8 @@ def measure(kind, store, args):
         wall, cpu, waiting = medians[name]
         ratio = wall / medians["beside"][0]
         yield (
-            f"| {kind} | {name} | {reads[name] * 1e6:.0f} | {reads[name] / cpu:.2%} | {waiting / wall:.2%} | {ratio:.3f} |"
-            f" {f'{cost:+.2%}' if name == 'elements' else ''} |"
+            f"| {kind} | {name} | {reads[name] * 1e6:.0f} | {reads[name] / cpu:.3%} | {waiting / wall:.3%} | {ratio:.3f} |"
+            f" {f'{cost:+.3%}' if name == 'elements' else ''} |"
         )
 
 

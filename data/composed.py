@@ -89,7 +89,7 @@ def encode_texts(texts, vocabulary, together=64):
 
     def ragged(texts):
         ids, lengths = tf.numpy_function(encode, [texts], [np.int32, np.int64], stateful=False)
-        return tf.RaggedTensor.from_row_lengths(
+        return tf.RaggedTensor.from_row_lengths(  # pyright: ignore[reportAttributeAccessIssue]
             tf.ensure_shape(ids, (None,)), tf.ensure_shape(lengths, (None,))
         )
 

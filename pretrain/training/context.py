@@ -126,7 +126,8 @@ class TrainContext:
     def restore_last_good(self):
         """Return the state of the last checkpoint before the steps that were skipped, with the number of the last of them: see `divergence`."""
         guard, placed = self.guard, self.program.placed
-        first = guard.first_skipped()
+        first, last = guard.first_skipped(), guard.step
+        assert last is not None  # the guard has tripped, so steps were seen
         with self.ledger.during("start"):
             self.lease.verify()  # damaged checkpoints are moved
             self.checkpoints.wait()
@@ -141,8 +142,8 @@ class TrainContext:
             saved = int(state.step)
             self.ledger.back(saved)
         self.log.say(
-            f"steps {first:,} to {guard.step:,} were skipped: on from step {saved:,}, with the data behind step {guard.step:,}"
+            f"steps {first:,} to {last:,} were skipped: on from step {saved:,}, with the data behind step {last:,}"
         )
         self.log.forget_step(went_back_to=saved)
         guard.note_restored()
-        return state.replace(step=jax.device_put(np.int32(guard.step), placed.step))
+        return state.replace(step=jax.device_put(np.int32(last), placed.step))
