@@ -71,8 +71,17 @@ def apply_overrides(node, overrides):
     except ConfigError:
         raise
     except ValueError as error:
-        given = " ".join(override.argument for override in overrides)
-        raise ConfigError(f"{given}: {error}") from error
+        wrong = [name for name, value in values.items() if not _is_valid(node, name, value)]
+        given = [one.argument for name in wrong or values for one in by_name[name]]
+        raise ConfigError(f"{' '.join(given)}: {error}") from error
+
+
+def _is_valid(node, name, value):
+    try:
+        dataclasses.replace(node, **{name: value})
+    except ValueError:
+        return False
+    return True
 
 
 def _apply_to_field(value, kind, overrides):
@@ -95,46 +104,9 @@ def _unknown_key(node, override, fields):
     )
 
 
-def list_dropped(before, after, overrides):
-    """Return a line for each override that replaces a whole section and drops settings of it which were not its defaults.
-
-    before, after: the trees without and with the overrides. Dropped is what no other override gives again and the new section does
-    not have at the same value.
-    """
-    lines, given = [], {override.names for override in overrides}
-    for override in {override.names: override for override in overrides}.values():
-        old, new = before, after
-        for name in override.names:
-            old, new = getattr(old, name, None), getattr(new, name, None)
-        if not (dataclasses.is_dataclass(old) and dataclasses.is_dataclass(new)):
-            continue
-        dropped = [
-            f"{field.name}={value} ({_now(new, field.name)})"
-            for field in dataclasses.fields(old)
-            if (value := getattr(old, field.name)) != _default_of(field)
-            and (*override.names, field.name) not in given
-            and value != getattr(new, field.name, None)
-        ]
-        if dropped:
-            lines.append(f"{override.argument}: drops {', '.join(dropped)}")
-    return lines
-
-
-def _now(section, name):
-    if name not in (field.name for field in dataclasses.fields(section)):
-        return f"{type(section).__name__} has no such setting"
-    return f"now {getattr(section, name)}"
-
-
-def _default_of(field):
-    return (
-        field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    )
-
-
 def _parse(text, kind, key):
     """`text` as a value of the annotated type `kind`."""
-    kinds = _alternatives(kind)
+    kinds = alternatives(kind)
     parts: list[Any] = [part for part in kinds if dataclasses.is_dataclass(part)]
     if parts:
         names = {part.__name__.lower(): part for part in parts}
@@ -163,7 +135,7 @@ def _parse(text, kind, key):
     return value
 
 
-def _alternatives(kind):
+def alternatives(kind):
     """The types of a union, or the one type."""
     return (
         typing.get_args(kind)
@@ -185,16 +157,16 @@ def _widen(value, kinds):
 def check(value, key, kind=None):
     """Raise ConfigError unless `value` is of the annotated type, down to the last field."""
     if dataclasses.is_dataclass(value):
-        if kind is not None and type(value) not in _alternatives(kind):
-            raise ConfigError(f"{key}: {type(value).__name__} is not one of {_spell(kind)}")
+        if kind is not None and type(value) not in alternatives(kind):
+            raise ConfigError(f"{key}: {type(value).__name__} is not one of {spell_type(kind)}")
         hints = typing.get_type_hints(type(value))
         for field in dataclasses.fields(value):
             check(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
-    elif not any(_fits(value, one) for one in _alternatives(kind)):
-        raise ConfigError(f"{key}: {_show(value)} is not {_spell(kind)}")
+    elif not any(_fits(value, one) for one in alternatives(kind)):
+        raise ConfigError(f"{key}: {show_value(value)} is not {spell_type(kind)}")
 
 
-def _show(value):
+def show_value(value):
     """A value in a line of its own, cut where it is long."""
     if type(value) is int and abs(value) >= LARGEST:  # Python spells none of more than 4,300 digits
         return "a number of 64 bits or more"
@@ -222,7 +194,9 @@ def _fits(value, kind):
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-def _spell(kind):
+def spell_type(kind):
+    """Return an annotated type in words, as errors and lists of fields name it."""
+
     def one(kind):
         if typing.get_origin(kind) is Literal:
             return "one of " + ", ".join(map(repr, typing.get_args(kind)))
@@ -236,7 +210,7 @@ def _spell(kind):
             type(None): "none",
         }.get(kind, getattr(kind, "__name__", str(kind)))
 
-    return " or ".join(map(one, _alternatives(kind)))
+    return " or ".join(map(one, alternatives(kind)))
 
 
 def difference(old, new, path=""):
@@ -270,7 +244,9 @@ def typed(node, kinds, where):
         return node
     named = node.get("type")
     if not isinstance(named, str) or named not in kinds:
-        raise ConfigError(f"{where}: unknown type {_show(named)}; known are {', '.join(kinds)}")
+        raise ConfigError(
+            f"{where}: unknown type {show_value(named)}; known are {', '.join(kinds)}"
+        )
     kind = kinds[named]
     names = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(node.keys() - names - {"type"})

@@ -38,6 +38,7 @@ ORDER = {
         *(
             "pretrain.extras",
             "pretrain.overrides",
+            "pretrain.fields",
             "pretrain.schema",
             "pretrain.families",
             "pretrain.config",

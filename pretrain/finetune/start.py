@@ -4,7 +4,7 @@ import dataclasses
 import os
 
 from data.config import Data
-from pretrain.config import Run, override
+from pretrain.config import Run, override, validate
 from pretrain.convert import family_in
 from pretrain.schema import Checkpoint, Evaluate, Train
 
@@ -24,6 +24,7 @@ def make_run(args, task, examples, pretrained):
         ),
         args.overrides,
     )
+    validate(asked)
     if not asked.evaluate.every:
         raise ValueError(
             "evaluate.every=0 leaves the held-out part out, by which the best step is chosen; every epoch is usual"
@@ -45,7 +46,9 @@ def make_run(args, task, examples, pretrained):
         "checkpoint.every": every,
     }
     usual["checkpoint.best"] = (*asked.evaluate.metrics, "loss")[0]
-    return override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
+    run = override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
+    validate(run)
+    return run
 
 
 def prepare_workdir(workdir, run, pretrained, args, examples):

@@ -31,20 +31,18 @@ Metric: TypeAlias = Literal[
 class Train:
     """How long, and how one step is computed."""
 
-    steps: int = 1_000_000  # updates in all: the learning rate ends here
-    stop_at_step: int = (
-        0  # stop after so many already, e.g. to go on with longer rows; 0: at `steps`
-    )
-    seed: int = 0  # of parameters, dropout, order and masks alike
-    microbatches: int = 1  # the global batch is computed in so many parts; gradients are sums, so the result is the same
-    compute_dtype: Literal["bfloat16", "float32"] = (
-        "bfloat16"  # parameters and optimizer are float32 in either case
-    )
-    label_smoothing: float = 0.0  # the share of a target's weight that all words share alike, in training only (Szegedy et al. 2016, section 7)
-
-    trainable_layers: int | None = (
-        None  # of a fine-tuned encoder, how many layers from the top learn beside pooler and head; 0: these alone; None: all of it
-    )
+    steps: int = 1_000_000  # [steps] Updates in all: the learning rate ends here.
+    # [steps] Stop here already, for example to go on with longer rows; 0: at `steps`.
+    stop_at_step: int = 0
+    seed: int = 0  # Seed of parameters, dropout, order and masks.
+    # Parts that the global batch is computed in, one after the other; the result is the same, for gradients are sums.
+    microbatches: int = 1
+    # Type that a step computes in. Parameters and optimizer are float32 in either case.
+    compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    # Share of a target's weight that all tokens share alike, in training only (Szegedy et al. 2016, section 7).
+    label_smoothing: float = 0.0
+    # [layers] Of a fine-tuned encoder, the layers from the top that train beside pooler and head; 0: no layer; none: all of the encoder.
+    trainable_layers: int | None = None
 
     def __post_init__(self):
         if not 0 <= self.label_smoothing < 1:
@@ -75,10 +73,13 @@ class Guard:
     once there are so many. It is off unless asked for, since `max_grad_norm` tames a single spike; OLMo 2 skips beyond 6 standard deviations of 128.
     """
 
-    patience: int = 10
-    norm_factor: float = 0.0  # e.g. 6; 0: no norm is too large. Its mean is kept with the optimizer's state, so a run keeps what it began with
-    norm_window: int = 100
-    replicas: int = 1_000  # every so many steps, and before each save: do devices that hold the same hold the same bits? 0: never
+    patience: int = 10  # [steps] Skipped steps in a row after which the run goes back.
+    # A step is skipped whose gradient norm is above so many times the mean, 6 for example; 0: no norm is too large. The mean is kept with
+    # the optimizer's state, so a run keeps the setting that it began with.
+    norm_factor: float = 0.0
+    norm_window: int = 100  # [steps] Length of the mean of gradient norms.
+    # [steps] Interval of checking, also before each save, that devices which hold the same hold the same bits; 0: never.
+    replicas: int = 1_000
 
     def __post_init__(self):
         at_least(self, 1, "patience", "norm_window")
@@ -96,16 +97,18 @@ class Mesh:
     Between blocks the positions of a row lie over `sequence`: for rows so long that one does not fit on a device.
     """
 
-    data: int = -1
-    fsdp: int = 1
-    model: int = 1
-    sequence: int = 1
+    data: int = -1  # [devices] Copies of the model, each with its rows.
+    fsdp: int = (
+        1  # [devices] Parts that parameters and optimizer are divided into; each has its rows, too.
+    )
+    model: int = 1  # [devices] Parts of each layer's matrices (tensor parallelism).
+    sequence: int = 1  # [devices] Parts of a row's positions, between blocks.
 
     def __post_init__(self):
-        if any(
-            size < 1 and size != -1 for size in self.sizes
-        ):  # that only one is -1 is checked when all words have been applied
+        if any(size < 1 and size != -1 for size in self.sizes):
             raise ConfigError(f"mesh: {self}: each is at least 1, and one of them may be -1")
+        if self.sizes.count(-1) > 1:
+            raise ConfigError(f"mesh {self}: only one of them may be -1")
 
     @property
     def sizes(self):
@@ -119,13 +122,13 @@ class Mesh:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate:
-    """The whole held-out part, every `every` steps and after the last; 0 leaves it out of training."""
+    """The whole held-out part is scored every `every` steps and after the last."""
 
-    every: int = 10_000
-    metrics: tuple[
-        Literal[Metric, "unread_words", "null_threshold"], ...
-    ] = ()  # of labels and answers: finetune/metrics.py
-    samples: int = 4  # of its rows, whose gaps and what the model says there are noted each time: docs/inside.md
+    every: int = 10_000  # [steps] Interval of scoring the whole held-out part; 0: never.
+    # Scores of labels and answers beside the loss: pretrain/evaluation/task_metrics.py.
+    metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()
+    # [rows] Held-out rows whose gaps, and what the model says there, are noted each time: docs/inside.md.
+    samples: int = 4
 
     def __post_init__(self):
         at_least(self, 0, "every", "samples")
@@ -135,10 +138,11 @@ class Evaluate:
 class Checkpoint:
     """Saved every `every` steps and after the last. What stays: the newest `keep`, each multiple of `keep_every`, the best, and pinned ones."""
 
-    every: int = 1_000
-    keep: int = 3
-    keep_every: int = 0  # 0: none
-    # Of those saved where the held-out part was scored too, the one with the lowest loss, or the highest of evaluate.metrics.
+    every: int = 1_000  # [steps] Interval of saving.
+    keep: int = 3  # The newest checkpoints that stay.
+    keep_every: int = 0  # [steps] Each checkpoint at a multiple of this stays too; 0: none.
+    # Score whose best checkpoint stays too, of those saved where the held-out part was scored: the lowest loss, or the highest of
+    # evaluate.metrics; '': none.
     best: Literal["", "loss", Metric] = ""
 
     def __post_init__(self):
@@ -153,14 +157,15 @@ class Limits:
     The result does not depend on them, and they may be changed on continuing. A step or a batch of minutes needs no other limits.
     """
 
-    start: float = 0.0  # parameters made or restored
-    compile: float = 0.0  # the first step of each start; hours for the largest models
-    data: float = 1800.0  # waiting for one batch
-    step: float = (
-        1800.0  # waiting for one step, of all hosts: the first one for their compilers, too
+    start: float = 0.0  # [seconds] Parameters made or restored.
+    compile: float = 0.0  # [seconds] The first step of each start; hours for the largest models.
+    data: float = 1800.0  # [seconds] Waiting for one batch.
+    # [seconds] Waiting for one step, of all hosts: the first one for their compilers, too.
+    step: float = 1800.0
+    evaluate: float = 7200.0  # [seconds] One batch of the held-out part, compiled at its first.
+    save: float = (
+        3600.0  # [seconds] One checkpoint, from the state at hand to the old ones deleted.
     )
-    evaluate: float = 7200.0  # one batch of the held-out part, compiled at its first
-    save: float = 3600.0  # one checkpoint, from the state at hand to the old ones deleted
 
     def __post_init__(self):
         at_least(self, 0, *(field.name for field in dataclasses.fields(self)))

@@ -9,7 +9,7 @@ import pytest
 from models.config.albert import AlbertConfig
 from models.config.bert import BertConfig
 from models.config.heads import ClassifierConfig
-from pretrain.config import override
+from pretrain.config import override, validate
 from pretrain.distributed.sharding import make_mesh, path_of
 from pretrain.overrides import ConfigError
 from pretrain.training.optimizers import make_run_optimizer
@@ -109,14 +109,15 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
 
 def test_what_cannot_stay_is_refused(runs):
     with pytest.raises(ConfigError, match="train.trainable_layers=0: only a fine-tuned encoder"):
-        override(runs["bert"], ["train.trainable_layers=0"])
+        validate(override(runs["bert"], ["train.trainable_layers=0"]))
     with pytest.raises(ConfigError, match="train.trainable_layers=3: the encoder has 2 layers"):
-        override(runs["classifier"], ["train.trainable_layers=3"])
+        validate(override(runs["classifier"], ["train.trainable_layers=3"]))
     albert = dataclasses.replace(
         runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b"))
     )
     with pytest.raises(ConfigError, match="all layers of the AlbertConfig are one and the same"):
-        override(albert, ["train.trainable_layers=2"])
-    assert override(
-        albert, ["train.trainable_layers=0"]
-    ).train.trainable_layers == 0 and isinstance(runs["classifier"].model.encoder, BertConfig)
+        validate(override(albert, ["train.trainable_layers=2"]))
+    frozen = override(albert, ["train.trainable_layers=0"])
+    validate(frozen)
+    assert frozen.train.trainable_layers == 0
+    assert isinstance(runs["classifier"].model.encoder, BertConfig)
