@@ -54,6 +54,10 @@ from pretrain.schema import (
 )
 from pretrain.schema import Lamb as Lamb
 
+# Of a workdir: what its config.json and its checkpoints' records are written as. It rises when fields, parameter paths or files change so
+# that those of before cannot be read. Format 1, of version 0.1.0, stands in no config.json.
+FORMAT = 2
+
 # Whose batches a model takes.
 TRAINED_BY: dict[type[Config], tuple[type, ...]] = {
     **{family.config: family.objectives for family in FAMILIES.values()},
@@ -68,10 +72,6 @@ if TYPE_CHECKING:
 else:
     Model = functools.reduce(operator.or_, TRAINED_BY)
 
-# Of a workdir: what its config.json and its checkpoints' records are written as. It rises when fields, parameter paths or files change so
-# that those of before cannot be read. Format 1, of version 0.1.0, stands in no config.json.
-FORMAT = 2
-
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
 
@@ -79,8 +79,7 @@ CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    # The model and its sizes; its class is a paper's.
-    model: Model
+    model: Model  # The model and its sizes; its class is a paper's.
     data: Data  # What is read, and what is learned from it.
     optimizer: Optimizer = AdamW()  # The optimizer and its schedule.
     train: Train = Train()  # How long, and how a step is computed.

@@ -1,6 +1,5 @@
 """What a run has open while it trains, and what its loop does with it: each act under the clock and the watchdog."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -72,12 +71,8 @@ class TrainContext:
         return RestartableFeed(self._measured_feed, start)
 
     def _measured_feed(self, start):
-        with contextlib.ExitStack() as stack:
-            batches = self.open_feed(start)
-            if close := getattr(batches, "close", None):
-                stack.callback(close)
-            timed = self.ledger.during_each("data", batches)
-            yield from self.stragglers.measure_input(timed)
+        timed = self.ledger.during_each("data", self.open_feed(start))
+        yield from self.stragglers.measure_input(timed)
 
     def update(self, state, batch):
         """Return (state, metrics) of one step. A value that is copied from the host by accident would stall every step: it is an error."""
