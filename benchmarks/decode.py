@@ -33,7 +33,7 @@ from models.config.t5 import T5Config  # noqa: E402
 from models.generation.generate import extend, generate, unstack_model  # noqa: E402
 from pretrain.convert.read_write import converter_of  # noqa: E402
 
-T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, heads=8, head_width=64, mlp=2048)
+T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, head_width=64, mlp=2048)
 MODELS = {"GPT-2 small": Gpt2Config(), "T5-small": T5_SMALL}
 
 

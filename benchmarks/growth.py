@@ -49,7 +49,7 @@ def configured(point):
     width, length = point["width"], point["length"]
     sizes = {
         "width": width,
-        "heads": width // 64,
+        "num_heads": width // 64,
         "mlp": 4 * width,
         "depth": point["depth"],
         "scan": point["scan"],

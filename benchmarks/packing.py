@@ -34,7 +34,7 @@ from benchmarks.harness import (
 )
 
 CORPORA = ROOT.parent / "shared" / "corpora"
-MODEL = {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}  # BERT-mini
+MODEL = {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}  # BERT-mini
 WAYS = ("documents", "packed")
 BATCHES = 16  # of each program, read in turn
 

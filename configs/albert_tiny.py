@@ -18,7 +18,7 @@ def config():
             embedding=64,
             width=128,
             depth=4,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,

@@ -18,7 +18,7 @@ def config():
             width=128,
             depth=2,
             decoder_depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
         ),

@@ -16,7 +16,7 @@ from pretrain.config import AdamW, Run, Train
 
 def config():
     return Run(
-        model=BertConfig(width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(
             objective=SentencePair(length=128, predictions=20, duplicates=10), batch_size=256
         ),

@@ -14,7 +14,7 @@ from pretrain.config import AdamW, Run, Train
 
 def config():
     return Run(
-        model=BertConfig(width=1024, depth=24, heads=16, mlp=4096),
+        model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096),
         data=Data(
             objective=SentencePair(length=512, predictions=77, duplicates=10), batch_size=256
         ),

@@ -23,7 +23,7 @@ def config():
             length=128,
             width=256,
             depth=4,
-            heads=4,
+            num_heads=4,
             mlp=1024,
             dropout=0.0,
             attention_dropout=0.0,

@@ -19,7 +19,7 @@ def config():
             length=128,
             width=128,
             depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,

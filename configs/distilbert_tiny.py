@@ -20,7 +20,7 @@ def config():
             width=128,
             depth=1,
             teacher_depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,

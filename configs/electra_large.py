@@ -15,7 +15,9 @@ from pretrain.config import AdamW, Run, Train
 
 def config():
     return Run(
-        model=ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        model=ElectraConfig(
+            embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096, remat=True
+        ),
         data=Data(
             objective=ReplacedToken(length=512, predictions=128, rate=0.25, rows="documents"),
             batch_size=2048,

@@ -18,10 +18,10 @@ def config():
         model=ElectraConfig(
             embedding=128,
             width=256,
-            heads=4,
+            num_heads=4,
             mlp=1024,
             generator_width=64,
-            generator_heads=1,
+            generator_num_heads=1,
             generator_mlp=256,
         ),
         data=Data(

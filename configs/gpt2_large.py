@@ -15,7 +15,7 @@ from pretrain.config import AdamW, Mesh, Run, Train
 
 def config():
     return Run(
-        model=Gpt2Config(width=1280, depth=36, heads=20, mlp=5120, remat=True),
+        model=Gpt2Config(width=1280, depth=36, num_heads=20, mlp=5120, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
         optimizer=AdamW(
             learning_rate=2.5e-4,

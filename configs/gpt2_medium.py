@@ -15,7 +15,7 @@ from pretrain.config import AdamW, Run, Train
 
 def config():
     return Run(
-        model=Gpt2Config(width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        model=Gpt2Config(width=1024, depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
         optimizer=AdamW(
             learning_rate=3e-4,

@@ -15,7 +15,7 @@ from pretrain.config import AdamW, Mesh, Run, Train
 
 def config():
     return Run(
-        model=Gpt2Config(width=1600, depth=48, heads=25, mlp=6400, remat=True),
+        model=Gpt2Config(width=1600, depth=48, num_heads=25, mlp=6400, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
         optimizer=AdamW(
             learning_rate=2e-4,

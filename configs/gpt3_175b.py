@@ -20,7 +20,7 @@ from pretrain.config import AdamW, Mesh, Run, Train
 
 def config():
     return Run(
-        model=Gpt3Config(vocab=50_304, width=12288, depth=96, heads=96, mlp=49152, remat=True),
+        model=Gpt3Config(vocab=50_304, width=12288, depth=96, num_heads=96, mlp=49152, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1536),
         optimizer=AdamW(
             learning_rate=0.6e-4,

@@ -15,7 +15,7 @@ from pretrain.config import AdamW, Mesh, Run, Train
 
 def config():
     return Run(
-        model=Gpt3Config(width=2560, depth=32, heads=32, mlp=10240, remat=True),
+        model=Gpt3Config(width=2560, depth=32, num_heads=32, mlp=10240, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=512),
         optimizer=AdamW(
             learning_rate=1.6e-4,

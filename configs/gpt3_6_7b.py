@@ -18,7 +18,7 @@ from pretrain.config import AdamW, Mesh, Run, Train
 
 def config():
     return Run(
-        model=Gpt3Config(vocab=50_304, width=4096, depth=32, heads=32, mlp=16384, remat=True),
+        model=Gpt3Config(vocab=50_304, width=4096, depth=32, num_heads=32, mlp=16384, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1024),
         optimizer=AdamW(
             learning_rate=1.2e-4,

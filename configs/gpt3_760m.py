@@ -15,7 +15,7 @@ from pretrain.config import AdamW, Mesh, Run, Train
 
 def config():
     return Run(
-        model=Gpt3Config(width=1536, depth=24, heads=16, mlp=6144, remat=True),
+        model=Gpt3Config(width=1536, depth=24, num_heads=16, mlp=6144, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=256),
         optimizer=AdamW(
             learning_rate=2.5e-4,

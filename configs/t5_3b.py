@@ -17,7 +17,13 @@ from pretrain.config import Adafactor, Mesh, Run, Train
 def config():
     return Run(
         model=T5Config(
-            width=1024, depth=24, decoder_depth=24, heads=32, head_width=128, mlp=16384, remat=True
+            width=1024,
+            depth=24,
+            decoder_depth=24,
+            num_heads=32,
+            head_width=128,
+            mlp=16384,
+            remat=True,
         ),
         data=Data(objective=SpanCorruption(), batch_size=2048),
         optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),

@@ -23,7 +23,7 @@ def config():
             width=256,
             depth=4,
             decoder_depth=4,
-            heads=4,
+            num_heads=4,
             head_width=64,
             mlp=1024,
             dropout=0.0,

@@ -16,7 +16,7 @@ from pretrain.config import Adafactor, Run, Train
 
 def config():
     return Run(
-        model=T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048),
+        model=T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, mlp=2048),
         data=Data(objective=SpanCorruption(), batch_size=128),
         optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=2**19),

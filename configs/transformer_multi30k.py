@@ -19,7 +19,7 @@ from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 def config():
     return Run(
         model=TransformerConfig(
-            vocab=6000, width=192, depth=3, decoder_depth=3, heads=4, mlp=512, dropout=0.1
+            vocab=6000, width=192, depth=3, decoder_depth=3, num_heads=4, mlp=512, dropout=0.1
         ),
         data=Data(
             store="runs/multi30k", objective=Seq2Seq(length=96, target_length=96), batch_size=24

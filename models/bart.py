@@ -59,7 +59,7 @@ class Bart(nn.Module):
         c = self.config
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=NORMAL,
             dropout=partial(Dropout, c.attention_dropout),
             core=self.attend,

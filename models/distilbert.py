@@ -43,7 +43,7 @@ class TextEncoder(nn.Module):
         c = self.config
         self.embeddings = make_embeddings(c, c.width, self.segments)
         self.encoder = make_stack(
-            c, self.depth, c.heads, c.mlp, attend=self.attend, constrain=self.constrain
+            c, self.depth, c.num_heads, c.mlp, attend=self.attend, constrain=self.constrain
         )
         self.word = WordHead(c.epsilon)
 

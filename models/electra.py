@@ -32,7 +32,7 @@ class Encoder(nn.Module):
 
     config: ElectraConfig
     width: int
-    heads: int
+    num_heads: int
     mlp: int
     constrain: Callable = unchanged
     attend: Callable = attend
@@ -44,7 +44,7 @@ class Encoder(nn.Module):
         stack = make_stack(
             c,
             c.depth,
-            self.heads,
+            self.num_heads,
             self.mlp,
             attend=self.attend,
             constrain=self.constrain,
@@ -84,9 +84,9 @@ class Electra(nn.Module):
         c = self.config
         encoder = partial(Encoder, c, constrain=self.constrain, attend=self.attend)
         self.embeddings = make_embeddings(c, c.embedding, c.segments)
-        self.generator = encoder(c.generator_width, c.generator_heads, c.generator_mlp)
+        self.generator = encoder(c.generator_width, c.generator_num_heads, c.generator_mlp)
         self.word = WordHead(c.epsilon)
-        self.discriminator = encoder(c.width, c.heads, c.mlp)
+        self.discriminator = encoder(c.width, c.num_heads, c.mlp)
         self.judgement = Judgement()
 
     def __call__(

@@ -29,7 +29,7 @@ def layer_of(config, wiring, attend, residual_init=NORMAL):
         wiring,
         attention=partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=NORMAL,
             out_init=residual_init,
             dropout=partial(Dropout, c.attention_dropout),

@@ -66,7 +66,7 @@ class Transformer(nn.Module):
         norm = partial(LayerNorm, c.epsilon)
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=GLOROT,
             dropout=partial(Dropout, c.attention_dropout),
             core=self.attend,

@@ -25,5 +25,5 @@ class BartConfig(ModelConfig):
         2  # the id that a decoder reads before the first one of a target: </s> in its vocabulary
     )
     depth: int = 6
-    decoder_depth: int = 6
-    attention_dropout: float = 0.0  # the paper names none
+    decoder_depth: int = 6  # [layers] of the decoder
+    attention_dropout: float = 0.0  # rate, of the attention weights; the paper names none

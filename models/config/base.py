@@ -32,7 +32,7 @@ class ModelConfig(Config):
     vocab: int  # [ids] rows of the table of token embeddings, at least as many as the vocabulary has ids
     width: int = 768  # of the hidden states
     depth: int = 12  # [layers]
-    heads: int = 12  # attention heads of a layer
+    num_heads: int = 12  # attention heads of a layer
     mlp: int = 3072  # width of a feed-forward network's hidden layer
     dropout: float = 0.1  # rate, of embeddings and of what each sublayer adds
     epsilon: float = 1e-5  # added to the variance in each norm

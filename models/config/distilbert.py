@@ -14,7 +14,7 @@ class DistilBertConfig(EncoderConfig):
     head_activation: ClassVar[str | None] = "relu"
 
     segments: int = 2  # of the teacher
-    depth: int = 6
+    depth: int = 6  # [layers] of the student
     teacher_depth: int | None = 12  # None: no teacher, as in an imported one
 
     def __post_init__(self):

@@ -19,6 +19,6 @@ class ElectraConfig(EncoderConfig):
     embedding: int = 768  # the width of a token's vector, which both networks read
     width: int = 768  # of the discriminator
     depth: int = 12  # of both
-    generator_width: int = 256
-    generator_heads: int = 4
-    generator_mlp: int = 1024
+    generator_width: int = 256  # of the generator's hidden states
+    generator_num_heads: int = 4  # of a layer of the generator
+    generator_mlp: int = 1024  # of the generator

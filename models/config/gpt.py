@@ -13,5 +13,5 @@ class GptConfig(ModelConfig):
     module: ClassVar[str] = "gpt:Gpt"
 
     vocab: int = 40478
-    length: int = 512
-    attention_dropout: float = 0.1
+    length: int = 512  # [tokens] the longest row, as positions are learned
+    attention_dropout: float = 0.1  # rate, of the attention weights

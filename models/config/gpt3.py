@@ -19,7 +19,7 @@ class Gpt3Config(GptConfig):
     length: int = 2048
     depth: int = 12  # even: dense and banded layers take turns
     window: int = 256  # positions that a banded layer reads, the reader's own included
-    dropout: float = 0.0  # the paper states none
+    dropout: float = 0.0  # rate; the paper states none
     attention_dropout: float = 0.0
 
     @property

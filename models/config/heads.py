@@ -21,6 +21,7 @@ else:
 class HeadedConfig(Config):
     """What every head stands on; a trainer reads of it what it reads of any model."""
 
+    # The encoder that the head stands on.
     encoder: Encoder = dataclasses.field(
         default_factory=next(kind for kind in ENCODERS if kind.is_default)
     )
@@ -28,7 +29,7 @@ class HeadedConfig(Config):
 
     vocab = property(lambda self: self.encoder.vocab)
     length = property(lambda self: self.encoder.length)
-    heads = property(lambda self: self.encoder.heads)
+    num_heads = property(lambda self: self.encoder.num_heads)
     remat = property(lambda self: self.encoder.remat)
     frozen_params = property(lambda self: self.encoder.frozen_params)
     vocabulary_ids = property(lambda self: self.encoder.vocabulary_ids)

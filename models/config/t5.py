@@ -13,10 +13,10 @@ class T5Config(ModelConfig):
     module: ClassVar[str] = "t5:T5"
 
     vocab: int = 32128
-    decoder_depth: int = 12
-    head_width: int = 64
+    decoder_depth: int = 12  # [layers] of the decoder
+    head_width: int = 64  # of one attention head
     gated: bool = False  # v1.1: a gated GELU where v1.0 has a ReLU
     tied: bool = True  # v1.1: the output has a table of its own
-    buckets: int = 32
-    max_distance: int = 128
+    buckets: int = 32  # of relative positions
+    max_distance: int = 128  # [tokens] beyond which all positions share a bucket
     epsilon: float = 1e-6

@@ -15,7 +15,7 @@ class TransformerConfig(ModelConfig):
     vocab: int = 37000
     width: int = 512
     depth: int = 6
-    decoder_depth: int = 6
-    heads: int = 8
+    decoder_depth: int = 6  # [layers] of the decoder
+    num_heads: int = 8
     mlp: int = 2048
-    attention_dropout: float = 0.0  # the paper has none
+    attention_dropout: float = 0.0  # rate, of the attention weights; the paper has none

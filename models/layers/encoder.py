@@ -32,13 +32,13 @@ def make_embeddings(config, width, segments, first=0):
 
 
 def make_stack(
-    config, depth, heads, mlp, *, attend, constrain, activation=gelu, share=False, name=None
+    config, depth, num_heads, mlp, *, attend, constrain, activation=gelu, share=False, name=None
 ):
     """Return a stack of BERT's layers with the rates, epsilon and compilation of a configuration, and these sizes."""
     layer = partial(
         PostNormLayer,
         attention=partial(
-            Attention, heads, dropout=partial(Dropout, config.attention_dropout), core=attend
+            Attention, num_heads, dropout=partial(Dropout, config.attention_dropout), core=attend
         ),
         mlp=partial(Mlp, mlp, act=activation),
         norm=partial(LayerNorm, config.epsilon),
@@ -88,7 +88,7 @@ class PooledEncoder(nn.Module):
         self.encoder = make_stack(
             c,
             c.depth,
-            c.heads,
+            c.num_heads,
             c.mlp,
             attend=self.attend,
             constrain=self.constrain,

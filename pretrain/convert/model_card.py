@@ -130,7 +130,7 @@ def _facts(trained, family, size):
     yield "parameters", f"{size:,}"
     yield (
         "shape",
-        f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}",
+        f"{depth} layers, hidden size {model.width}, {model.num_heads} heads, feed-forward {model.mlp}",
     )
     if isinstance(run.model, ChoiceConfig):
         yield "choices", f"{run.data.objective.choices} in training, any number in use"

@@ -49,7 +49,7 @@ FIELDS = (  # our field, their key, what an absent key means: xxlarge
     ("embedding", "embedding_size", 128),
     ("width", "hidden_size", 4096),
     ("depth", "num_hidden_layers", 12),
-    ("heads", "num_attention_heads", 64),
+    ("num_heads", "num_attention_heads", 64),
     ("mlp", "intermediate_size", 16384),
     ("dropout", "hidden_dropout_prob", 0.0),
     ("attention_dropout", "attention_probs_dropout_prob", 0.0),

@@ -69,7 +69,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("segments", "type_vocab_size", 2),
     ("width", "hidden_size", 768),
     ("depth", "num_hidden_layers", 12),
-    ("heads", "num_attention_heads", 12),
+    ("num_heads", "num_attention_heads", 12),
     ("mlp", "intermediate_size", 3072),
     ("dropout", "hidden_dropout_prob", 0.1),
     ("attention_dropout", "attention_probs_dropout_prob", 0.1),

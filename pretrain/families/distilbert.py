@@ -43,7 +43,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("length", "max_position_embeddings", 512),
     ("width", "dim", 768),
     ("depth", "n_layers", 6),
-    ("heads", "n_heads", 12),
+    ("num_heads", "n_heads", 12),
     ("mlp", "hidden_dim", 3072),
     ("dropout", "dropout", 0.1),
     ("attention_dropout", "attention_dropout", 0.1),
@@ -58,7 +58,7 @@ FIXED = {
 
 def describe_student(teacher):
     """Return the fields that a student has in common with its teacher."""
-    names = ("vocab", "length", "segments", "width", "heads", "mlp", "epsilon")
+    names = ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
     return {name: getattr(teacher, name) for name in names} | {"teacher_depth": teacher.depth}
 
 

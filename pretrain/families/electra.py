@@ -51,7 +51,7 @@ FIELDS = (  # our field, their key, what an absent key means: small
 )
 SIZES = (
     ("width", "hidden_size", 256),
-    ("heads", "num_attention_heads", 4),
+    ("num_heads", "num_attention_heads", 4),
     ("mlp", "intermediate_size", 1024),
 )
 GENERATOR_SIZES = tuple((f"generator_{field}", key, absent) for field, key, absent in SIZES)
@@ -83,7 +83,7 @@ def import_replaced_token(config):
 
 def describe_generator(config):
     """Return what a model card says of the generator."""
-    own = f"hidden size {config.generator_width}, {config.generator_heads} heads, feed-forward {config.generator_mlp}"
+    own = f"hidden size {config.generator_width}, {config.generator_num_heads} heads, feed-forward {config.generator_mlp}"
     return [
         (
             "generator",

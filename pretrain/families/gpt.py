@@ -57,7 +57,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("length", "n_positions", 512),
     ("width", "n_embd", 768),
     ("depth", "n_layer", 12),
-    ("heads", "n_head", 12),
+    ("num_heads", "n_head", 12),
     ("dropout", "resid_pdrop", 0.1),
     ("attention_dropout", "attn_pdrop", 0.1),
     ("epsilon", "layer_norm_epsilon", 1e-5),

@@ -24,7 +24,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("length", "n_positions", 1024),
     ("width", "n_embd", 768),
     ("depth", "n_layer", 12),
-    ("heads", "n_head", 12),
+    ("num_heads", "n_head", 12),
     ("mlp", "n_inner", None),
     ("dropout", "resid_pdrop", 0.1),
     ("attention_dropout", "attn_pdrop", 0.1),

@@ -76,7 +76,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("width", "d_model", 512),
     ("depth", "num_layers", 6),
     ("decoder_depth", "num_decoder_layers", None),
-    ("heads", "num_heads", 8),
+    ("num_heads", "num_heads", 8),
     ("head_width", "d_kv", 64),
     ("mlp", "d_ff", 2048),
     ("buckets", "relative_attention_num_buckets", 32),

@@ -54,7 +54,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("width", "d_model", 1024),
     ("depth", "encoder_layers", 12),
     ("decoder_depth", "decoder_layers", 12),
-    ("heads", "encoder_attention_heads", 16),
+    ("num_heads", "encoder_attention_heads", 16),
     ("mlp", "encoder_ffn_dim", 4096),
     ("dropout", "dropout", 0.1),
     ("attention_dropout", "attention_dropout", 0.0),

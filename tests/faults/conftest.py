@@ -21,7 +21,7 @@ from models.config.t5 import T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
 from tests import forks
 
-SMALL = dict(width=32, depth=2, heads=8, mlp=64, dropout=0.1)
+SMALL = dict(width=32, depth=2, num_heads=8, mlp=64, dropout=0.1)
 MODELS = {
     "bert": (
         BertConfig(vocab=128, length=32, **SMALL),

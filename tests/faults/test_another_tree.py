@@ -23,7 +23,7 @@ def family(kind, objective=None, **fields):
     def change(run):
         data = dataclasses.replace(run.data, objective=objective or run.data.objective)
         return dataclasses.replace(
-            run, model=kind(width=32, depth=2, heads=8, mlp=64, **fields), data=data
+            run, model=kind(width=32, depth=2, num_heads=8, mlp=64, **fields), data=data
         )
 
     return change

@@ -17,7 +17,7 @@ transformers = pytest.importorskip(
     "transformers", reason="the extra `peers` is not installed: no transformers"
 )
 
-GPT2 = Gpt2Config(vocab=50, length=32, width=24, heads=3, depth=3, mlp=40)
+GPT2 = Gpt2Config(vocab=50, length=32, width=24, num_heads=3, depth=3, mlp=40)
 VALID = np.arange(9) < np.array([[9], [6]])
 TOKENS = np.where(VALID, np.random.default_rng(0).integers(5, 50, VALID.shape), 0).astype(np.int32)
 TARGETS = np.random.default_rng(1).integers(5, 50, (2, 7)).astype(np.int32)

@@ -11,7 +11,9 @@ from models import build
 from models.config.distilbert import DistilBertConfig
 from models.distilbert import TEMPERATURE, cosine, divergence
 
-TINY = DistilBertConfig(vocab=50, length=32, width=24, depth=2, teacher_depth=4, heads=3, mlp=40)
+TINY = DistilBertConfig(
+    vocab=50, length=32, width=24, depth=2, teacher_depth=4, num_heads=3, mlp=40
+)
 
 
 def shapes_of(config):

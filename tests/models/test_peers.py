@@ -173,7 +173,7 @@ def test_theirs_to_ours(request, goldens, kind, seed):
     assert abs(value - expected["loss"]) < 1e-5 * max(1.0, expected["loss"])
 
 
-GPT = dict(vocab=50, length=32, width=24, heads=3, depth=4, mlp=96)
+GPT = dict(vocab=50, length=32, width=24, num_heads=3, depth=4, mlp=96)
 OURS = {
     "openai-gpt": GptConfig(**GPT),
     "gpt2": Gpt2Config(**GPT | {"mlp": 40}),

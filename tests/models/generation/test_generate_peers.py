@@ -19,13 +19,13 @@ transformers = pytest.importorskip(
     "transformers", reason="the extra `peers` is not installed: no transformers"
 )
 
-GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
 T5 = T5Config(
     vocab=50,
     width=16,
     depth=2,
     decoder_depth=2,
-    heads=3,
+    num_heads=3,
     head_width=5,
     mlp=28,
     buckets=8,

@@ -20,14 +20,14 @@ from models.layers.layer_layout import match_layout
 from pretrain.distributed.sharding import meaning, path_of
 
 SIZES = dict(
-    vocab=64, length=16, width=16, depth=2, heads=2, mlp=24, dropout=0.0, attention_dropout=0.0
+    vocab=64, length=16, width=16, depth=2, num_heads=2, mlp=24, dropout=0.0, attention_dropout=0.0
 )
 ENCODERS = {
     "bert": BertConfig(**SIZES),
     "roberta": RobertaConfig(**SIZES),
     "albert": AlbertConfig(**SIZES, embedding=8),
     "electra": ElectraConfig(
-        **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8
+        **SIZES, embedding=8, generator_width=8, generator_num_heads=2, generator_mlp=8
     ),
     "distilbert": DistilBertConfig(**SIZES, teacher_depth=None),
 }

@@ -25,7 +25,7 @@ from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(
-    vocab=128, length=32, width=32, depth=4, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=128, length=32, width=32, depth=4, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 STUDENT = DistilBertConfig(
     vocab=128,
@@ -33,7 +33,7 @@ STUDENT = DistilBertConfig(
     width=32,
     depth=2,
     teacher_depth=4,
-    heads=8,
+    num_heads=8,
     mlp=64,
     dropout=0.0,
     attention_dropout=0.0,

@@ -35,40 +35,42 @@ albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transform
     Converter(FAMILIES[name]) for name in sorted(FAMILIES)
 )
 
-BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
+BERT = BertConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
 T5 = T5Config(
     vocab=19,
     width=6,
     depth=2,
     decoder_depth=3,
-    heads=2,
+    num_heads=2,
     head_width=4,
     mlp=5,
     buckets=8,
     max_distance=20,
 )
-ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, heads=3, mlp=5)
-ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, heads=3, mlp=5)
+ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, num_heads=3, mlp=5)
+ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, num_heads=3, mlp=5)
 ELECTRA = ElectraConfig(
     vocab=19,
     length=7,
     embedding=4,
     width=6,
     depth=2,
-    heads=3,
+    num_heads=3,
     mlp=5,
     generator_width=3,
-    generator_heads=1,
+    generator_num_heads=1,
     generator_mlp=2,
 )
-BART = BartConfig(vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
-TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
-DISTILBERT = DistilBertConfig(
-    vocab=19, length=7, width=6, depth=2, teacher_depth=None, heads=3, mlp=5
+BART = BartConfig(
+    vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, num_heads=3, mlp=5
 )
-GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
-GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
-GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
+TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, num_heads=3, mlp=5)
+DISTILBERT = DistilBertConfig(
+    vocab=19, length=7, width=6, depth=2, teacher_depth=None, num_heads=3, mlp=5
+)
+GPT = GptConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=24)
+GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
+GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, num_heads=3, mlp=5, window=7)
 CASES = {
     "gpt": GPT,
     "bart": BART,
@@ -655,7 +657,7 @@ def test_settings_that_are_not_supported_are_named(family, key, value):
 def test_absent_and_null_settings_are_the_families_defaults():
     assert bert.our_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
     small = t5.our_config({"model_type": "t5", "num_decoder_layers": None})
-    assert small == T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048)
+    assert small == T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, mlp=2048)
     assert t5.our_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
     assert bert.our_config({"hidden_dropout_prob": 0}).dropout == 0.0
 

@@ -108,7 +108,7 @@ def test_an_export_of_a_fine_tuned_model_is_what_it_was(tmp_path, encoder, head)
 def test_an_export_of_gpt3_is_what_it_was(tmp_path):
     vocabulary = open_model(given.write_folder("gpt2", tmp_path / "given")).vocabulary
     config = Gpt3Config(
-        vocab=264, length=48, width=16, depth=2, heads=2, mlp=24, window=48
+        vocab=264, length=48, width=16, depth=2, num_heads=2, mlp=24, window=48
     )  # narrower bands cannot be exported
     write_model(tmp_path / "export", config, given_params(config, CausalLm(length=32)), vocabulary)
     check_pinned("export", "gpt3", digests(tmp_path / "export"))

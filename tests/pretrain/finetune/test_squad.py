@@ -36,7 +36,7 @@ from pretrain.workdir.load import Trained, open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 BERT = BertConfig(
-    vocab=96, length=32, width=16, depth=1, heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
+    vocab=96, length=32, width=16, depth=1, num_heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
 )
 NAMES, WORDS = (
     "anna ben carla dora emil".split(),

@@ -26,7 +26,7 @@ from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 T5 = T5Config(
-    vocab=256, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
+    vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
 )
 NAMES, WORDS = (
     "anna ben carla dora emil".split(),

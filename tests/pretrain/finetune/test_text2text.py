@@ -29,7 +29,7 @@ from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 T5 = T5Config(
-    vocab=192, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
+    vocab=192, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
 )
 WORDS = "the a fox dog river stone runs sees near old equivalent not_equivalent".split()
 FAST = [

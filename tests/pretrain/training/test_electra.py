@@ -33,10 +33,10 @@ CONFIG = ElectraConfig(
     embedding=8,
     width=16,
     depth=2,
-    heads=2,
+    num_heads=2,
     mlp=24,
     generator_width=8,
-    generator_heads=1,
+    generator_num_heads=1,
     generator_mlp=12,
 )
 
