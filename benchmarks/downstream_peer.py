@@ -130,7 +130,7 @@ def serve():
         program.loss.totals(batch),
     )
     loss = float(
-        program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms})
+        program.loss.value({name: sums[name] / totals[name] for name in program.loss.loss_terms})
     )
 
     def step(steps):

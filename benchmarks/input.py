@@ -102,13 +102,13 @@ def synthetic(folder, tokens):
 
 def text_tokens(batch):
     """Tokens of a batch that are neither padding nor special: for span corruption, the raw text."""
-    if "inputs" in batch:
-        objective = SpanCorruption(batch["inputs"].shape[1])
-        return batch["inputs"].shape[0] * objective.raw_length
-    if "pieces" in batch:
-        return int(batch["valid"].sum()) - 2 * int(batch["pieces"].max(axis=1).sum())
-    extra = 3 if "segments" in batch else 2
-    return int(batch["valid"].sum()) - extra * len(batch["valid"])
+    if "encoder_token_ids" in batch:
+        objective = SpanCorruption(batch["encoder_token_ids"].shape[1])
+        return batch["encoder_token_ids"].shape[0] * objective.raw_length
+    if "segment_ids" in batch:
+        return int(batch["attention_mask"].sum()) - 2 * int(batch["segment_ids"].max(axis=1).sum())
+    extra = 3 if "token_type_ids" in batch else 2
+    return int(batch["attention_mask"].sum()) - extra * len(batch["attention_mask"])
 
 
 def measure(stream, seconds):

@@ -85,7 +85,7 @@ def serve(case):
         began, tokens = time.perf_counter(), 0
         for _ in range(steps):
             state, metrics = program.update(state, placed[at % BATCHES])
-            tokens += int(batches[at % BATCHES]["valid"].sum())
+            tokens += int(batches[at % BATCHES]["attention_mask"].sum())
             at += 1
         jax.block_until_ready((state, metrics))
         return {
@@ -95,7 +95,7 @@ def serve(case):
         }
 
     real = sum(
-        int(stream.evaluation_batch(i)["valid"][: stream.rows - i * case["rows"]].sum())
+        int(stream.evaluation_batch(i)["attention_mask"][: stream.rows - i * case["rows"]].sum())
         for i in range(stream.evaluation_steps)
     )
     ready = {

@@ -96,7 +96,7 @@ WAYS = {
 
 
 def batch_of(family, length, rows):
-    """Random ids, every place of them real: {key: array} of the objective's treaty."""
+    """Random ids, every place of them real: {key: array} of the objective's batch spec."""
     rng = np.random.default_rng(0)
     draw = lambda *shape: rng.integers(1000, 30000, shape).astype(np.int32)  # noqa: E731
     ones = lambda *shape: np.ones(shape, np.float32)  # noqa: E731
@@ -109,24 +109,24 @@ def batch_of(family, length, rows):
                 axis=1,
             )
             return {
-                "tokens": draw(rows, length),
-                "valid": valid,
-                "positions": positions,
-                "targets": draw(rows, P),
-                "weights": ones(rows, P),
+                "token_ids": draw(rows, length),
+                "attention_mask": valid,
+                "masked_positions": positions,
+                "labels": draw(rows, P),
+                "label_weights": ones(rows, P),
             }
         case "t5":
             T = SpanCorruption(inputs=length).dims()["T"]
             return {
-                "inputs": draw(rows, length),
-                "inputs_valid": valid,
-                "targets": draw(rows, T),
-                "weights": ones(rows, T),
+                "encoder_token_ids": draw(rows, length),
+                "encoder_attention_mask": valid,
+                "labels": draw(rows, T),
+                "label_weights": ones(rows, T),
             }
         case "gpt2":
             ids, weights = draw(rows, length + 1), ones(rows, length)
             weights[:, -1] = 0  # transformers shifts a row within itself
-            return {"tokens": ids[:, :-1], "targets": ids[:, 1:], "weights": weights}
+            return {"token_ids": ids[:, :-1], "labels": ids[:, 1:], "label_weights": weights}
 
 
 def measure(name, compute, length, args, folder):

@@ -29,7 +29,7 @@ def configured(case, shapes):
     match case["family"]:
         case "bert":
             objective = MaskedLm(
-                length=length, predictions=shapes["positions"][1], rows="documents"
+                length=length, predictions=shapes["masked_positions"][1], rows="documents"
             )
         case "t5":
             objective = SpanCorruption(inputs=length)
@@ -83,7 +83,7 @@ def serve():
     )
     totals = program.loss.totals(batch)
     loss = float(
-        program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms})
+        program.loss.value({name: sums[name] / totals[name] for name in program.loss.loss_terms})
     )
 
     began = time.perf_counter()

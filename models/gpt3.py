@@ -34,7 +34,7 @@ class DenseThenBanded(nn.Module):
 
 
 class Gpt3(Gpt2):
-    """tokens_BL: int32 -> float32 logits [B, L, V] of the word behind each, as in `Gpt`. Raises ValueError for an odd depth."""
+    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each, as in `Gpt`. Raises ValueError for an odd depth."""
 
     config: Gpt3Config
 

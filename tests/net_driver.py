@@ -56,6 +56,7 @@ from pretrain.convert.read_write import (
 )
 from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
 from pretrain.families import family_of
+from pretrain.training.losses import LossOptions
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.schedules import make_learning_rate
@@ -220,8 +221,9 @@ def three_steps(run, params, stream):
     how = dict(
         seed=run.train.seed,
         microbatches=run.train.microbatches,
-        compute=run.train.compute_dtype,
-        smoothing=run.train.label_smoothing,
+        options=LossOptions(
+            compute_dtype=run.train.compute_dtype, label_smoothing=run.train.label_smoothing
+        ),
     )
     step = make_step(
         program.model,

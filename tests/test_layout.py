@@ -376,12 +376,12 @@ def test_the_data_side_never_loads_jax():
 def test_objectives_have_the_same_names_on_both_sides():
     from data.batch_spec import BATCHES
     from data.objectives import OBJECTIVES
-    from pretrain.training.losses import LOSSES
+    from pretrain.training.losses import find_loss
 
-    assert OBJECTIVES.keys() == BATCHES.keys() == LOSSES.keys()
-    for name, loss in LOSSES.items():
+    assert OBJECTIVES.keys() == BATCHES.keys()
+    for name, loss in ((name, find_loss(name)) for name in OBJECTIVES):
         assert set(loss.weights.values()) | set(loss.tokens) <= BATCHES[name].keys()
-        assert set(loss.factors) <= set(loss.terms) <= loss.weights.keys()
+        assert set(loss.loss_weights) <= set(loss.loss_terms) <= loss.weights.keys()
         assert OBJECTIVES[name].name == name
 
 

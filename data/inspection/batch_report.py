@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from data import batch_spec as treaty
+from data import batch_spec
 from data.inspection.causal import answers, continuations, successions, translations
 from data.inspection.checks import Check, Seen, ends, none, specials, within
 from data.inspection.denoising import damages
@@ -61,13 +61,13 @@ def common(stream, seen, step):
     shapes = "as data/batch_spec.py says"
     try:
         for each in seen:
-            treaty.check(each.batch, stream.objective, size)
+            batch_spec.check(each.batch, stream.objective, size)
     except ValueError as error:
         shapes = str(error)
     ids = [
         each.batch[key]
         for each in seen
-        for key in each.batch.keys() & {"tokens", "inputs", "targets"}
+        for key in each.batch.keys() & {"token_ids", "encoder_token_ids", "labels"}
     ]
     low, high = min(int(i.min()) for i in ids), max(int(i.max()) for i in ids)
     halves = [
@@ -91,8 +91,10 @@ def common(stream, seen, step):
 
 def replacements(stream, seen, token_id):
     """replaced_token: words masked as [MASK] alone, what draws others in their places, and every token judged."""
-    chances = np.concatenate([each.batch["chances"].ravel() for each in seen])
-    unjudged = sum((each.batch["token_weights"] != each.batch["valid"]).sum() for each in seen)
+    chances = np.concatenate([each.batch["uniforms"].ravel() for each in seen])
+    unjudged = sum(
+        (each.batch["discriminator_weights"] != each.batch["attention_mask"]).sum() for each in seen
+    )
     return [
         *masks(stream, seen, token_id, (1.0, 0.0)),
         none("chances below 0, or of 1 and more", ((chances < 0) | (chances >= 1)).sum()),
@@ -111,7 +113,7 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1)):
     actions = np.zeros(3, np.int64)  # [MASK], another id, the same id
     for each in seen:
         batch, text_BL = each.batch, originals(each.batch)
-        used_BP, valid_BL = batch["weights"] > 0, batch["valid"]
+        used_BP, valid_BL = batch["label_weights"] > 0, batch["attention_mask"]
         ordinary_B = (valid_BL & ~vocabulary.special[text_BL]).sum(axis=1)
         wanted_B = [
             min(objective.predictions, max(1, round(objective.rate * n)), n)
@@ -126,12 +128,14 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1)):
         wrong_rows += (
             (number_B > wanted_B).sum() if objective.whole_words else (number_B != wanted_B).sum()
         )
-        special += vocabulary.special[batch["targets"][used_BP]].sum()
-        padding += (used_BP & ~np.take_along_axis(valid_BL, batch["positions"], axis=1)).sum()
-        padding += (batch["tokens"][~valid_BL] != vocabulary.pad).sum()
-        disorder += (used_BP[:, 1:] & (np.diff(batch["positions"], axis=1) <= 0)).sum()
-        shown = np.take_along_axis(batch["tokens"], batch["positions"], axis=1)[used_BP]
-        same = shown == batch["targets"][used_BP]
+        special += vocabulary.special[batch["labels"][used_BP]].sum()
+        padding += (
+            used_BP & ~np.take_along_axis(valid_BL, batch["masked_positions"], axis=1)
+        ).sum()
+        padding += (batch["token_ids"][~valid_BL] != vocabulary.pad).sum()
+        disorder += (used_BP[:, 1:] & (np.diff(batch["masked_positions"], axis=1) <= 0)).sum()
+        shown = np.take_along_axis(batch["token_ids"], batch["masked_positions"], axis=1)[used_BP]
+        same = shown == batch["labels"][used_BP]
         actions += (
             (shown == vocabulary.mask).sum(),
             ((shown != vocabulary.mask) & ~same).sum(),
@@ -171,19 +175,18 @@ def spans(stream, seen, token_id):
     removed, rows = 0, 0
     for each in seen:
         batch = each.batch
+        inputs_BL, labels_BT = batch["encoder_token_ids"], batch["labels"]
         start_B = stream.table.starts(each.row_B)
-        for inputs, targets, start in zip(batch["inputs"], batch["targets"], start_B.tolist()):
+        for inputs, targets, start in zip(inputs_BL, labels_BT, start_B.tolist()):
             foreign += inputs[np.isin(inputs, vocabulary.sentinels)].tolist() != tokenizer
             raw, gone = rebuild(inputs.tolist(), targets.tolist(), set(vocabulary.sentinels))
             other_text += raw != stream.split.tokens[start : start + objective.raw_length].tolist()
             removed, rows = removed + gone, rows + 1
-        gaps += (~batch["inputs_valid"]).sum() + (batch["inputs"] == vocabulary.pad).sum()
-        gaps += (batch["inputs"][:, -1] != vocabulary.eos).sum() + (
-            batch["targets"][:, -1] != vocabulary.eos
-        ).sum()
-        loss += ((batch["weights"] > 0) & (batch["targets"] == vocabulary.pad)).sum() + (
-            batch["weights"] == 0
-        ).sum()
+        gaps += (~batch["encoder_attention_mask"]).sum() + (inputs_BL == vocabulary.pad).sum()
+        gaps += (inputs_BL[:, -1] != vocabulary.eos).sum()
+        gaps += (labels_BT[:, -1] != vocabulary.eos).sum()
+        loss += ((batch["label_weights"] > 0) & (labels_BT == vocabulary.pad)).sum()
+        loss += (batch["label_weights"] == 0).sum()
     raw, share, mean = (
         objective.raw_length,
         removed / (rows * objective.raw_length),
@@ -226,7 +229,7 @@ def torn_words(batch, text_BL, vocabulary):
     """Words of which some pieces are masked and others not."""
     torn = 0
     for text, valid, positions, weights in zip(
-        text_BL.tolist(), batch["valid"], batch["positions"], batch["weights"]
+        text_BL.tolist(), batch["attention_mask"], batch["masked_positions"], batch["label_weights"]
     ):
         masked, words = set(positions[weights > 0].tolist()), []
         for i in range(int(valid.sum())):

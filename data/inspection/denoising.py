@@ -16,7 +16,10 @@ def damages(stream, seen, token_id):
     ) = 0
     for each in seen:
         batch, spans_of = each.batch, stream.table.spans(each.row_B)
-        parts = (batch["inputs"], batch["inputs_valid"]), (batch["targets"], batch["weights"] > 0)
+        parts = (
+            (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
+            (batch["labels"], batch["label_weights"] > 0),
+        )
         for ids_BN, used_BN in parts:
             padding += (ids_BN[~used_BN] != vocabulary.pad).sum() + (
                 np.diff(used_BN.astype(int), axis=1) > 0

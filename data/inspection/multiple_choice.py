@@ -14,7 +14,7 @@ def choices(stream, seen, token_id):
     for each in seen:
         batch = each.batch
         other_label += (batch["labels"] != split.labels[each.row_B]).sum()
-        padding += (batch["tokens"][~batch["valid"]] != vocabulary.pad).sum()
+        padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, question in enumerate(each.row_B.tolist()):
             first = question * (number_of + 1)
             texts = [
@@ -22,7 +22,7 @@ def choices(stream, seen, token_id):
                 for i in range(number_of + 1)
             ]
             for choice in range(number_of):
-                ids = batch["tokens"][row, choice, batch["valid"][row, choice]].tolist()
+                ids = batch["token_ids"][row, choice, batch["attention_mask"][row, choice]].tolist()
                 second = ids.index(vocabulary.sep) + own
                 a, b = ids[1 : second - own], ids[second:-1]
                 unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
@@ -31,7 +31,7 @@ def choices(stream, seen, token_id):
                     len(a) + len(b) < len(texts[0]) + len(texts[choice + 1])
                     and len(ids) < objective.length
                 )
-                segments += batch["segments"][row, choice].tolist() != [
+                segments += batch["token_type_ids"][row, choice].tolist() != [
                     int(second <= i < len(ids)) for i in range(objective.length)
                 ]
     return [

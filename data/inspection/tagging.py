@@ -16,9 +16,12 @@ def tags(stream, seen, token_id):
     unbounded = other_text = other_tags = padding = shorter = 0
     for each in seen:
         batch = each.batch
-        padding += (batch["tokens"][~batch["valid"]] != vocabulary.pad).sum()
+        padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, number in enumerate(each.row_B.tolist()):
-            ids, start = batch["tokens"][row, batch["valid"][row]].tolist(), int(edges[number])
+            ids, start = (
+                batch["token_ids"][row, batch["attention_mask"][row]].tolist(),
+                int(edges[number]),
+            )
             whole = split.tokens[start : edges[number + 1]].tolist()
             unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
             other_text += ids[1:-1] != whole[: len(ids) - 2]
@@ -28,7 +31,7 @@ def tags(stream, seen, token_id):
                 for at in range(len(ids) - 2)
                 if (tag := tag_of.get(start + at)) is not None
             }
-            where = np.flatnonzero(batch["weights"][row]).tolist()
+            where = np.flatnonzero(batch["label_weights"][row]).tolist()
             other_tags += dict(zip(where, batch["labels"][row][where].tolist())) != expected
     return [
         specials(vocabulary, token_id, "pad", "cls", "sep"),
@@ -42,14 +45,14 @@ def tags(stream, seen, token_id):
 
 def tagged_row(stream, seen, i):
     """One row for reading."""
-    batch, length = seen.batch, int(seen.batch["valid"][i].sum())
-    at = np.flatnonzero(batch["weights"][i])
+    batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
+    at = np.flatnonzero(batch["label_weights"][i])
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
-            spaced(stream.vocabulary, token) for token in batch["tokens"][i, :length].tolist()
+            spaced(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
         ],
-        "padding": int(batch["valid"].shape[1] - length),
+        "padding": int(batch["attention_mask"].shape[1] - length),
         "label": " ".join(
             f"{place}:{tag}" for place, tag in zip(at.tolist(), batch["labels"][i][at].tolist())
         ),

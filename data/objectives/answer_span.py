@@ -47,5 +47,5 @@ class AnswerSpan:
         table, rows = window_rows(self, split.tokens, opened(split).spans_Q6, vocabulary)
         return table, lambda row_B, key_B: {
             **rows(row_B),
-            "weights": np.ones(len(row_B), np.float32),
+            "label_weights": np.ones(len(row_B), np.float32),
         }

@@ -53,9 +53,9 @@ class CausalLm:
                 row_BN[:] = read.runs(table.starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)
             return {
-                "tokens": row_BN[:, :-1].copy(),
-                "targets": row_BN[:, 1:].copy(),
-                "weights": weights_BL,
+                "token_ids": row_BN[:, :-1].copy(),
+                "labels": row_BN[:, 1:].copy(),
+                "label_weights": weights_BL,
             }
 
         return table, build

@@ -46,7 +46,7 @@ class Classification:
             return {
                 **rows(row_B),
                 "labels": labels_B,
-                "weights": weight_C[labels_B],
+                "label_weights": weight_C[labels_B],
                 "row_weights": ones_B,
             }
 

@@ -86,10 +86,10 @@ class Denoising:
                 )
             )
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": read_BL,
-                "targets": targets_BT,
-                "weights": written_BT.astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": read_BL,
+                "labels": targets_BT,
+                "label_weights": written_BT.astype(np.float32),
             }
 
         return table, build

@@ -59,7 +59,7 @@ def masked_rows(objective, split, vocabulary, masker):
     def build(row_B, key_B):
         rows = lay_out(row_B)
         return rows | masker(
-            rows["tokens"], rows["valid"], key_B
+            rows["token_ids"], rows["attention_mask"], key_B
         )  # which masks the tokens in place
 
     return table, build
@@ -78,7 +78,7 @@ def framed(make_table, body, split, length, vocabulary):
             np.copyto(tokens_BL, vocabulary.pad, where=~valid_BL)
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
-        return {"tokens": tokens_BL, "valid": valid_BL}
+        return {"token_ids": tokens_BL, "attention_mask": valid_BL}
 
     return table, lay_out
 

@@ -41,7 +41,11 @@ class MultipleChoice:
                 key: array.reshape(len(row_B), self.choices, self.length)
                 for key, array in flat.items()
             }
-            return {**batch, "labels": labels_D[row_B], "weights": np.ones(len(row_B), np.float32)}
+            return {
+                **batch,
+                "labels": labels_D[row_B],
+                "label_weights": np.ones(len(row_B), np.float32),
+            }
 
         return table, build
 

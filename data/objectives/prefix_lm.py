@@ -58,10 +58,10 @@ class PrefixLm:
             inputs_BL, inputs_valid_BL = part(start_B, prefix_B)
             targets_BT, written_BT = part(start_B + prefix_B, self.length - prefix_B)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": inputs_valid_BL,
-                "targets": targets_BT,
-                "weights": written_BT.astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": inputs_valid_BL,
+                "labels": targets_BT,
+                "label_weights": written_BT.astype(np.float32),
             }
 
         return table, build

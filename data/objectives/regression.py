@@ -37,8 +37,8 @@ class Regression:
         def build(row_B, key_B):
             return {
                 **rows(row_B),
-                "scores": table.labels[row_B].astype(np.float32),
-                "weights": np.ones(len(row_B), np.float32),
+                "labels": table.labels[row_B].astype(np.float32),
+                "label_weights": np.ones(len(row_B), np.float32),
             }
 
         return table, build

@@ -46,6 +46,9 @@ class ReplacedToken:
         def build(row_B, key_B):
             rows = masked(row_B, key_B)
             chances_BP = hashing.fractions(hashing.key(key_B, hashing.FILL), self.predictions)
-            return rows | {"chances": chances_BP, "token_weights": rows["valid"].astype(np.float32)}
+            return rows | {
+                "uniforms": chances_BP,
+                "discriminator_weights": rows["attention_mask"].astype(np.float32),
+            }
 
         return table, build

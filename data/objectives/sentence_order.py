@@ -63,12 +63,12 @@ class SentenceOrder:
             first = np.where(swap_B, b_start_B, a_start_B), np.where(swap_B, b_B, a_B)
             second = np.where(swap_B, a_start_B, b_start_B), np.where(swap_B, a_B, b_B)
             rows = laid_out(read, vocabulary, self.length, first, second)
-            masked = masker(rows["tokens"], rows["valid"], key_B)
+            masked = masker(rows["token_ids"], rows["attention_mask"], key_B)
             return {
                 **rows,
                 **masked,
-                "order": swap_B.astype(np.int32),
-                "order_weights": (b_B > 0).astype(np.float32),
+                "sentence_order_labels": swap_B.astype(np.int32),
+                "sentence_order_weights": (b_B > 0).astype(np.float32),
             }
 
         return table, build

@@ -52,13 +52,13 @@ class SentencePair:
         def build(row_B, key_B):
             first, second, other_B = table.pairs(row_B, key_B, self.short, self.random_next)
             rows = laid_out(read, vocabulary, self.length, first, second)
-            masked = masker(rows["tokens"], rows["valid"], key_B)
+            masked = masker(rows["token_ids"], rows["attention_mask"], key_B)
             ones_B = np.ones(len(row_B), np.float32)
             return {
                 **rows,
                 **masked,
-                "next_sentence": other_B.astype(np.int32),
-                "next_weights": ones_B,
+                "next_sentence_labels": other_B.astype(np.int32),
+                "next_sentence_weights": ones_B,
             }
 
         return table, build

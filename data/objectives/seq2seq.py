@@ -52,12 +52,12 @@ class Seq2Seq:
             inputs_BL, inputs_segments_BL = side(0, row_B, self.length)
             targets_BT, targets_segments_BT = side(1, row_B, self.target_length)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": inputs_segments_BL > 0,
-                "inputs_segments": inputs_segments_BL,
-                "targets": targets_BT,
-                "targets_segments": targets_segments_BT,
-                "weights": (targets_segments_BT > 0).astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": inputs_segments_BL > 0,
+                "encoder_segment_ids": inputs_segments_BL,
+                "labels": targets_BT,
+                "decoder_segment_ids": targets_segments_BT,
+                "label_weights": (targets_segments_BT > 0).astype(np.float32),
             }
 
         return table, build

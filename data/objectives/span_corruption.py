@@ -72,10 +72,10 @@ class SpanCorruption:
             kept_BK, gone_BK = self.segments(key_B)
             inputs_BL, targets_BT = corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, vocabulary.eos)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": np.ones(inputs_BL.shape, bool),
-                "targets": targets_BT,
-                "weights": np.ones(targets_BT.shape, np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": np.ones(inputs_BL.shape, bool),
+                "labels": targets_BT,
+                "label_weights": np.ones(targets_BT.shape, np.float32),
             }
 
         return table, build

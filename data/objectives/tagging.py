@@ -49,6 +49,10 @@ class Tagging:
         def build(row_B, key_B):
             batch = rows(row_B)
             weights_BL = batch["word_weights"] * weight_C[batch["labels"]]
-            return {**batch, "weights": weights_BL, "row_weights": np.ones(len(row_B), np.float32)}
+            return {
+                **batch,
+                "label_weights": weights_BL,
+                "row_weights": np.ones(len(row_B), np.float32),
+            }
 
         return table, build

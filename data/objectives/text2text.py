@@ -102,10 +102,10 @@ class Text2Text:
             inputs_BL, read_BL = side(0, row_B, self.length)
             targets_BT, written_BT = side(1, row_B, self.target_length)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": read_BL,
-                "targets": targets_BT,
-                "weights": written_BT.astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": read_BL,
+                "labels": targets_BT,
+                "label_weights": written_BT.astype(np.float32),
             }
 
         return table, build

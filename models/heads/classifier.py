@@ -28,7 +28,10 @@ def make_row_head(config, outputs):
 
 
 class Classifier(Headed):
-    """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, C], logits of the classes, or one score."""
+    """token_ids, token_type_ids: int32 [B, L]; attention_mask: bool [B, L], False on padding.
+
+    Returns float32 [B, C], logits of the classes, or one score.
+    """
 
     config: ClassifierConfig
 
@@ -36,6 +39,6 @@ class Classifier(Headed):
         super().setup()
         self.classifier = make_row_head(self.config, self.config.outputs)
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        _, pooled_BD = self.read(tokens_BL, valid_BL, segments_BL, train)
+    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+        _, pooled_BD = self.read(token_ids, attention_mask, token_type_ids, train)
         return self.classifier(pooled_BD, train)

@@ -42,7 +42,7 @@ def run(args):
     if args.fields:
         return print_fields(args)
     if not args.config:
-        raise ConfigError("name a configuration, or add --fields")
+        raise ConfigError("name a configuration of configs/, or add --fields")
     run = load(args.config, args.overrides)
     facts = describe(run)
     if args.json:

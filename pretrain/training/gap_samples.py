@@ -72,9 +72,9 @@ def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
 def likeliest(model, loss, compute, gather, size, params, batch):
     """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `samples.TARGETS` targets of a row: no others are scored."""
     lean, found = cast_params(params, compute), []
-    states = model.apply({"params": lean}, *loss.arguments(batch), method="states", train=False)
+    states = loss.compute_states(model, lean, batch)
 
-    def scorer(y_BTD, targets_BT, weights_BT):
+    def score_tokens(y_BTD, labels_BT, weights_BT):
         logits_BTV = model.apply(
             {"params": gather(lean)}, y_BTD[:, : samples_file.TARGETS], method="logits"
         )
@@ -82,5 +82,5 @@ def likeliest(model, loss, compute, gather, size, params, batch):
         found.append((chance_BTV.max(axis=-1), chance_BTV.argmax(axis=-1)))
         return jnp.float32(0), jnp.float32(0)
 
-    loss.score(states, scorer, batch)
+    loss.score(states, score_tokens, batch)
     return found[0]

@@ -14,8 +14,9 @@ from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import batch_sharding, gathered, replicated, shardings
 from pretrain.distributed.xla_options import compiler_options
 from pretrain.overrides import ConfigError
+from pretrain.training.cross_entropy import SCORES
 from pretrain.training.evaluation import make_score
-from pretrain.training.losses import LOSSES, Loss
+from pretrain.training.losses import Loss, LossOptions, find_loss
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import State, init_state
@@ -48,12 +49,12 @@ class Program(NamedTuple):
         )
 
 
-def make_program(run, mesh, **how):
+def make_program(run, mesh, scores_at_once=SCORES):
     """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory.
 
-    how: what `Loss.sums` takes besides what is in the run.
+    scores_at_once: as in `losses.LossOptions`.
     """
-    loss = LOSSES[run.data.objective.name]
+    loss = find_loss(run.data.objective.name)
     attention = {"update": [], "score": []}
     model, scored = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
@@ -72,10 +73,12 @@ def make_program(run, mesh, **how):
         microbatches=run.train.microbatches,
         norm_factor=run.guard.norm_factor,
         norm_window=run.guard.norm_window,
-        compute=run.train.compute_dtype,
-        gather=gathered(mesh),
-        smoothing=run.train.label_smoothing,
-        **how,
+        options=LossOptions(
+            compute_dtype=run.train.compute_dtype,
+            gather=gathered(mesh),
+            scores_at_once=scores_at_once,
+            label_smoothing=run.train.label_smoothing,
+        ),
     )
     shapes = batch_spec.shapes(run.data.objective, run.data.batch_size).items()
     return Program(

@@ -5,15 +5,25 @@ import jax.numpy as jnp
 import optax
 
 from pretrain.training.divergence import is_finite_step, tree_where, update_count
+from pretrain.training.losses import DEFAULT_OPTIONS
 
 
 def make_step(
-    model, loss, optimizer, rate, *, seed, microbatches=1, norm_factor=0.0, norm_window=0, **how
+    model,
+    loss,
+    optimizer,
+    rate,
+    *,
+    seed,
+    microbatches=1,
+    norm_factor=0.0,
+    norm_window=0,
+    options=DEFAULT_OPTIONS,
 ):
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
     model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
-    norm_factor, norm_window: of `schema.Guard`; how: what `Loss.sums` takes (compute, gather, scores).
+    norm_factor, norm_window: of `schema.Guard`; options: a `losses.LossOptions`.
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
     A step that `divergence.is_finite_step` does not take changes the step's number alone, and has 1 as its metric `skipped`.
@@ -23,8 +33,9 @@ def make_step(
         """(gradients, sums) of one micro-batch's share of the loss."""
 
         def objective(params):
-            sums = loss.sums(model, params, batch, train=True, rngs={"dropout": key}, **how)
-            return loss.value({name: sums[name] / totals[name] for name in loss.terms}), sums
+            sums = loss.sums(model, params, batch, train=True, dropout_key=key, options=options)
+            means = {name: sums[name] / totals[name] for name in loss.loss_terms}
+            return loss.value(means), sums
 
         return jax.grad(objective, has_aux=True)(params)
 
@@ -72,14 +83,14 @@ def accumulate(part, params, batch, totals, key, microbatches):
     return total
 
 
-def make_evaluation(model, loss, **how):
-    """A pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout; rows: what `Loss.judged` gives, or None.
+def make_evaluation(model, loss, options=DEFAULT_OPTIONS):
+    """Return a pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout.
 
-    how: what `Loss.sums` takes.
+    rows: what `Loss.row_predictions` gives, or None.
     """
 
     def evaluation(params, batch):
-        sums, rows = loss.scored(model, params, batch, train=False, **how)
+        sums, rows = loss.sums_and_predictions(model, params, batch, options=options)
         return sums, loss.totals(batch), rows
 
     return evaluation

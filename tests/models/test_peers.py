@@ -15,7 +15,7 @@ from models.config.gpt3 import Gpt3Config
 from models.layers.masks import Mask
 from pretrain.convert import name_of
 from pretrain.convert.pretrained import CONVERTERS
-from pretrain.training.losses import LOSSES
+from pretrain.training.losses import find_loss
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")
@@ -109,30 +109,34 @@ def settings(kind, seed):
     )
 
 
+READ = {"token_ids", "attention_mask", "token_type_ids"}
+
+
 def compute(model, params, loss, batch):
     """(logits of words, loss) of ours."""
 
     def run(batch):
-        arguments = list(loss.arguments(batch))
+        inputs = loss.model_inputs(batch)
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
-        if "positions" in batch:
-            outputs, _ = model.apply({"params": params}, *arguments[:3])
+        if "masked_positions" in batch:
+            everywhere = {key: inputs[key] for key in inputs.keys() & READ}
+            outputs, _ = model.apply({"params": params}, **everywhere)
         else:
-            outputs = model.apply({"params": params}, *arguments)
-        return outputs, loss.value({name: sums[name] / totals[name] for name in loss.terms})
+            outputs = model.apply({"params": params}, **inputs)
+        return outputs, loss.value({name: sums[name] / totals[name] for name in loss.loss_terms})
 
     return jax.jit(run)(batch)
 
 
 def compare(words, expected, batch):
     """Scores of words, but for those on padding."""
-    there = batch["valid"][..., None] if "valid" in batch else True
+    there = batch["attention_mask"][..., None] if "attention_mask" in batch else True
     np.testing.assert_allclose(np.where(there, words, 0), np.where(there, expected, 0), atol=1e-4)
 
 
 def fresh(model, loss, batch):
     """Parameters of the right shapes, of which whatever is not filled in stays NaN and is seen."""
-    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), *loss.arguments(batch)))[
+    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), **loss.model_inputs(batch)))[
         "params"
     ]
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
@@ -161,7 +165,7 @@ def test_theirs_to_ours(request, goldens, kind, seed):
         request.getfixturevalue("whole")
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
     ours = dataclasses.replace(CONVERTERS[kind].our_config(config), scan=seed % 2 == 0)
-    model, loss = build(ours), LOSSES[OBJECTIVES[kind]]
+    model, loss = build(ours), find_loss(OBJECTIVES[kind])
     params, report = CONVERTERS[kind].from_hf(ours, weights, fresh(model, loss, batch))
     assert report.missing == report.unused == ()
     words, value = compute(model, params, loss, batch)
@@ -244,7 +248,7 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
     inputs, outputs = goldens.PARTS[family]
     batch = inputs(config.vocab)
     expected = outputs(theirs.eval(), batch)
-    words, value = compute(model, params, LOSSES[OBJECTIVES[family]], batch)
+    words, value = compute(model, params, find_loss(OBJECTIVES[family]), batch)
     compare(words, expected["words"], batch)
     assert abs(value - expected["loss"]) < 1e-5
 

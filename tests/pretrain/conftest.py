@@ -1,4 +1,4 @@
-"""Tiny runs and batches of the treaty's shapes."""
+"""Tiny runs and batches of the batch spec's shapes."""
 
 import dataclasses
 from unittest.mock import Mock
@@ -149,7 +149,7 @@ def runs():
 
 @pytest.fixture
 def random_batch():
-    """random_batch(run, seed): a batch of the treaty's shapes with padding and unequal numbers of targets in its rows."""
+    """random_batch(run, seed): a batch of the batch spec's shapes with padding and unequal numbers of targets in its rows."""
 
     def make(run, seed=0):
         rng = np.random.default_rng(seed)
@@ -157,27 +157,37 @@ def random_batch():
         for key, (dtype, shape) in batch_spec.shapes(
             run.data.objective, run.data.batch_size
         ).items():
-            if key in ("valid", "inputs_valid", "token_weights"):
+            if key in ("attention_mask", "encoder_attention_mask", "discriminator_weights"):
                 value = np.arange(shape[1])[None] < rng.integers(
                     shape[1] // 2, shape[1] + 1, (shape[0], 1)
                 )
-            elif key in ("inputs_segments", "targets_segments"):  # of some six tokens each
+            elif key in ("encoder_segment_ids", "decoder_segment_ids"):  # of some six tokens each
                 value = 1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)
-                value *= batch["inputs_valid"] if key == "inputs_segments" else 1
-            elif key == "pieces":  # of some six tokens each
-                value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["valid"]
-            elif key == "weights" and len(shape) == 2:
+                value *= batch["encoder_attention_mask"] if key == "encoder_segment_ids" else 1
+            elif key == "segment_ids":  # of some six tokens each
+                value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["attention_mask"]
+            elif key == "label_weights" and len(shape) == 2:
                 value = rng.random(shape) < rng.random((shape[0], 1))
-            elif key in ("next_weights", "order_weights", "row_weights", "weights"):
+            elif key in (
+                "next_sentence_weights",
+                "sentence_order_weights",
+                "row_weights",
+                "label_weights",
+            ):
                 value = np.arange(shape[0]) % 5 > 0
-            elif key == "chances":
+            elif key == "uniforms":
                 value = rng.random(shape)
-            elif key == "positions":
+            elif key == "masked_positions":
                 value = np.sort(rng.integers(0, run.model.length // 2, shape), axis=1)
             else:
                 value = rng.integers(
                     0,
-                    {"segments": 2, "next_sentence": 2, "order": 2, "labels": 2}.get(key, 128),
+                    {
+                        "token_type_ids": 2,
+                        "next_sentence_labels": 2,
+                        "sentence_order_labels": 2,
+                        "labels": 2,
+                    }.get(key, 128),
                     shape,
                 )
             batch[key] = value.astype(dtype)

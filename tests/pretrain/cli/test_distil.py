@@ -102,7 +102,7 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
         batch, lessons = random_batch(run), []
         for _ in range(30):
             state, metrics = program.update(
-                state, jax.device_put(batch, program.batch["tokens"].sharding)
+                state, jax.device_put(batch, program.batch["token_ids"].sharding)
             )
             lessons.append(float(metrics["distillation"]))
     after = jax.device_get(state.params["teacher"])

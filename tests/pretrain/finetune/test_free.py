@@ -89,7 +89,7 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
         before = jax.device_get(state.params)
         for seed in range(2):
             state, metrics = program.update(
-                state, jax.device_put(random_batch(run, seed), program.batch["tokens"].sharding)
+                state, jax.device_put(random_batch(run, seed), program.batch["token_ids"].sharding)
             )
     assert metrics["classification_accuracy"] <= 1 and metrics["skipped"] == 0
     after = jax.tree.leaves(jax.device_get(state.params))

@@ -45,14 +45,14 @@ trap.defvjp(
 
 def sums(model, params, batch, **how):
     y = trap(batch["x"] @ params["kernel"], batch["poison"])
-    return {"squares": jnp.square(y - 1).sum(-1) @ batch["weights"]}
+    return {"squares": jnp.square(y - 1).sum(-1) @ batch["label_weights"]}
 
 
 SQUARES = SimpleNamespace(
-    terms=("squares",),
-    tokens=("weights",),
+    loss_terms=("squares",),
+    tokens=("label_weights",),
     value=lambda means: means["squares"],
-    totals=lambda batch: {"squares": batch["weights"].sum()},
+    totals=lambda batch: {"squares": batch["label_weights"].sum()},
     sums=sums,
 )
 
@@ -61,7 +61,11 @@ def batch(seed, scale=1.0, poison=False, value=None):
     x = np.random.default_rng(seed).standard_normal((8, 4)).astype(np.float32) * np.float32(scale)
     if value is not None:
         x[3, 1] = value  # in one row of one micro-batch
-    return {"x": x, "weights": np.ones(8, np.float32), "poison": np.full(8, poison, np.float32)}
+    return {
+        "x": x,
+        "label_weights": np.ones(8, np.float32),
+        "poison": np.full(8, poison, np.float32),
+    }
 
 
 NAN = batch(0, value=np.nan)
@@ -261,7 +265,7 @@ def poisoned(monkeypatch):
         def source(stream, mesh, start, stop):
             for number, batch in feed(stream, mesh, start, stop):
                 if number + 1 in steps:
-                    batch = batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
+                    batch = batch | {"label_weights": batch["label_weights"] * jnp.float32(jnp.nan)}
                 yield number, batch
 
         monkeypatch.setattr("pretrain.training.loop.feed", source)

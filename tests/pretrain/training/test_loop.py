@@ -146,7 +146,7 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
     from models import build
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training.evaluation import make_evaluator
-    from pretrain.training.losses import LOSSES
+    from pretrain.training.losses import find_loss
 
     name, workdir = undisturbed
     run, _, params = restore_params(workdir)
@@ -157,13 +157,13 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
         stores[name], dataclasses.replace(run.data, batch_size=stream.rows), split="heldout", seed=0
     )
     (batch,) = whole.evaluation_batches()
-    model, loss = build(run.model), LOSSES[run.data.objective.name]
-    outputs = model.apply({"params": params}, *loss.arguments(batch))
+    model, loss = build(run.model), find_loss(run.data.objective.name)
+    outputs = model.apply({"params": params}, **loss.model_inputs(batch))
     logits = np.asarray(outputs[0] if isinstance(outputs, tuple) else outputs, np.float64)
     logits -= logits.max(-1, keepdims=True)
     nats = (
         np.log(np.exp(logits).sum(-1))
-        - np.take_along_axis(logits, batch["targets"][..., None], -1)[..., 0]
+        - np.take_along_axis(logits, batch["labels"][..., None], -1)[..., 0]
     )
     mesh = make_mesh(run.mesh)
     with jax.set_mesh(mesh):
@@ -171,9 +171,9 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
             jax.device_get(params), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         )
         scores = make_evaluator(model, loss, mesh, compute="float32")(params, stream)
-    assert scores["targets"] == batch["weights"].sum() and scores["rows"] == stream.rows
-    assert scores[loss.terms[0]] == pytest.approx(
-        (nats * batch["weights"]).sum() / batch["weights"].sum(), rel=1e-5
+    assert scores["targets"] == batch["label_weights"].sum() and scores["rows"] == stream.rows
+    assert scores[loss.loss_terms[0]] == pytest.approx(
+        (nats * batch["label_weights"]).sum() / batch["label_weights"].sum(), rel=1e-5
     )
 
 

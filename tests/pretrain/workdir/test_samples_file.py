@@ -39,15 +39,19 @@ def raw(name, rows, b, vocabulary):
     """The pieces of a row before it got its gaps, without those that are no text."""
     if name == "t5":
         spans, at = {}, None
-        for piece in rows["targets"][b].tolist():
+        for piece in rows["labels"][b].tolist():
             at = piece if piece in vocabulary.sentinels else at
             spans.setdefault(at, []).append(piece)
-        ids = [one for piece in rows["inputs"][b].tolist() for one in spans.get(piece, [piece])]
+        ids = [
+            one
+            for piece in rows["encoder_token_ids"][b].tolist()
+            for one in spans.get(piece, [piece])
+        ]
         return [piece for piece in ids if samples_file.is_text(vocabulary, piece)]
-    tokens_L = rows["tokens"][b].copy()
+    tokens_L = rows["token_ids"][b].copy()
     if name == "bert":
-        gaps_P = rows["weights"][b] > 0
-        tokens_L[rows["positions"][b][gaps_P]] = rows["targets"][b][gaps_P]
+        gaps_P = rows["label_weights"][b] > 0
+        tokens_L[rows["masked_positions"][b][gaps_P]] = rows["labels"][b][gaps_P]
     return [
         piece
         for piece in tokens_L.tolist()
@@ -70,10 +74,10 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
             and len(gapped.ids) > len(ids) / 2
         )
         assert all(
-            gapped.ids[at : at + end - begin] == rows["targets"][b][begin:end].tolist()
+            gapped.ids[at : at + end - begin] == rows["labels"][b][begin:end].tolist()
             for at, begin, end in gapped.gaps
         )
-        right_T = rows["targets"][b]
+        right_T = rows["labels"][b]
         found = samples_file.told(vocabulary, gapped, right_T, np.full(len(right_T), 0.5))
         closed = "".join(
             text + gap
@@ -109,15 +113,18 @@ def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
     vocabulary = Store.open(stores["bert"].path).vocabulary
     piece = int(np.flatnonzero(vocabulary.starts_word & ~vocabulary.special)[0])
     row = {
-        "tokens": np.full(200, piece),
-        "positions": np.arange(2, 62, 5),
-        "weights": np.ones(12),
-        "targets": np.full(12, piece),
+        "token_ids": np.full(200, piece),
+        "masked_positions": np.arange(2, 62, 5),
+        "label_weights": np.ones(12),
+        "labels": np.full(12, piece),
     }
     gapped = samples_file.masks(row, vocabulary)
     assert gapped.gaps == [(2 + 5 * t, t, t + 1) for t in range(8)] and len(gapped.ids) == 42
-    row["positions"], row["weights"] = np.array([60, 63, 64, 0]), np.array([1, 1, 1, 0])
-    row["targets"] = row["targets"][:4]
+    row["masked_positions"], row["label_weights"] = (
+        np.array([60, 63, 64, 0]),
+        np.array([1, 1, 1, 0]),
+    )
+    row["labels"] = row["labels"][:4]
     gapped = samples_file.masks(row, vocabulary)
     assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == samples_file.PIECES
 
@@ -140,8 +147,7 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
 
     @jax.jit
     def logits(params, rows):
-        arguments = program.loss.arguments(rows)
-        y = program.model.apply({"params": params}, *arguments, method="states")
+        y = program.loss.compute_states(program.model, params, rows)
         y = y[0] if name == "bert_pairs" else y
         return program.model.apply({"params": params}, y, method="logits")
 
