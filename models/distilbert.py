@@ -15,7 +15,12 @@ import jax.numpy as jnp
 
 from models.config.distilbert import DistilBertConfig
 from models.layers.attention import attend
-from models.layers.encoder import make_embeddings, make_stack, take_positions
+from models.layers.encoder import (
+    MaskedLanguageModel,
+    make_embeddings,
+    make_stack,
+    take_positions,
+)
 from models.layers.heads import WordHead
 from models.layers.masks import padding_mask
 from models.layers.stack import unchanged
@@ -55,7 +60,7 @@ class TextEncoder(nn.Module):
         return self.word(x_BPD, self.embeddings.words)
 
 
-class DistilBert(nn.Module):
+class DistilBert(MaskedLanguageModel):
     """token_ids, segment_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool [B, L].
 
     attention_mask is False on padding; segment_ids tells the text of a row that a token belongs to, from 1.
@@ -65,8 +70,6 @@ class DistilBert(nn.Module):
     """
 
     config: DistilBertConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
 
     def setup(self):
         c = self.config
@@ -76,20 +79,6 @@ class DistilBert(nn.Module):
             if c.teacher_depth
             else None
         )
-
-    def __call__(
-        self,
-        token_ids,
-        attention_mask,
-        token_type_ids=None,
-        masked_positions=None,
-        segment_ids=None,
-        train=False,
-    ):
-        x_BPD, lesson = self.states(
-            token_ids, attention_mask, token_type_ids, masked_positions, segment_ids, train
-        )
-        return self.logits(x_BPD), lesson
 
     def states(
         self,

@@ -137,6 +137,8 @@ class Electra(nn.Module):
         x_BPD = take_positions(x_BPD, masked_positions)
         replaced_BL = jnp.zeros_like(attention_mask)
         if uniforms is not None:
+            if label_weights is None:
+                raise ValueError("uniforms fill positions with label_weights above 0: pass both")
             drawn_BP, masked_BP = self.draw(x_BPD, uniforms), label_weights > 0
             token_ids = put(token_ids, masked_positions, drawn_BP, masked_BP)
             # Where the generator writes what stood there, nothing is replaced.

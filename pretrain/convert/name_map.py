@@ -40,7 +40,7 @@ def expand(rules, depths) -> list[Match]:
     Raises ValueError that names a path or a name that two rules give, a numbered layer of theirs
     that no rule gives, and a rule that is not one.
     """
-    matches = [match for rule in rules for match in _expand_rule(*rule, depths)]
+    matches = [match for rule in rules for match in _expand_rule(rule, depths)]
     ours, theirs = {}, {}
     for match in matches:
         for path in match.ours:
@@ -59,8 +59,9 @@ def expand(rules, depths) -> list[Match]:
     return matches
 
 
-def _expand_rule(ours, theirs, layout, depths):
+def _expand_rule(rule, depths):
     """Return the matches of one rule: one, or one a layer."""
+    ours, theirs, layout = rule
     paths, names = ((side,) if isinstance(side, str) else tuple(side) for side in (ours, theirs))
     rule = Match(paths, names, layout)
     if (len(paths) > 1 and not isinstance(layout, Join)) or (
@@ -75,7 +76,8 @@ def _expand_rule(ours, theirs, layout, depths):
         return [rule]
     if len(stacks) != 1 or not all("/layers/" in path for path in paths):
         raise ValueError(f"{rule}: a name with an index needs paths with `layers`, of one stack")
-    if any(index is None for _, index, _ in parts):
+    numbered = [(before, index, after) for before, index, after in parts if index is not None]
+    if len(numbered) < len(parts):
         raise ValueError(f"{rule}: a path with `layers` needs {{i}} in every name")
     (stack,) = stacks
     if stack not in depths:
@@ -83,7 +85,7 @@ def _expand_rule(ours, theirs, layout, depths):
     return [
         Match(
             tuple(path.replace("/layers/", f"/layer_{i}/", 1) for path in paths),
-            tuple(f"{before}{index(i)}{after}" for before, index, after in parts),
+            tuple(f"{before}{index(i)}{after}" for before, index, after in numbered),
             layout,
         )
         for i in range(depths[stack])
