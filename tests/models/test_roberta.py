@@ -40,7 +40,7 @@ def test_its_encoder_is_berts(make, tiny_configs):
     model, params = make(config)
     other, there = make(BertConfig(**shared))
     there = dict(there["bert"])
-    table = there["embeddings"]["positions"]["embedding"]
+    table = there["embeddings"]["position_embedding"]["embedding"]
     lower = jnp.concatenate(
         [jnp.full((2, config.width), jnp.nan), table]
     )  # nobody reads the first two

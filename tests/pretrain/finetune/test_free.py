@@ -37,7 +37,7 @@ def test_what_stays(free, scan):
         left["classifier"]["out"]["bias"].all()
         and left["encoder"]["bert"]["pooler"]["kernel"].all()
     )
-    assert not left["encoder"]["bert"]["embeddings"]["words"].any()
+    assert not left["encoder"]["bert"]["embeddings"]["token_embedding"].any()
     stack = left["encoder"]["bert"]["encoder"]
     each = (
         [stack[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1)]

@@ -175,7 +175,7 @@ def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
     assert unused == ("classifier.dense.weight",) and all(
         name.startswith("discriminator_predictions.") for name in missing
     )
-    assert all((leaf == 1).all() for leaf in jax.tree.leaves(again.pop("judgement")))
+    assert all((leaf == 1).all() for leaf in jax.tree.leaves(again.pop("discriminator_head")))
     jax.tree.map(np.testing.assert_array_equal, again, {part: params[part] for part in again})
 
 
