@@ -39,7 +39,7 @@ def batches(path):
 
 
 def rate(step, steps, warmup):
-    """The share of the peak rate at a step, as pretrain/training/optimizers.py has it."""
+    """The share of the peak rate at a step, as pretrain/training/schedules.py has it."""
     return (step + 1) / max(warmup, 1) if step < warmup else (steps - step) / (steps - warmup)
 
 

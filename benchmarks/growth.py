@@ -60,7 +60,7 @@ def configured(point):
         model=BertConfig(vocab=8192, length=length, **sizes),
         data=data,
         optimizer=AdamW(),
-        train=Train(steps=1_000_000, compute="float32"),
+        train=Train(steps=1_000_000, compute_dtype="float32"),
     )
 
 

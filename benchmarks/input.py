@@ -34,11 +34,12 @@ import numpy as np  # noqa: E402
 from benchmarks.harness import append, at_least, duration, memory, title, told_plainly  # noqa: E402
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
-from data.pipeline import Stream, import_tensorflow  # noqa: E402
+from data.pipeline import Stream  # noqa: E402
 from data.rows.packed import PackedRows  # noqa: E402
 from data.rows.sentence_pairs import SentencePairRows  # noqa: E402
 from data.rows.tables import DocumentRows, WindowRows  # noqa: E402
 from data.store.reader import Store, StoreWriter  # noqa: E402
+from data.tf_dataset import import_tensorflow  # noqa: E402
 from data.vocabulary.load import read_vocabulary, train_vocabulary  # noqa: E402
 
 CASES = (  # name, objective, rows of a batch

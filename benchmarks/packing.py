@@ -53,7 +53,7 @@ def configured(case):
         model=BertConfig(**case["model"]),
         data=data,
         optimizer=AdamW(),
-        train=Train(steps=1_000_000, compute="float32"),
+        train=Train(steps=1_000_000, compute_dtype="float32"),
     )
 
 

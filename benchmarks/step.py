@@ -13,7 +13,7 @@ Programs take turns, each in a process of its own:
 - compiled: the same, by `torch.compile`.
 
 T5 trains without dropout in all of them: transformers' drops element by element, models/t5.py whole positions, so that its bits are not the same work.
-bfloat16 is autocast there and `train.compute` here; parameters and moments are float32 everywhere. All begin with the same weights, and the losses
+bfloat16 is autocast there and `train.compute_dtype` here; parameters and moments are float32 everywhere. All begin with the same weights, and the losses
 without dropout of what is timed must agree before anything is timed. A dated section is appended to benchmarks/results/step.md; where a case
 fails, one of those before it.
 

@@ -38,7 +38,7 @@ def configured(case, shapes):
         model=model,
         data=data,
         optimizer=AdamW(),
-        train=Train(steps=1_000_000, compute=case["compute"]),
+        train=Train(steps=1_000_000, compute_dtype=case["compute"]),
     )
 
 

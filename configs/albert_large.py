@@ -15,6 +15,6 @@ def config():
     return Run(
         model=AlbertConfig(width=1024, depth=24, heads=16, mlp=4096, remat=True),
         data=Data(objective=SentenceOrder(length=512, predictions=77, ngram=3), batch_size=4096),
-        optimizer=Lamb(learning_rate=0.00176, warmup=3_125),
+        optimizer=Lamb(learning_rate=0.00176, warmup_steps=3_125),
         train=Train(steps=125_000),
     )

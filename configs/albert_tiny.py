@@ -28,8 +28,8 @@ def config():
             objective=SentenceOrder(length=32, predictions=10, rate=0.3),
             batch_size=64,
         ),
-        optimizer=Lamb(learning_rate=1e-2, warmup=100),
-        train=Train(steps=1500, compute="float32"),
+        optimizer=Lamb(learning_rate=1e-2, warmup_steps=100),
+        train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

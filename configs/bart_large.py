@@ -15,6 +15,12 @@ def config():
     return Run(
         model=BartConfig(width=1024, depth=12, decoder_depth=12, heads=16, mlp=4096),
         data=Data(objective=Denoising(length=512), batch_size=8000),
-        optimizer=AdamW(learning_rate=4e-4, warmup=30_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        optimizer=AdamW(
+            learning_rate=4e-4,
+            warmup_steps=30_000,
+            weight_decay=0.01,
+            beta2=0.98,
+            max_grad_norm=0.0,
+        ),
         train=Train(steps=500_000),
     )

@@ -23,8 +23,8 @@ def config():
             dropout=0.0,
         ),
         data=Data(store="runs/builtin_bytes", objective=Denoising(length=34), batch_size=32),
-        optimizer=AdamW(learning_rate=1e-3, warmup=100, beta2=0.98),
-        train=Train(steps=1500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100, beta2=0.98),
+        train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

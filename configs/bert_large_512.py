@@ -18,6 +18,6 @@ def config():
         data=Data(
             objective=SentencePair(length=512, predictions=77, duplicates=10), batch_size=256
         ),
-        optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
+        optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),
     )

@@ -33,8 +33,8 @@ def config():
             objective=MaskedLm(length=16, predictions=5, rate=0.3, rows="windows"),
             batch_size=64,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=400, beta2=0.98),
-        train=Train(steps=7_500, until=5_000, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=400, beta2=0.98),
+        train=Train(steps=7_500, stop_at_step=5_000, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

@@ -31,8 +31,8 @@ def config():
             objective=MaskedLm(length=64, predictions=20, rate=0.3, rows="windows"),
             batch_size=16,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=400, beta2=0.98),
-        train=Train(steps=7_500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=400, beta2=0.98),
+        train=Train(steps=7_500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

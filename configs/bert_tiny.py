@@ -29,8 +29,8 @@ def config():
             objective=MaskedLm(length=16, predictions=5, rate=0.3, rows="windows"),
             batch_size=128,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=100),
-        train=Train(steps=1500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100),
+        train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

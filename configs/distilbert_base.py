@@ -22,7 +22,12 @@ def config():
             objective=Distillation(length=512, predictions=77, rows="documents"), batch_size=4000
         ),
         optimizer=AdamW(
-            learning_rate=5e-4, warmup=1_200, weight_decay=0.0, epsilon=1e-6, beta2=0.98, clip=5.0
+            learning_rate=5e-4,
+            warmup_steps=1_200,
+            weight_decay=0.0,
+            epsilon=1e-6,
+            beta2=0.98,
+            max_grad_norm=5.0,
         ),
         train=Train(steps=24_000),
     )

@@ -30,8 +30,8 @@ def config():
             objective=Distillation(length=16, predictions=5, rate=0.3, rows="windows"),
             batch_size=128,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=50),
-        train=Train(steps=500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=50),
+        train=Train(steps=500, compute_dtype="float32"),
         evaluate=Evaluate(every=250),
         checkpoint=Checkpoint(every=250),
     )

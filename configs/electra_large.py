@@ -20,6 +20,6 @@ def config():
             objective=ReplacedToken(length=512, predictions=128, rate=0.25, rows="documents"),
             batch_size=2048,
         ),
-        optimizer=AdamW(learning_rate=2e-4, warmup=10_000, weight_decay=0.01),
+        optimizer=AdamW(learning_rate=2e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=400_000),
     )

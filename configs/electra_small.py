@@ -27,6 +27,6 @@ def config():
         data=Data(
             objective=ReplacedToken(length=128, predictions=19, rows="documents"), batch_size=128
         ),
-        optimizer=AdamW(learning_rate=5e-4, warmup=10_000, weight_decay=0.01),
+        optimizer=AdamW(learning_rate=5e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),
     )

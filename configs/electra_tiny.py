@@ -33,8 +33,8 @@ def config():
             objective=ReplacedToken(length=16, predictions=5, rate=0.3, rows="windows"),
             batch_size=128,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=100),
-        train=Train(steps=3000, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100),
+        train=Train(steps=3000, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

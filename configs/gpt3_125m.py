@@ -19,10 +19,10 @@ def config():
         data=Data(objective=CausalLm(length=2048), batch_size=256),
         optimizer=AdamW(
             learning_rate=6e-4,
-            warmup=715,
-            final=0.1,
+            warmup_steps=715,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=495_911,
+            decay_steps=495_911,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

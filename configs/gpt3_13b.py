@@ -23,10 +23,10 @@ def config():
         data=Data(objective=CausalLm(length=2048), batch_size=1024),
         optimizer=AdamW(
             learning_rate=1e-4,
-            warmup=179,
-            final=0.1,
+            warmup_steps=179,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=123_978,
+            decay_steps=123_978,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

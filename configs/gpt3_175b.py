@@ -24,10 +24,10 @@ def config():
         data=Data(objective=CausalLm(length=2048), batch_size=1536),
         optimizer=AdamW(
             learning_rate=0.6e-4,
-            warmup=119,
-            final=0.1,
+            warmup_steps=119,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=82_652,
+            decay_steps=82_652,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

@@ -21,10 +21,10 @@ def config():
         data=Data(objective=CausalLm(length=2048), batch_size=512),
         optimizer=AdamW(
             learning_rate=2e-4,
-            warmup=358,
-            final=0.1,
+            warmup_steps=358,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=247_955,
+            decay_steps=247_955,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

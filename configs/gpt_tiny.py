@@ -27,8 +27,10 @@ def config():
             attention_dropout=0.0,
         ),
         data=Data(store="runs/builtin_gpt", objective=CausalLm(length=64), batch_size=16),
-        optimizer=AdamW(learning_rate=2e-3, warmup=50, decay="cosine", final=0.1, beta2=0.95),
-        train=Train(steps=500, compute="float32"),
+        optimizer=AdamW(
+            learning_rate=2e-3, warmup_steps=50, decay="cosine", end_lr_ratio=0.1, beta2=0.95
+        ),
+        train=Train(steps=500, compute_dtype="float32"),
         evaluate=Evaluate(every=250),
         checkpoint=Checkpoint(every=250),
     )

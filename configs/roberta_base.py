@@ -21,6 +21,12 @@ def config():
         data=Data(
             objective=MaskedLm(length=512, predictions=77, rows="sentences"), batch_size=8192
         ),
-        optimizer=AdamW(learning_rate=6e-4, warmup=24_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        optimizer=AdamW(
+            learning_rate=6e-4,
+            warmup_steps=24_000,
+            weight_decay=0.01,
+            beta2=0.98,
+            max_grad_norm=0.0,
+        ),
         train=Train(steps=500_000),
     )

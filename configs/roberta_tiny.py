@@ -27,8 +27,8 @@ def config():
             objective=MaskedLm(length=32, predictions=10, rate=0.3, rows="sentences"),
             batch_size=64,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=100, beta2=0.98),
-        train=Train(steps=1500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100, beta2=0.98),
+        train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

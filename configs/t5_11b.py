@@ -19,7 +19,7 @@ def config():
             width=1024, depth=24, decoder_depth=24, heads=128, head_width=128, mlp=65536, remat=True
         ),
         data=Data(objective=SpanCorruption(), batch_size=2048),
-        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=1_000_000),
         mesh=Mesh(data=1, fsdp=-1),
     )

@@ -20,7 +20,7 @@ def config():
             width=1024, depth=24, decoder_depth=24, heads=32, head_width=128, mlp=16384, remat=True
         ),
         data=Data(objective=SpanCorruption(), batch_size=2048),
-        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=1_000_000),
         mesh=Mesh(data=1, fsdp=-1, model=4),
     )

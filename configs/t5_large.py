@@ -17,6 +17,6 @@ def config():
     return Run(
         model=T5Config(width=1024, depth=24, decoder_depth=24, heads=16, mlp=4096, remat=True),
         data=Data(objective=SpanCorruption(), batch_size=2048),
-        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=1_000_000),
     )

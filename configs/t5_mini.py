@@ -29,8 +29,10 @@ def config():
             dropout=0.0,
         ),
         data=Data(store="runs/books_t5", objective=SpanCorruption(inputs=128), batch_size=16),
-        optimizer=AdamW(learning_rate=1e-2, warmup=300, weight_decay=0.0, relative=True),
-        train=Train(steps=2_500, compute="float32"),
+        optimizer=AdamW(
+            learning_rate=1e-2, warmup_steps=300, weight_decay=0.0, scale_by_param_rms=True
+        ),
+        train=Train(steps=2_500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

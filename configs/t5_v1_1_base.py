@@ -16,6 +16,6 @@ def config():
     return Run(
         model=T5Config(mlp=2048, gated=True, tied=False, dropout=0.0),
         data=Data(objective=SpanCorruption(), batch_size=128),
-        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=2**19),
     )

@@ -26,14 +26,14 @@ def config():
         ),
         optimizer=AdamW(
             learning_rate=3e-3,
-            warmup=400,
+            warmup_steps=400,
             decay="inverse_square_root",
             weight_decay=0.0,
             beta2=0.98,
             epsilon=1e-9,
-            clip=0.0,
+            max_grad_norm=0.0,
         ),
-        train=Train(steps=2_400, compute="float32", smoothing=0.1),
+        train=Train(steps=2_400, compute_dtype="float32", label_smoothing=0.1),
         evaluate=Evaluate(every=400),
         checkpoint=Checkpoint(every=100, keep=10),
     )

@@ -15,7 +15,10 @@ from pretrain.distributed.watchdog import leave_soon
 VERBS = {
     "prepare": ("pretrain.cli.prepare", "turn text into a token store"),
     "inspect": ("pretrain.cli.inspect", "show one batch decoded, and check what it promises"),
-    "describe": ("pretrain.cli.describe", "parameters, FLOPs and tokens of a configuration"),
+    "describe": (
+        "pretrain.cli.describe",
+        "a configuration in full, its parameters, FLOPs and tokens; what each key means",
+    ),
     "plan": (
         "pretrain.cli.plan",
         "compile for a TPU slice that is not here: what fits, what bounds it",

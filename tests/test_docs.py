@@ -36,7 +36,7 @@ def test_a_command_that_is_shown_can_be_given(page, words):
     parser = argparse.ArgumentParser(exit_on_error=False)
     importlib.import_module(VERBS[verb][0]).add_arguments(parser)
     args = parser.parse_intermixed_args(rest)
-    if hasattr(args, "overrides") and hasattr(args, "config"):
+    if hasattr(args, "overrides") and getattr(args, "config", None):  # describe --fields has none
         load(args.config, args.overrides)
 
 

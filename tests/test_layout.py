@@ -30,12 +30,14 @@ ORDER = {
     "data": (
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
         *("data.objectives", "data.examples", "data.config", "data.batch_spec"),
+        *("data.tf_dataset", "data.composed"),
         *("data.pipeline", "data.inspection"),
     ),
     "pretrain": (
         *(
             "pretrain.extras",
             "pretrain.overrides",
+            "pretrain.fields",
             "pretrain.schema",
             "pretrain.families",
             "pretrain.config",

@@ -19,9 +19,13 @@ class Mask(flax.struct.PyTreeNode):
     valid_BM:  bool, True on tokens, which stand on the left, and False on the padding behind them
     segments:  int32 (of the readers [B, L], of what is read [B, M]); a segment is read by its own members alone
     causal:    position l reads positions up to and including l
-    window:    ... and of those only the nearest `window`, itself included (Child et al. 2019, "locally banded")
+    window:    with `causal`, l reads the nearest `window` of those, itself included: l - window < m <= l
+               (Child et al. 2019, "locally banded"). Without it, l reads `window // 2` positions on
+               either side and itself, |l - m| <= window // 2: 128 is 64 before, itself and 64 after, as
+               `local_attention` of ModernBERT (Warner et al. 2024) and `attention_window` of Longformer
+               (Beltagy et al. 2020)
     step:      the readers are one word a row, and stand where it says; in a causal mask, while decoding
-    Raises ValueError for a window below 1, or without `causal`.
+    Raises ValueError for a window below 1, and for one without `causal` beside a step.
     """
 
     valid_BM: jax.Array | None = None
@@ -31,10 +35,22 @@ class Mask(flax.struct.PyTreeNode):
     step: Step | None = None
 
     def __post_init__(self):
-        if self.window is not None and (self.window < 1 or not self.causal):
+        if self.window is None:
+            return
+        if self.window < 1:
+            raise ValueError(f"a window of {self.window} positions: it must be at least 1")
+        if self.step is not None and not self.causal:
             raise ValueError(
-                f"a window of {self.window} positions: it is at least 1, and looks back, in a causal mask"
+                f"a window of {self.window} positions on both sides in a step of decoding: what "
+                "follows is not written yet. Only a causal mask can decode (causal=True)"
             )
+
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """How many positions before itself and after itself a position reads; None for no limit."""
+        if self.causal:
+            return None if self.window is None else self.window - 1, 0
+        return (None, None) if self.window is None else (self.window // 2, self.window // 2)
 
     def dense(self, L, M):
         """The mask itself, bool, broadcastable to [B, H, L, M], or None where nothing is masked."""
@@ -50,6 +66,9 @@ class Mask(flax.struct.PyTreeNode):
             ] - np.arange(M)
             read = jnp.asarray((back >= 0) & (back < (self.window or M)))
             parts.append(read[None, None] if self.step is None else read[:, None, None])
+        elif self.window is not None:
+            distance_LM = np.abs(np.arange(L)[:, None] - np.arange(M))
+            parts.append(jnp.asarray(distance_LM <= self.window // 2)[None, None])
         return reduce(jnp.logical_and, parts) if parts else None
 
 

@@ -157,7 +157,12 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     model = build(run.model, **make_model_hooks(mesh, []))
     loss, metrics = find_loss(run.data.objective.name), run.evaluate.metrics
     evaluator = make_evaluator(
-        model, loss, mesh, compute=run.train.compute, metrics=metrics, objective=run.data.objective
+        model,
+        loss,
+        mesh,
+        compute=run.train.compute_dtype,
+        metrics=metrics,
+        objective=run.data.objective,
     )
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(found.params, stream)

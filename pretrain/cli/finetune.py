@@ -159,11 +159,11 @@ def run(args):
         began = None
     if whole.train.end < whole.train.steps:
         goes_on = (
-            f"  python -m pretrain train {workdir}/config.json --workdir {workdir} train.until=0"
+            f"  python -m pretrain train {workdir}/config.json --workdir {workdir} train.stop_at_step=0"
             for workdir in workdirs
         )
         print(
-            f"ended at step {whole.train.end:,} of {whole.train.steps:,}, as train.until says; next:",
+            f"ended at step {whole.train.end:,} of {whole.train.steps:,}, as train.stop_at_step says; next:",
             *goes_on,
             sep="\n",
         )

@@ -3,7 +3,7 @@
 import os
 
 from models.config.heads import ClassifierConfig
-from pretrain.config import Run, override
+from pretrain.config import Run, override, validate
 
 CLASSIFIER = (  # what can be done with one
     "predict --workdir {} --input FILE",
@@ -38,6 +38,7 @@ def run(args):
         raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
     opened = open_model(args.folder)
     config = override(starting_run(opened.config), args.overrides)
+    validate(config)
     params, missing, unused = opened.params(config.model, initialiser(config), args.allow_nonfinite)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.folder)),

@@ -3,13 +3,9 @@
 Their first layers are GPT-2's too, and so is their way of keeping queries, keys and values in one matrix, `c_attn`.
 """
 
-from collections.abc import Mapping
-
-import numpy as np
-
 from models.config import GptConfig
 from pretrain.convert import config_fields, name_map
-from pretrain.families.rules import JOINED, SAME, Layout, norm
+from pretrain.families.rules import JOINED, SAME, Join, Layout, norm
 
 # Their kernels are [in, out], as ours are.
 STRAIGHT = Layout(
@@ -18,29 +14,29 @@ STRAIGHT = Layout(
 STRAIGHT_OUT = Layout(
     theirs=lambda a: a.reshape(-1, a.shape[-1]), ours=lambda a, shape: a.reshape(shape)
 )
-THIRDS = ("query", "key", "value")  # of c_attn's last dimension, in this order
+FUSED = ("query", "key", "value")  # in c_attn, along its last axis, in this order
 
 
-def linear(ours, theirs, layout=STRAIGHT, part=""):
+def linear(ours, theirs, layout=STRAIGHT):
     """The two rules of a linear map with a bias."""
-    return (f"{ours}/kernel", f"{theirs}.weight{part}", layout), (
+    return (f"{ours}/kernel", f"{theirs}.weight", layout), (
         f"{ours}/bias",
-        f"{theirs}.bias{part}",
+        f"{theirs}.bias",
         JOINED,
     )
 
 
 def layer(ours, theirs):
-    """The rules of a layer; each third of `c_attn` has a name of its own, which `joined` and `Thirds` know."""
+    """The rules of a layer, in which one matrix and one bias hold queries, keys and values."""
+    attention, fused = f"{ours}/attention", f"{theirs}.attn.c_attn"
     return (
-        *(
-            rule
-            for name in THIRDS
-            for rule in linear(
-                f"{ours}/attention/{name}", f"{theirs}.attn.c_attn", part=f"[{name}]"
-            )
+        (
+            tuple(f"{attention}/{part}/kernel" for part in FUSED),
+            f"{fused}.weight",
+            Join(STRAIGHT, axis=1),
         ),
-        *linear(f"{ours}/attention/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
+        (tuple(f"{attention}/{part}/bias" for part in FUSED), f"{fused}.bias", Join(JOINED)),
+        *linear(f"{attention}/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
         *norm(f"{ours}/attention_norm", f"{theirs}.ln_1"),
         *linear(f"{ours}/mlp/up", f"{theirs}.mlp.c_fc"),
         *linear(f"{ours}/mlp/down", f"{theirs}.mlp.c_proj"),
@@ -48,49 +44,13 @@ def layer(ours, theirs):
     )
 
 
-def joined(tensors):
-    """{their name: array} with the thirds of each `c_attn` put together."""
-    first = f"[{THIRDS[0]}]"
-    whole = {}
-    for name, tensor in tensors.items():
-        stem, third, _ = name.partition("[")
-        if not third:
-            whole[name] = tensor
-        elif name.endswith(first):
-            whole[stem] = np.concatenate([tensors[f"{stem}[{other}]"] for other in THIRDS], axis=-1)
-    return whole
-
-
-class Thirds(Mapping):
-    """A mapping of tensors in which each `c_attn` is three, read when one of them is asked for."""
-
-    def __init__(self, tensors):
-        self._tensors, self._places = tensors, {}
-        for name in tensors:
-            thirds = THIRDS if ".attn.c_attn." in name else ()
-            self._places |= {f"{name}[{third}]": (name, i) for i, third in enumerate(thirds)} or {
-                name: (name, None)
-            }
-
-    def __getitem__(self, name):
-        source, third = self._places[name]
-        tensor = self._tensors[source]
-        return tensor if third is None else np.array_split(tensor, len(THIRDS), axis=-1)[third]
-
-    def __iter__(self):
-        return iter(self._places)
-
-    def __len__(self):
-        return len(self._places)
-
-
 def fill(config, tensors, rules, init_params, *, words):
-    """What `table.fill` gives for {their name: array}; `words`: the name of the input's table, which is the output's too."""
+    """What `name_map.fill` gives for {their name: array}; `words`: the name of the input's table, which is the output's too."""
     prefixed = any(
         name.startswith("transformer.") for name in tensors
     )  # a model without its head has no prefix
     tensors = name_map.rename(tensors, lambda name: name if prefixed else f"transformer.{name}")
-    tensors = Thirds(name_map.merge_copies(tensors, {"lm_head.weight": words}))
+    tensors = name_map.merge_copies(tensors, {"lm_head.weight": words})
     buffers = {
         f"transformer.h.{i}.attn.{name}"
         for i in range(config.depth)
@@ -134,7 +94,7 @@ FIXED = {
 
 def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds."""
-    return joined(name_map.export(params, RULES, {"decoder": config.depth}))
+    return name_map.export(params, RULES, {"decoder": config.depth})
 
 
 def from_hf(config, tensors, init_params):

@@ -1,16 +1,20 @@
 """GPT-2 under both its names: models/gpt2.py and `GPT2LMHeadModel` of Hugging Face transformers; and a GPT-3 that is one."""
 
 from models.config import Gpt2Config, Gpt3Config
-from models.layers.layer_layout import unflatten
 from pretrain.convert import config_fields, gpt, name_map
-from pretrain.families.rules import SAME, norm
+from pretrain.families.rules import SAME, Index, norm
 
 WORDS = "transformer.wte.weight"
-RULES = (
+OUTSIDE_LAYERS = (
     ("embeddings/words/embedding", WORDS, SAME),
     ("embeddings/positions/embedding", "transformer.wpe.weight", SAME),
-    *gpt.layer("decoder/layers", "transformer.h.{i}"),
     *norm("norm", "transformer.ln_f"),
+)
+RULES = OUTSIDE_LAYERS + gpt.layer("decoder/layers", "transformer.h.{i}")
+PAIRS = (  # of GPT-3's layers: the first is dense, the second banded
+    OUTSIDE_LAYERS
+    + gpt.layer("decoder/layers/dense", f"transformer.h.{Index(0, 2)}")
+    + gpt.layer("decoder/layers/banded", f"transformer.h.{Index(1, 2)}")
 )
 
 FIELDS = (  # our field, their key, what an absent key means
@@ -38,8 +42,8 @@ def to_hf(config, params):
     """{name: float32 array}: what `model.safetensors` holds. Raises ValueError for a GPT-3 with bands: see `check_bands`."""
     if isinstance(config, Gpt3Config):
         check_bands(config)
-        params = unflatten(as_gpt2(name_map.flatten_layers(params, {"decoder": config.depth // 2})))
-    return gpt.joined(name_map.export(params, RULES, {"decoder": config.depth}))
+        return name_map.export(params, PAIRS, {"decoder": config.depth // 2})
+    return name_map.export(params, RULES, {"decoder": config.depth})
 
 
 def from_hf(config, tensors, init_params):
@@ -81,18 +85,3 @@ def check_bands(config):
             f"a GPT-3 with bands of {config.window} positions (model.window) in rows of {config.length} cannot be exported: transformers "
             "has no model with GPT-2's layers, some of them banded. A window as long as the rows is a GPT-2 and can be"
         )
-
-
-def as_gpt2(leaves):
-    """{unstacked path: leaf} of a GPT-3 with each pair's two layers numbered one after the other."""
-    names = {}
-    for path in leaves:
-        stack, pair, rest = path.partition("/layer_")
-        number, _, inner = rest.partition("/")
-        kind, _, end = inner.partition("/")
-        names[path] = (
-            f"{stack}/layer_{2 * int(number) + ('dense', 'banded').index(kind)}/{end}"
-            if pair
-            else path
-        )
-    return {names[path]: leaf for path, leaf in leaves.items()}

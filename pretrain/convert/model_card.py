@@ -175,7 +175,7 @@ def _facts(trained, family, size):
         "optimizer",
         f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}",
     )
-    yield "arithmetic", f"{run.train.compute}; these weights are float32"
+    yield "arithmetic", f"{run.train.compute_dtype}; these weights are float32"
 
 
 def _data(trained):

@@ -1,12 +1,15 @@
 """Applies a family's rules (pretrain/families/rules.py): our parameters to their tensors, and their tensors to our parameters."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from models.layers.layer_layout import flatten, match_layout, unflatten, unstack_layers
+from pretrain.families.rules import Join, Layout, Split, blank, split_index
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -19,24 +22,83 @@ class ImportReport:
     unused: tuple[str, ...]
 
 
-def expand(rules, depths):
-    """{our unstacked path: (their name, layout)} for stacks of the given depths, e.g. {"bert/encoder": 12}.
+class Match(NamedTuple):
+    """A rule for one layer: our unstacked paths, their names, and the layout that leads from one to the other."""
 
-    Raises ValueError for a path or a name that two rules give.
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    layout: Layout | Join | Split
+
+    def __str__(self):
+        return f"{', '.join(self.ours)} <-> {', '.join(self.theirs)}"
+
+
+def expand(rules, depths) -> list[Match]:
+    """Return the matches of the rules for stacks of the given depths, e.g. {"bert/encoder": 12}.
+
+    Raises ValueError that names a path or a name that two rules give, a numbered layer of theirs
+    that no rule gives, and a rule that is not one.
     """
-    expanded, names = {}, {}
-    for path, name, layout in rules:
-        stack, layers, rest = path.partition("/layers/")
-        for i in range(depths[stack]) if layers else (None,):
-            ours, theirs = (
-                (f"{stack}/layer_{i}/{rest}", name.format(i=i)) if layers else (path, name)
-            )
-            if ours in expanded:
-                raise ValueError(f"two rules for our {ours}: {expanded[ours][0]} and {theirs}")
-            if theirs in names:
-                raise ValueError(f"two rules for their {theirs}: {names[theirs]} and {ours}")
-            expanded[ours], names[theirs] = (theirs, layout), ours
-    return expanded
+    matches = [match for rule in rules for match in _expand_rule(*rule, depths)]
+    ours, theirs = {}, {}
+    for match in matches:
+        for path in match.ours:
+            if path in ours:
+                raise ValueError(
+                    f"two rules for our {path}: {ours[path]} and {', '.join(match.theirs)}"
+                )
+            ours[path] = ", ".join(match.theirs)
+        for name in match.theirs:
+            if name in theirs:
+                raise ValueError(
+                    f"two rules for their {name}: {theirs[name]} and {', '.join(match.ours)}"
+                )
+            theirs[name] = ", ".join(match.ours)
+    _check_every_layer_is_there(rules, theirs)
+    return matches
+
+
+def _expand_rule(ours, theirs, layout, depths):
+    """Return the matches of one rule: one, or one a layer."""
+    paths, names = ((side,) if isinstance(side, str) else tuple(side) for side in (ours, theirs))
+    rule = Match(paths, names, layout)
+    if (len(paths) > 1 and not isinstance(layout, Join)) or (
+        len(names) > 1 and not isinstance(layout, Split)
+    ):
+        raise ValueError(f"{rule}: several paths need a Join, several names a Split")
+    if isinstance(layout, Split) and layout.num_parts != len(names):
+        raise ValueError(f"{rule}: {len(names)} names for a Split into {layout.num_parts}")
+    stacks = {path.partition("/layers/")[0] for path in paths if "/layers/" in path}
+    parts = [split_index(name) for name in names]
+    if not stacks and all(index is None for _, index, _ in parts):
+        return [rule]
+    if len(stacks) != 1 or not all("/layers/" in path for path in paths):
+        raise ValueError(f"{rule}: a name with an index needs paths with `layers`, of one stack")
+    if any(index is None for _, index, _ in parts):
+        raise ValueError(f"{rule}: a path with `layers` needs {{i}} in every name")
+    (stack,) = stacks
+    if stack not in depths:
+        raise ValueError(f"{rule}: no depth of the stack {stack}; given are {some(depths)}")
+    return [
+        Match(
+            tuple(path.replace("/layers/", f"/layer_{i}/", 1) for path in paths),
+            tuple(f"{before}{index(i)}{after}" for before, index, after in parts),
+            layout,
+        )
+        for i in range(depths[stack])
+    ]
+
+
+def _check_every_layer_is_there(rules, names):
+    """Raise ValueError where the rules leave out a number between 0 and the last of a stack of theirs."""
+    templates = [
+        name for _, theirs, _ in rules for name in ([theirs] if isinstance(theirs, str) else theirs)
+    ]
+    for start in {before for before, index, _ in map(split_index, templates) if index is not None}:
+        found = (re.match(rf"{re.escape(start)}(\d+)", name) for name in names)
+        numbers = {int(number[1]) for number in found if number}
+        if lost := set(range(max(numbers, default=0))) - numbers:
+            raise ValueError(f"no rule for their {some(f'{start}{number}' for number in lost)}")
 
 
 # ---- our side: nested, stacked or not -> one flat leaf a layer -------------------
@@ -62,16 +124,25 @@ def flatten_layers(params, depths):
 
 def export(params, rules, depths):
     """{their name: float32 array} of all our parameters. Raises ValueError that names what only one side knows."""
-    expanded, leaves = expand(rules, depths), flatten_layers(params, depths)
-    if leaves.keys() != expanded.keys():
+    matches, leaves = expand(rules, depths), flatten_layers(params, depths)
+    paths = {path for match in matches for path in match.ours}
+    if leaves.keys() != paths:
         raise ValueError(
             "the parameters are not those of the configuration: "
-            f"{some(expanded.keys() - leaves.keys())} missing, {some(leaves.keys() - expanded.keys())} without a rule"
+            f"{some(paths - leaves.keys())} missing, {some(leaves.keys() - paths)} without a rule"
         )
-    return {
-        theirs: np.ascontiguousarray(layout.theirs(leaves[ours].astype(np.float32)))
-        for ours, (theirs, layout) in expanded.items()
-    }
+    tensors = {}
+    for match in matches:
+        exported = _export(match, [leaves[path].astype(np.float32) for path in match.ours])
+        tensors |= zip(match.theirs, map(np.ascontiguousarray, exported), strict=True)
+    return tensors
+
+
+def _export(match, leaves):
+    try:
+        return match.layout.export(leaves)
+    except ValueError as error:
+        raise ValueError(f"{match}: {error}") from error
 
 
 def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
@@ -81,14 +152,11 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     body: beginnings of the names that must have a place, unless `known` to have none; others are reported as unused.
     Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
     """
-    expanded, leaves = expand(rules, depths), flatten_layers(init_params, depths)
-    if leaves.keys() != expanded.keys():
-        odd = some(leaves.keys() ^ expanded.keys())
-        raise ValueError(f"the initial parameters are not those of the configuration: {odd}")
-    names, there = (
-        {theirs for theirs, _ in expanded.values()},
-        set(tensors),
-    )  # `in` a mapping may load a tensor
+    matches, leaves = expand(rules, depths), flatten_layers(init_params, depths)
+    if odd := leaves.keys() ^ {path for match in matches for path in match.ours}:
+        raise ValueError(f"the initial parameters are not those of the configuration: {some(odd)}")
+    names = {name for match in matches for name in match.theirs}
+    there = set(tensors)  # `in` a mapping may load a tensor
     missing, unused = names - there, there - names
     absent = tuple(
         head for head in heads if all(name in missing for name in names if name.startswith(head))
@@ -99,24 +167,34 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
         raise ValueError(
             f"no place in the model for {some(homeless)}; does config.json belong to these weights?"
         )
-    for ours, (theirs, layout) in expanded.items():
-        if theirs in missing:
-            leaves[ours] = leaves[ours].astype(np.float32)
+    for match in matches:
+        own = [leaves[path] for path in match.ours]
+        if missing.isdisjoint(match.theirs):
+            filled = _fill(match, tensors, [leaf.shape for leaf in own])
+        elif missing.issuperset(match.theirs):
+            filled = [leaf.astype(np.float32) for leaf in own]
         else:
-            leaves[ours] = _ours(tensors[theirs], theirs, layout, leaves[ours].shape)
+            lost = missing.intersection(match.theirs)
+            raise ValueError(f"missing {some(lost)}, without which there is no {match.ours[0]}")
+        leaves |= zip(match.ours, filled, strict=True)
     report = ImportReport(tuple(sorted(missing)), tuple(sorted(unused)))
     return match_layout(unflatten(leaves), init_params), report
 
 
-def _ours(tensor, name, layout, shape):
-    expected = layout.theirs(np.broadcast_to(np.float32(0), shape)).shape
-    if tensor.shape != expected:
-        raise ValueError(
-            f"{name} has shape {list(tensor.shape)}; config.json makes it {list(expected)}"
-        )
-    if tensor.dtype.name not in FLOATS:
-        raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
-    return layout.ours(np.asarray(tensor).astype(np.float32), shape)
+def _fill(match, tensors, shapes):
+    """Return our leaves of a match, of these shapes, of their tensors. Raises ValueError as `fill` does."""
+    expected = [tensor.shape for tensor in _export(match, [blank(shape) for shape in shapes])]
+    read = []
+    for name, shape in zip(match.theirs, expected, strict=True):
+        tensor = tensors[name]
+        if tensor.shape != shape:
+            raise ValueError(
+                f"{name} has shape {list(tensor.shape)}; config.json makes it {list(shape)}"
+            )
+        if tensor.dtype.name not in FLOATS:
+            raise ValueError(f"{name} is {tensor.dtype.name}; expected one of {', '.join(FLOATS)}")
+        read.append(np.asarray(tensor).astype(np.float32))
+    return match.layout.fill(read, shapes)
 
 
 # ---- their side: names change over the years -------------------------------------

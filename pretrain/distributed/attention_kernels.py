@@ -62,6 +62,8 @@ def why_not_splash(q_BLHK, k_BMHK, mask, bias, drop, mesh):
         return "cannot add a bias to the scores"
     if mask is not None and not isinstance(mask, Mask):
         return "takes no mask that is given pair by pair"
+    if mask is not None and mask.window is not None and L != M:
+        return f"takes a window of as many readers as are read, not of {L} and {M}"
     for length, parts in ((L, mesh.shape["sequence"]), (M, 1)):
         if length % (LANES * parts):
             return f"takes {LANES} positions at once, into which {length} on {parts} devices do not divide"
@@ -75,25 +77,26 @@ def splash_attend(
 ):
     """Splash attention (a Pallas kernel that ships with JAX) on each device's rows, heads and, of the readers, positions.
 
-    Blocks of pairs that a causal mask or a window rules out are not computed. interpret: run it on a CPU, slowly.
+    Blocks of pairs that a causal mask or a window, of one side or both, rules out are not computed. interpret: run it on a CPU, slowly.
     """
     assert bias is None
     L, H, M = *q_BLHK.shape[1:3], k_BMHK.shape[1]
     parts = mesh.shape["sequence"]
     heads = "model" if H % mesh.shape["model"] == 0 else None
-    causal = (
-        mask is not None and mask.causal
-    )  # without it all readers are alike, and the kernel is that of one device's
+    reach = (None, None) if mask is None else mask.reach
+    # Without bounds all readers are alike, and the kernel is that of one device's.
+    is_bounded = reach != (None, None)
     kernel = splash.make_splash_mha(
         splash_masks.MultiHeadMask(
-            [_splash_mask(mask, L, M) if causal else splash_masks.FullMask((L // parts, M))] * H
+            [_splash_mask(reach, L, M) if is_bounded else splash_masks.FullMask((L // parts, M))]
+            * H
         ),
         block_sizes=_blocks(L // parts, M),
         head_shards=mesh.shape["model"] if heads else 1,
-        q_seq_shards=parts if causal else 1,
+        q_seq_shards=parts if is_bounded else 1,
         interpret=interpret,
     )
-    over = P(heads, "sequence" if causal else None)
+    over = P(heads, "sequence" if is_bounded else None)
     scale = q_BLHK.shape[-1] ** -0.5 if scale is None else scale
     q_BHLK, k_BHMK, v_BHMK = (
         x.swapaxes(1, 2) for x in (q_BLHK * jnp.asarray(scale, q_BLHK.dtype), k_BMHK, v_BMHK)
@@ -112,11 +115,11 @@ def splash_attend(
     return o_BHLK.swapaxes(1, 2)
 
 
-def _splash_mask(mask, L, M):
-    """What is known before the batch is: the part of a causal mask by which blocks are left out."""
-    if mask.window is None:
+def _splash_mask(reach, L, M):
+    """Return what is known before the batch is, of `Mask.reach`: the part of a mask by which blocks are left out."""
+    if reach == (None, 0):
         return splash_masks.CausalMask((L, M))
-    return splash_masks.LocalMask((L, M), (mask.window - 1, 0), 0)
+    return splash_masks.LocalMask((L, M), reach, 0)
 
 
 def _segments(mask, B, L, M):
@@ -165,7 +168,7 @@ def why_not_cudnn(q_BLHK, k_BMHK, mask, bias, drop, mesh):
         return "drops by a seed that no step can change"
     if q_BLHK.dtype not in (jnp.bfloat16, jnp.float16):
         return f"computes in 16 bits, not in {q_BLHK.dtype}"
-    if mask is not None and not (isinstance(mask, Mask) and mask.segments is None):
+    if _pairs(mask) is not None:
         if bias is not None:
             return "has no gradient for a bias beside a mask that is given pair by pair"
         if L % 2 or M % 2:
@@ -201,10 +204,21 @@ def cudnn_attend(
         if mask.valid_BM is not None:
             how["key_value_seq_lengths"] = jnp.maximum(mask.valid_BM.sum(-1, dtype=jnp.int32), 1)
         how["is_causal"] = mask.causal
-        if mask.window is not None:
-            how["local_window_size"] = (mask.window - 1, 0)
-        mask = Mask(segments=mask.segments).dense(q_BLHK.shape[1], M)
+        if mask.causal and mask.window is not None:
+            how["local_window_size"] = mask.reach
+        pairs = _pairs(mask)
+        mask = None if pairs is None else pairs.dense(q_BLHK.shape[1], M)
     bias = None if bias is None else bias.astype(q_BLHK.dtype)
     return jax.nn.dot_product_attention(
         q_BLHK, k_BMHK, v_BMHK, bias, mask, scale=scale, implementation=implementation, **how
     )
+
+
+def _pairs(mask):
+    """Return the part of a mask that cuDNN takes pair by pair, or None: segments, and a window that also looks ahead."""
+    if not isinstance(mask, Mask):
+        return mask
+    window = None if mask.causal else mask.window
+    if mask.segments is None and window is None:
+        return None
+    return Mask(segments=mask.segments, window=window)

@@ -1,21 +1,174 @@
 """Rules that map our parameters to those of Hugging Face transformers, and back. No JAX.
 
-A rule is (our path, their name, layout). A path with `layers` and a name with `{i}` stand for every layer of that stack,
-whether ours are stacked (a leaf has a leading axis of layers) or not (`layer_0`, ...).
+A rule is (our path, their name, layout). A path with `layers` and a name with `{i}` stand for every
+layer of that stack, whether ours are stacked (a leaf has a leading axis of layers) or not
+(`layer_0`, ...). `Index` numbers their layers otherwise. `Join` has several paths in place of one,
+`Split` several names.
 
 D width   H heads   K head width
 """
 
 import math
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 
 class Layout(NamedTuple):
-    """Two inverse functions: ours -> theirs, and (theirs, our shape) -> ours."""
+    """One leaf, one tensor: two inverse functions, ours -> theirs and (theirs, our shape) -> ours."""
 
     theirs: Callable
     ours: Callable
+
+    def export(self, leaves):
+        """Return their tensors [1] of our leaves [1]."""
+        (leaf,) = leaves
+        return (self.theirs(leaf),)
+
+    def fill(self, tensors, shapes):
+        """Return our leaves [1], of the given shapes, of their tensors [1]."""
+        (tensor,), (shape,) = tensors, shapes
+        return (self.ours(tensor, shape),)
+
+
+class Join(NamedTuple):
+    """Several of our leaves in one of their tensors, in the order of the rule's paths.
+
+    layout: of each leaf by itself.
+    axis: the axis of their tensor along which the leaves are concatenated.
+    interleave: an axis of ours, counted from the end, whose entries take turns along `axis`: the
+      first entry of every leaf, then the second of every leaf, and so on. -2 of [D, H, K] and of
+      [H, K] fuses per head, as GPT-NeoX does. In `axis` of one leaf it is the slowest axis.
+    """
+
+    layout: Layout
+    axis: int = 0
+    interleave: int | None = None
+
+    def export(self, leaves):
+        """Return their tensors [1] of our leaves. Raises ValueError where the leaves do not fit together."""
+        tensors = [self.layout.theirs(leaf) for leaf in leaves]
+        groups = _num_groups(self.interleave, [leaf.shape for leaf in leaves])
+        return (_concatenate(tensors, self.axis, groups),)
+
+    def fill(self, tensors, shapes):
+        """Return our leaves, of the given shapes, of their tensors [1]."""
+        (tensor,) = tensors
+        sizes = [self.layout.theirs(blank(shape)).shape[self.axis] for shape in shapes]
+        parts = _cut(tensor, sizes, self.axis, _num_groups(self.interleave, shapes))
+        return tuple(map(self.layout.ours, parts, shapes))
+
+
+class Split(NamedTuple):
+    """One of our leaves in several of their tensors, in the order of the rule's names.
+
+    parts: how many tensors of equal size they are, or their sizes along `axis`.
+    layout, axis, interleave: those of the one tensor that a `Join` would make of theirs.
+    """
+
+    layout: Layout
+    parts: int | tuple[int, ...]
+    axis: int = 0
+    interleave: int | None = None
+
+    @property
+    def num_parts(self):
+        return self.parts if isinstance(self.parts, int) else len(self.parts)
+
+    def export(self, leaves):
+        """Return their tensors of our leaves [1]. Raises ValueError where the leaf does not divide into them."""
+        (leaf,) = leaves
+        whole = self.layout.theirs(leaf)
+        length, sizes = whole.shape[self.axis], self.parts
+        if isinstance(sizes, int):
+            sizes = (length // sizes,) * sizes
+        if sum(sizes) != length:
+            raise ValueError(
+                f"axis {self.axis} of {list(whole.shape)} does not divide into {self.parts} parts"
+            )
+        return tuple(_cut(whole, sizes, self.axis, _num_groups(self.interleave, [leaf.shape])))
+
+    def fill(self, tensors, shapes):
+        """Return our leaves [1], of the given shapes, of their tensors."""
+        whole = _concatenate(tensors, self.axis, _num_groups(self.interleave, shapes))
+        return (self.layout.ours(whole, shapes[0]),)
+
+
+def blank(shape):
+    """Return an array of that shape which takes one byte."""
+    return np.broadcast_to(np.False_, shape)
+
+
+def _num_groups(interleave, shapes):
+    """Return the length of the axis `interleave` of these shapes, 1 where there is none."""
+    groups = {1 if interleave is None else shape[interleave] for shape in shapes}
+    if len(groups) > 1:
+        raise ValueError(
+            f"shapes {[list(shape) for shape in shapes]} are interleaved along axis {interleave}, "
+            "which must be of one length"
+        )
+    return groups.pop()
+
+
+def _concatenate(parts, axis, groups):
+    """Return the parts concatenated along `axis`, in each of `groups` equal sections of it."""
+    shapes = [list(part.shape) for part in parts]
+    axis %= parts[0].ndim
+    if any(
+        shape[:axis] + shape[axis + 1 :] != shapes[0][:axis] + shapes[0][axis + 1 :]
+        for shape in shapes
+    ):
+        raise ValueError(f"{shapes} differ in another axis than {axis} and cannot be joined")
+    if any(shape[axis] % groups for shape in shapes):
+        raise ValueError(f"axis {axis} of {shapes} does not divide into {groups} groups")
+    sections = [
+        part.reshape(*part.shape[:axis], groups, -1, *part.shape[axis + 1 :]) for part in parts
+    ]
+    whole = np.concatenate(sections, axis + 1)
+    return whole.reshape(*whole.shape[:axis], -1, *whole.shape[axis + 2 :])
+
+
+def _cut(whole, sizes, axis, groups):
+    """Return the parts, of these sizes along `axis`, of which `_concatenate` makes `whole`."""
+    if any(size % groups for size in sizes):
+        raise ValueError(f"parts of {list(sizes)} do not divide into {groups} groups")
+    axis %= whole.ndim
+    before, after = whole.shape[:axis], whole.shape[axis + 1 :]
+    *ends, length = np.cumsum(sizes) // groups
+    parts = np.split(whole.reshape(*before, groups, length, *after), ends, axis + 1)
+    return [part.reshape(*before, size, *after) for part, size in zip(parts, sizes, strict=True)]
+
+
+class Index(NamedTuple):
+    """The number of their layer that is our layer i of a stack: start + stride * i.
+
+    In a name: f"layers.{Index(1, 3)}.norm.weight" is "layers.{1 + 3*i}.norm.weight".
+    """
+
+    start: int = 0
+    stride: int = 1
+
+    def __call__(self, i):
+        return self.start + self.stride * i
+
+    def __str__(self):
+        start = f"{self.start} + " if self.start else ""
+        return f"{{{start}{f'{self.stride}*' if self.stride != 1 else ''}i}}"
+
+
+def split_index(name):
+    """Return (what stands before the index, the Index, what stands behind it) of a name; the Index is None without one.
+
+    Raises ValueError for other braces than one of the form {i}, {3*i}, {1 + i} or {1 + 3*i}.
+    """
+    before, *found = re.split(r"\{(?:(\d+) \+ )?(?:(\d+)\*)?i\}", name)
+    start, stride, after = found if len(found) == 3 else (None, None, "")
+    if len(found) > 3 or re.search(r"[{}]", before + after):
+        raise ValueError(f"{name} has braces other than one {{i}} or {{START + STRIDE*i}}")
+    index = Index(int(start or 0), int(stride or 1)) if found else None
+    return before, index, after
 
 
 def kernel(contract):

@@ -38,7 +38,7 @@ class Sampler:
             likeliest,
             program.model,
             program.loss,
-            run.train.compute,
+            run.train.compute_dtype,
             gathered(mesh),
             self.vocabulary.size,
         )
@@ -67,18 +67,6 @@ def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
         and run.data.objective.name in samples_file.READERS
     )
     return Sampler(run, program, mesh, heldout, workdir, check) if wanted else None
-
-
-def beside(evaluate, sampler, step):
-    """An evaluation that is followed by the samples of a step; itself where there are none to be."""
-
-    def both(params, stream, begin):
-        scores = evaluate(params, stream, begin=begin)
-        begin()
-        sampler(params, step)
-        return scores
-
-    return both if sampler else evaluate
 
 
 def likeliest(model, loss, compute, gather, size, params, batch):

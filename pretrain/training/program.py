@@ -17,7 +17,8 @@ from pretrain.overrides import ConfigError
 from pretrain.training.cross_entropy import SCORES
 from pretrain.training.evaluation import make_score
 from pretrain.training.losses import Loss, LossOptions, find_loss
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.optimizers import make_run_optimizer
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import State, init_state
 from pretrain.training.step import make_step
 
@@ -58,7 +59,7 @@ def make_program(run, mesh, scores_at_once=SCORES):
     model, scored = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
     )
-    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
+    optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)
@@ -70,13 +71,13 @@ def make_program(run, mesh, scores_at_once=SCORES):
         rate,
         seed=run.train.seed,
         microbatches=run.train.microbatches,
-        spike=run.guard.spike,
-        memory=run.guard.memory,
+        norm_factor=run.guard.norm_factor,
+        norm_window=run.guard.norm_window,
         options=LossOptions(
-            compute_dtype=run.train.compute,
+            compute_dtype=run.train.compute_dtype,
             gather=gathered(mesh),
             scores_at_once=scores_at_once,
-            label_smoothing=run.train.smoothing,
+            label_smoothing=run.train.label_smoothing,
         ),
     )
     shapes = batch_spec.shapes(run.data.objective, run.data.batch_size).items()
@@ -96,7 +97,7 @@ def make_program(run, mesh, scores_at_once=SCORES):
             donate_argnums=0,
             compiler_options=compiler_options(mesh),
         ),
-        score=make_score(scored, loss, mesh, compute=run.train.compute),
+        score=make_score(scored, loss, mesh, compute=run.train.compute_dtype),
         attention=attention,
     )
 

@@ -25,7 +25,7 @@ FREE = (
     "watchdog.",
     "guard.replicas",
     "train.steps",
-    "train.until",
+    "train.stop_at_step",
 )
 
 
@@ -91,7 +91,7 @@ def opening(run, store, stream, params, mesh, start, heldout=None):
     size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     lines = [
-        f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute}, "
+        f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute_dtype}, "
         f"on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
         f"{run.data.objective.name} on {store.path}: {stream.rows:,} rows an epoch, {run.data.batch_size} a step, "
         f"{run.train.end * run.data.batch_size / stream.rows:.3g} epochs in {run.train.end:,} steps",

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.training.divergence import chosen, updates, verdict
+from pretrain.training.divergence import is_finite_step, tree_where, update_count
 from pretrain.training.losses import DEFAULT_OPTIONS
 
 
@@ -16,17 +16,17 @@ def make_step(
     *,
     seed,
     microbatches=1,
-    spike=0.0,
-    memory=0,
+    norm_factor=0.0,
+    norm_window=0,
     options=DEFAULT_OPTIONS,
 ):
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
     model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
-    spike, memory: of `parts.Guard`; options: a `losses.LossOptions`.
+    norm_factor, norm_window: of `schema.Guard`; options: a `losses.LossOptions`.
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
-    A step that `guard.verdict` does not take changes the step's number alone, and has 1 as its metric `skipped`.
+    A step that `divergence.is_finite_step` does not take changes the step's number alone, and has 1 as its metric `skipped`.
     """
 
     def part(params, batch, totals, key):
@@ -49,16 +49,18 @@ def make_step(
         moves, moments = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.value(means), optax.tree.norm(grads)
-        taken = verdict(value, norm, state.optimizer, spike, memory)
+        taken = is_finite_step(value, norm, state.optimizer, norm_factor, norm_window)
         metrics = means | {
             "loss": value,
             "gradient_norm": norm,
             "skipped": 1.0 - taken.astype(jnp.float32),
-            "learning_rate": jnp.asarray(rate(updates(state.optimizer, state.step)), jnp.float32),
+            "learning_rate": jnp.asarray(
+                rate(update_count(state.optimizer, state.step)), jnp.float32
+            ),
             "tokens": sum(batch[key].sum(dtype=jnp.float32) for key in loss.tokens),
         }
         new = optax.apply_updates(state.params, moves), moments
-        params, moments = chosen(taken, new, (state.params, state.optimizer))
+        params, moments = tree_where(taken, new, (state.params, state.optimizer))
         return state.replace(step=state.step + 1, params=params, optimizer=moments), metrics
 
     return step

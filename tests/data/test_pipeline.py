@@ -15,6 +15,7 @@ from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair
 from data.pipeline import MOST, Stream
 from data.rows.tables import TokenReader
 from data.store.reader import write_store
+from data.tf_dataset import read_elements
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, predictions=4, rows="documents"),
@@ -323,6 +324,54 @@ def test_batches_made_together_end_where_the_damaged_one_stands(store, vocabular
         stream.batch(len(read))
     # Both the ones before it and those made together were tried.
     assert len(read) > 1 and 10 * MOST in made
+
+
+class OddRowError(LookupError):
+    """An error that TensorFlow does not know."""
+
+
+READS = {  # how a stream's batches may be read
+    "batches": lambda stream: stream.batches(),
+    "evaluation_batches": lambda stream: stream.evaluation_batches(),
+    "dataset": lambda stream: read_elements(stream.dataset()),
+    "mapped": lambda stream: read_elements(
+        stream.dataset().map(lambda batch: batch).batch(2).prefetch(1)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", READS)
+def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
+    """The object itself comes out of TensorFlow: its type, message, cause and where it was raised."""
+    stream = make("pieces", threads=2)
+    build = stream.build
+
+    def fail(row_B, key_B):
+        if 7 in row_B:
+            try:
+                raise KeyError("cause")
+            except KeyError as cause:
+                raise OddRowError("row 7 is odd") from cause
+        return build(row_B, key_B)
+
+    stream.build = fail
+    with pytest.raises(OddRowError, match="^row 7 is odd$") as caught:
+        list(READS[how](stream))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "fail" in [entry.name for entry in caught.traceback]
+    assert caught.value.__suppress_context__ and "tensorflow" not in str(caught.value)
+
+
+def test_no_other_thing_than_an_error_travels_beside_the_dataset(make):
+    """What a reader gets is what the elements are: those of a dataset that was given another name for a key."""
+    stream = make("pieces")
+    renamed = stream.dataset(3).map(lambda batch: {f"my_{key}": x for key, x in batch.items()})
+    with contextlib.closing(read_elements(renamed.take(2))) as elements:
+        for step, element in enumerate(elements, 3):
+            assert equal(
+                {key.removeprefix("my_"): x for key, x in element.items()}, stream.batch(step)
+            )
+    assert step == 4
 
 
 def test_a_batch_that_breaks_the_batch_spec_is_raised(make):

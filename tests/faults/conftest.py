@@ -67,8 +67,8 @@ def configured(tmp_path_factory):
             run = Run(
                 model=model,
                 data=Data(objective=objective, store=str(store.path), batch_size=8),
-                optimizer=AdamW(learning_rate=1e-2, warmup=2),
-                train=Train(steps=12, compute="float32"),
+                optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
+                train=Train(steps=12, compute_dtype="float32"),
                 evaluate=Evaluate(every=6, samples=0),
                 checkpoint=Checkpoint(every=4, keep=10),
             )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from models import Gpt2Config, Gpt3Config, GptConfig, build
+from models.layers.masks import Mask
 from pretrain.convert import FAMILIES, name_of
 from pretrain.training.losses import find_loss
 
@@ -246,6 +247,18 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
     words, value = compute(model, params, find_loss(OBJECTIVES[family]), batch)
     compare(words, expected["words"], batch)
     assert abs(value - expected["loss"]) < 1e-5
+
+
+@pytest.mark.parametrize("local_attention", [1, 2, 3, 128])
+def test_a_window_both_ways_is_modernberts_local_attention(local_attention):
+    import transformers
+    from transformers.masking_utils import sliding_window_bidirectional_mask_function
+
+    config = transformers.ModernBertConfig(local_attention=local_attention)
+    may_read = sliding_window_bidirectional_mask_function(config.sliding_window)
+    (ours_LM,) = Mask(window=local_attention).dense(150, 150)[0]
+    theirs_LM = [[bool(may_read(0, 0, l, m)) for m in range(150)] for l in range(150)]
+    np.testing.assert_array_equal(ours_LM, theirs_LM)
 
 
 def test_goldens_are_what_the_script_writes(goldens, golden):

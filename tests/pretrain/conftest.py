@@ -95,8 +95,8 @@ def tiny(model, objective, **train):
     return Run(
         model=model,
         data=Data(objective=objective, batch_size=32),
-        optimizer=AdamW(learning_rate=1e-2, warmup=2),
-        train=Train(steps=10, compute="float32", **train),
+        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
+        train=Train(steps=10, compute_dtype="float32", **train),
     )
 
 
@@ -119,11 +119,11 @@ RUNS = {
     ),
     "albert": dataclasses.replace(
         tiny(ALBERT, SentenceOrder(length=32, predictions=6)),
-        optimizer=Lamb(learning_rate=1e-2, warmup=2),
+        optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
     "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
     "electra": tiny(ELECTRA, ReplacedToken(length=32, predictions=6, rows="documents")),
-    "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), smoothing=0.1),
+    "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1),
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }

@@ -5,6 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from models.layers.attention import attend
+from models.layers.cache import Step
 from models.layers.masks import Mask, causal_mask, padding_mask
 
 pytestmark = pytest.mark.fast
@@ -19,6 +21,13 @@ SEGMENTS = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
         (padding_mask(jnp.asarray(VALID)), lambda b, l, m: VALID[b, m]),
         (causal_mask(), lambda b, l, m: m <= l),
         (causal_mask(window=2), lambda b, l, m: l - 2 < m <= l),
+        (Mask(window=1), lambda b, l, m: l == m),
+        (Mask(window=4), lambda b, l, m: l - 2 <= m <= l + 2),
+        (Mask(window=5), lambda b, l, m: l - 2 <= m <= l + 2),
+        (
+            padding_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)).replace(window=2),
+            lambda b, l, m: abs(l - m) < 2 and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m],
+        ),
         (
             causal_mask(jnp.asarray(VALID), jnp.asarray(SEGMENTS)),
             lambda b, l, m: m <= l and VALID[b, m] and SEGMENTS[b, l] == SEGMENTS[b, m],
@@ -28,7 +37,11 @@ SEGMENTS = np.array([[1, 1, 2, 2, 2, 3], [1, 1, 1, 1, 0, 0], [0, 0, 0, 0, 0, 0]]
             lambda b, l, m: SEGMENTS[b, l] == SEGMENTS[b, m],
         ),
     ],
-    ids=("padding", "causal", "window", "causal, packed and padded", "segments"),
+    ids=(
+        *("padding", "causal", "window", "window both ways: 1", "window both ways: 4"),
+        *("window both ways: 5", "window both ways, packed and padded"),
+        *("causal, packed and padded", "segments"),
+    ),
 )
 def test_each_pair_is_allowed_for_its_reasons(mask, allowed):
     dense = np.broadcast_to(mask.dense(6, 6), (3, 1, 6, 6))
@@ -49,9 +62,70 @@ def test_reasons_pass_through_jit():
     np.testing.assert_array_equal(dense(mask), mask.dense(6, 6))
 
 
-@pytest.mark.parametrize("words", [{"window": 0, "causal": True}, {"window": 4}])
-def test_a_window_looks_back(words):
-    with pytest.raises(
-        ValueError, match="a window of . positions: it is at least 1, and looks back"
-    ):
-        Mask(**words)
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_window_has_a_position(causal):
+    with pytest.raises(ValueError, match="a window of 0 positions: it must be at least 1"):
+        Mask(window=0, causal=causal)
+
+
+def test_a_window_both_ways_does_not_decode():
+    step = Step(jnp.zeros(3, jnp.int32), slots=6)
+    with pytest.raises(ValueError, match="a window of 4 positions on both sides in a step of deco"):
+        Mask(window=4, step=step)
+    with pytest.raises(ValueError, match=r"Only a causal mask can decode \(causal=True\)"):
+        causal_mask(window=4, step=step).replace(causal=False)
+
+
+@pytest.mark.parametrize(
+    ("mask", "reach"),
+    [
+        (Mask(), (None, None)),
+        (causal_mask(), (None, 0)),
+        (causal_mask(window=4), (3, 0)),
+        (Mask(window=4), (2, 2)),
+    ],
+)
+def test_reach_bounds_the_pairs(mask, reach):
+    assert mask.reach == reach
+    before, after = (9 if side is None else side for side in reach)
+    pairs = [[l - before <= m <= l + after for m in range(9)] for l in range(9)]
+    assert np.broadcast_to(
+        True if reach == (None, None) else mask.dense(9, 9), (1, 1, 9, 9)
+    ).tolist() == [[pairs]]
+
+
+def oracle(q_BLHK, k_BMHK, v_BMHK, allowed_BLM, do_BLHK):
+    """Return attention's output and gradients, in float64, by the formulas of the softmax."""
+    scale = q_BLHK.shape[-1] ** -0.5
+    scores_BHLM = np.einsum("blhk,bmhk->bhlm", q_BLHK, k_BMHK) * scale
+    weights_BHLM = np.exp(scores_BHLM - scores_BHLM.max(-1, keepdims=True)) * allowed_BLM[:, None]
+    weights_BHLM /= weights_BHLM.sum(-1, keepdims=True)
+    dweights_BHLM = np.einsum("blhk,bmhk->bhlm", do_BLHK, v_BMHK)
+    dscores_BHLM = weights_BHLM * (
+        dweights_BHLM - (weights_BHLM * dweights_BHLM).sum(-1, keepdims=True)
+    )
+    return (
+        np.einsum("bhlm,bmhk->blhk", weights_BHLM, v_BMHK),
+        np.einsum("bhlm,bmhk->blhk", dscores_BHLM, k_BMHK) * scale,
+        np.einsum("bhlm,blhk->bmhk", dscores_BHLM, q_BLHK) * scale,
+        np.einsum("bhlm,blhk->bmhk", weights_BHLM, do_BLHK),
+    )
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 4, 100])
+def test_attention_in_a_window_both_ways_is_its_formula(window):
+    """Packed and padded: every position reads itself at least, or it is padding and its output does not count."""
+    rng = np.random.default_rng(window)
+    q, k, v, do = rng.standard_normal((4, 2, 6, 2, 4))
+    valid, segments = VALID[:2], SEGMENTS[:2]
+    do *= valid[..., None, None]
+    far = np.abs(np.subtract.outer(np.arange(6), np.arange(6))) > window // 2
+    allowed = ~far & valid[:, None] & (segments[:, :, None] == segments[:, None])
+    allowed |= np.eye(6, dtype=bool) & ~valid[:, None]  # padding: anything finite
+    mask = padding_mask(jnp.asarray(valid), jnp.asarray(segments)).replace(window=window)
+    q, k, v, do = (x.astype(np.float32) for x in (q, k, v, do))
+    o, pull = jax.vjp(lambda q, k, v: attend(q, k, v, mask=mask), q, k, v)
+    expected, *gradients = oracle(*(x.astype(np.float64) for x in (q, k, v)), allowed, do)
+    np.testing.assert_allclose(o[valid], expected[valid], atol=1e-5)
+    for gradient, formula in zip(pull(jnp.asarray(do)), gradients, strict=True):
+        np.testing.assert_allclose(gradient, formula, atol=1e-5)

@@ -53,9 +53,9 @@ def trained(tmp_path_factory):
             batch_size=8,
         ),
         optimizer=AdamW(
-            learning_rate=0.01, warmup=4, decay="inverse_square_root", weight_decay=0.0
+            learning_rate=0.01, warmup_steps=4, decay="inverse_square_root", weight_decay=0.0
         ),
-        train=Train(steps=8, compute="float32", smoothing=0.1),
+        train=Train(steps=8, compute_dtype="float32", label_smoothing=0.1),
         evaluate=Evaluate(every=0),
         checkpoint=Checkpoint(every=2, keep=10),
     )
@@ -179,6 +179,6 @@ def test_training_is_smoothed_and_scoring_is_not(trained, monkeypatch):
     assert seen["score"].keys() == {"compute"}
     for value in (-0.1, 1.0):
         with pytest.raises(
-            ValueError, match="Train.smoothing is .*; it must be at least 0 and below 1"
+            ValueError, match="Train.label_smoothing is .*; it must be at least 0 and below 1"
         ):
-            dataclasses.replace(run.train, smoothing=value)
+            dataclasses.replace(run.train, label_smoothing=value)

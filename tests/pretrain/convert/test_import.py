@@ -257,9 +257,9 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
     words = [f"data.objective.{word}" for word in objective]
     words += [
         "data.batch_size=8",
-        "train.compute=float32",
+        "train.compute_dtype=float32",
         "train.steps=2",
-        "optimizer.warmup=1",
+        "optimizer.warmup_steps=1",
         "evaluate.every=0",
     ]
     assert (

@@ -531,11 +531,11 @@ def test_a_wrong_joint_matrix_is_named():
     for shape in ((6, 15), (6, 17)):
         with pytest.raises(
             ValueError,
-            match=r"c_attn\.weight\[(query|value)\] has shape \[6, \d\]; config.json makes it \[6, 6\]",
+            match=r"c_attn\.weight has shape \[6, \d+\]; config.json makes it \[6, 18\]",
         ):
             gpt2.from_hf(GPT2, tensors | {name: np.zeros(shape, np.float32)}, random_params(GPT2))
     del tensors[name]
-    with pytest.raises(ValueError, match=r"missing transformer\.h\.0\.attn\.c_attn\.weight\[key\]"):
+    with pytest.raises(ValueError, match=r"missing transformer\.h\.0\.attn\.c_attn\.weight, which"):
         gpt2.from_hf(GPT2, tensors, random_params(GPT2))
 
 
@@ -599,7 +599,7 @@ def test_two_rules_for_one_parameter_are_named():
         name_map.expand((("a", "A", SAME), ("a", "B", SAME)), {})
     with pytest.raises(ValueError, match="two rules for their A: a and b"):
         name_map.expand((("a", "A", SAME), ("b", "A", SAME)), {})
-    with pytest.raises(ValueError, match="two rules for their w: s/layer_0/w and s/layer_1/w"):
+    with pytest.raises(ValueError, match="s/layers/w <-> w: a path with `layers` needs {i} in"):
         name_map.expand((("s/layers/w", "w", SAME),), {"s": 2})
 
 

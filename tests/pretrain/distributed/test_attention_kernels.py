@@ -11,6 +11,7 @@ from models.layers.attention import attend
 from models.layers.dropout import Drop
 from models.layers.masks import Mask, causal_mask, padding_mask
 from pretrain.config import Mesh
+from pretrain.distributed import attention_kernels
 from pretrain.distributed.attention_kernels import (
     cudnn_attend,
     make_attend,
@@ -58,6 +59,8 @@ MASKS = {
     "window, padding": causal_mask(VALID, window=70),
     "packed": causal_mask(VALID, SEGMENTS),
     "packed both ways": padding_mask(VALID, SEGMENTS),
+    "window both ways": Mask(window=70),
+    "packed, window both ways": padding_mask(VALID, SEGMENTS).replace(window=71),
 }
 
 
@@ -76,6 +79,24 @@ def test_splash_is_attend(name, sizes):
     with jax.set_mesh(mesh):
         one, other = both(partial(splash_attend, mesh=mesh, interpret=True), MASKS[name])
     jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), one, other)
+
+
+@pytest.mark.parametrize("sequence", [1, 2])
+@pytest.mark.usefixtures("promoting")
+def test_splash_leaves_out_the_blocks_outside_a_window_both_ways(monkeypatch, sequence):
+    """With blocks of 128 of 512 positions, a reader's window lies in three blocks at most; the rest are skipped."""
+    monkeypatch.setattr(attention_kernels, "BLOCK", 128)
+    mesh = make_mesh(Mesh(1, 1, 1, sequence), jax.devices()[:sequence])
+    q, k, v, do = (vectors(1, 512, H, K, seed=seed) for seed in range(4))
+    mask = padding_mask(jnp.arange(512)[None] < 500).replace(window=100)
+
+    def run(function):
+        o, pull = jax.vjp(lambda q, k, v: function(q, k, v, mask=mask), q, k, v)
+        return o[:, :500], pull(do.at[:, 500:].set(0))
+
+    with jax.set_mesh(mesh):
+        splash = run(partial(splash_attend, mesh=mesh, interpret=True))
+    jax.tree.map(partial(np.testing.assert_allclose, atol=3e-5), splash, run(attend))
 
 
 @pytest.mark.usefixtures("promoting")
@@ -126,6 +147,10 @@ def test_what_stands_against_splash_is_said():
     assert ask(why_not_splash) is ask(why_not_splash, causal_mask(window=7)) is None
     assert ask(why_not_splash, drop=DROP) == "cannot drop weights"
     assert "cannot add a bias" in ask(why_not_splash, bias=vectors(1, 4, 256, 256))
+    assert ask(why_not_splash, Mask(window=7)) is None
+    assert "as many readers as are read, not of 256 and 128" in ask(
+        why_not_splash, Mask(window=7), M=128
+    )
     assert "pair by pair" in ask(why_not_splash, causal_mask().dense(256, 256))
     assert "into which 114 on 1 devices do not divide" in ask(why_not_splash, L=114)
     assert "into which 257 on 1 devices do not divide" in ask(why_not_splash, M=257)
@@ -148,6 +173,10 @@ def test_what_stands_against_cudnn_is_said():
     assert "no gradient for a bias beside" in ask(
         why_not_cudnn, packed, vectors(1, 4, 255, 255), **odd
     )
+    both_ways, even_bias = Mask(window=7), vectors(1, 4, 256, 256)
+    assert ask(why_not_cudnn, both_ways) is ask(why_not_cudnn, causal_mask(window=7), **odd) is None
+    assert "even number of positions only, not 255 x 255" in ask(why_not_cudnn, both_ways, **odd)
+    assert "no gradient for a bias beside" in ask(why_not_cudnn, both_ways, even_bias)
     assert "bias of [1, heads, L, M] of even lengths, not [1, 4, 255, 255]" in ask(
         why_not_cudnn, None, vectors(1, 4, 255, 255), **odd
     )

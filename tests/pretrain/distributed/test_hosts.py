@@ -62,7 +62,7 @@ def alone(root, configs, tmp_path_factory):
 def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, configs, tmp_path):
     workdir = tmp_path / "run"
     first = launch(
-        root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.until=2"
+        root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.stop_at_step=2"
     )
     assert first.returncode == 0, first.stdout + first.stderr
     second = launch(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)

@@ -34,7 +34,7 @@ def lowered(compute):
         objective=MaskedLm(length=64, predictions=8, rows="documents"), store="none", batch_size=32
     )
     program = make_program(
-        Run(model, data, optimizer=AdamW(), train=Train(steps=2, compute=compute)),
+        Run(model, data, optimizer=AdamW(), train=Train(steps=2, compute_dtype=compute)),
         make_mesh(Mesh(1), jax.devices()[:1]),
     )
     return program.update.lower(program.state(), program.batch)

@@ -113,7 +113,7 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     assert (
         run.model.labels == ("entailment", "neutral")
         and run.train.steps == 40
-        and run.optimizer.warmup == 4
+        and run.optimizer.warmup_steps == 4
     )
     assert run.evaluate.every == run.checkpoint.every == 8 and run.checkpoint.best == "accuracy"
     assert first.vocabulary == before.vocabulary

@@ -95,7 +95,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
                 "--workdir",
                 w,
                 "data.objective.columns=a,b,is",
-                "train.compute=float32",
+                "train.compute_dtype=float32",
             ]
         )
         == 0

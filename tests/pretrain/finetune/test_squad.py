@@ -44,7 +44,7 @@ FAST = [
     "data.batch_size=32",
     "optimizer.learning_rate=1e-2",
     "data.threads=1",
-    "train.compute=float32",
+    "train.compute_dtype=float32",
 ]
 FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.question=6"]
 

@@ -47,7 +47,7 @@ OPEN = [
 
 def trained(config, seed, size, **vocabulary):
     rng, run = np.random.default_rng(seed), starting_run(config)
-    run = dataclasses.replace(run, train=dataclasses.replace(run.train, compute="float32"))
+    run = dataclasses.replace(run, train=dataclasses.replace(run.train, compute_dtype="float32"))
     shapes = jax.eval_shape(initialiser(run))
     params = jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
     return Trained(None, run, 0, params, train_vocabulary(TEXT, size, **vocabulary))

@@ -228,7 +228,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
             "padding's id, which is 0 in the token store's vocabulary; set model.first_position=1",
         ),
         (["data.store=/nowhere"], "/nowhere"),
-        (["train.steps=5", "train.until=6"], "lies behind Train.steps=5"),
+        (["train.steps=5", "train.stop_at_step=6"], "lies behind Train.steps=5"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(
@@ -248,7 +248,7 @@ def test_a_workdir_may_be_named_relative_to_where_one_stands(configs, tmp_path, 
                 str(configs["bert"]),
                 "--workdir",
                 "here/run",
-                "train.until=1",
+                "train.stop_at_step=1",
                 "evaluate.every=0",
             ]
         )
@@ -277,8 +277,8 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
     """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule. Where it runs and how often it is scored are free."""
     command = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run")]
     first = ["data.objective.length=16", "data.objective.predictions=3", "evaluate.every=0"]
-    assert main([*command, *first, "train.until=2"]) == 0
-    then = ["train.until=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]
+    assert main([*command, *first, "train.stop_at_step=2"]) == 0
+    then = ["train.stop_at_step=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]
     assert main([*command, *then]) == 2
     refused = capsys.readouterr().err
     assert (
@@ -311,7 +311,7 @@ def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
             yield item
 
     monkeypatch.setattr("pretrain.training.loop.feed", slow)
-    train(load(configs["bert"], ["train.until=3", "evaluate.every=0"]), tmp_path / "run")
+    train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
     waited = [row["input_seconds"] for row in metrics_file.read(tmp_path / "run" / "metrics.jsonl")]
     assert waited[1] >= 0.5 > waited[2]
 
@@ -322,7 +322,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
 
     monkeypatch.setattr("pretrain.training.loop.feed", careless)
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
-        train(load(configs["bert"], ["train.until=3", "evaluate.every=0"]), tmp_path / "run")
+        train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
 
 
 def test_a_model_learns_what_can_be_learned(configs, tmp_path):

@@ -33,6 +33,7 @@ MASKS = {
     "padding": padding_mask(VALID),
     "causal": causal_mask(VALID),
     "window": causal_mask(VALID, window=3),
+    "window both ways": Mask(VALID, window=3),
     "packed": causal_mask(VALID, SEGMENTS),
     "segments": Mask(segments=ALONE),
 }
@@ -57,11 +58,19 @@ CASES = [
 ]
 CASES += [
     ("splash", name, dtype, False)
-    for name, dtype in (("packed", "bfloat16"), ("segments", "float32"))
+    for name, dtype in (
+        ("packed", "bfloat16"),
+        ("segments", "float32"),
+        ("window both ways", "float32"),
+    )
 ]
 CASES += [
     ("cudnn", name, dtype, False)
-    for name, dtype in (("padding", "bfloat16"), ("segments", "float32"))
+    for name, dtype in (
+        ("padding", "bfloat16"),
+        ("segments", "float32"),
+        ("window both ways", "bfloat16"),
+    )
 ]
 
 

@@ -22,7 +22,8 @@ from pretrain.distributed.sharding import (
     shardings,
 )
 from pretrain.training.losses import LossOptions, find_loss
-from pretrain.training.optimizers import allow_promotion, make_optimizer, schedule
+from pretrain.training.optimizers import allow_promotion, make_optimizer
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_state
 from pretrain.training.step import make_evaluation, make_step
 from tests.pretrain.compiling import AS_USERS_DO
@@ -50,7 +51,7 @@ def three_steps(
     model = build(run.model, **make_model_hooks(mesh, []))
     optimizer, rate = (
         make_optimizer(run.optimizer, run.train.steps),
-        schedule(run.optimizer, run.train.steps),
+        make_learning_rate(run.optimizer, run.train.steps),
     )
     init = partial(init_state, model, run.data.objective, optimizer, run.train.seed)
     placed = shardings(jax.eval_shape(init), mesh)
@@ -64,7 +65,7 @@ def three_steps(
         options=LossOptions(
             compute_dtype=compute,
             gather=gathered(mesh),
-            label_smoothing=run.train.smoothing,
+            label_smoothing=run.train.label_smoothing,
             **options,
         ),
     )
@@ -179,7 +180,7 @@ def test_scoring_words_in_parts_changes_nothing(
 
 
 def test_adafactor_agrees_on_meshes(runs, random_batch):
-    run = dataclasses.replace(runs["t5"], optimizer=Adafactor(warmup=100))
+    run = dataclasses.replace(runs["t5"], optimizer=Adafactor(warmup_steps=100))
     expected, _ = three_steps(run, random_batch)
     assert_same_parameters(expected, three_steps(run, random_batch, (2, 2, 2), 4)[0], 5e-5)
 
