@@ -37,7 +37,7 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 ROWS = 64  # of a step of the small model
-SMALL = ["model.vocab=30592", "model.width=128", "model.depth=2", "model.heads=2", "model.mlp=512", "model.length=128",
+SMALL = ["model.vocab=30592", "model.width=128", "model.depth=2", "model.num_heads=2", "model.mlp=512", "model.length=128",
          f"data.batch_size={ROWS}", "evaluate.every=0", "checkpoint.every=1000000", "train.stop_at_step=0", "mesh.data=4"]  # fmt: skip
 OBJECTIVES = {  # name: words
     "masked words": ["bert_tiny", "data.objective.length=128", "data.objective.predictions=38"],

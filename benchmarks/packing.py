@@ -34,7 +34,7 @@ from benchmarks.harness import (
 )
 
 CORPORA = ROOT.parent / "shared" / "corpora"
-MODEL = {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}  # BERT-mini
+MODEL = {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}  # BERT-mini
 WAYS = ("documents", "packed")
 BATCHES = 16  # of each program, read in turn
 
@@ -43,7 +43,7 @@ def configured(case):
     """The `config.Run` of a case."""
     from data.config import Data
     from data.objectives import MaskedLm
-    from models.config import BertConfig
+    from models.config.bert import BertConfig
     from pretrain.config import AdamW, Run, Train
 
     predictions = -(-case["length"] * 20 // 128)

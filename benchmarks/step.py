@@ -53,18 +53,18 @@ from data.objectives import SpanCorruption
 
 # name: (family, words of its configuration, rows of 128, rows of 512)
 CASES = {
-    "bert_mini": ("bert", {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}, 32, 8),
-    "bert_small": ("bert", {"width": 512, "depth": 4, "heads": 8, "mlp": 2048}, 16, 4),
+    "bert_mini": ("bert", {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}, 32, 8),
+    "bert_small": ("bert", {"width": 512, "depth": 4, "num_heads": 8, "mlp": 2048}, 16, 4),
     "bert_base": ("bert", {}, 8, 2),
     "t5_small": (
         "t5",
-        {"width": 512, "depth": 6, "decoder_depth": 6, "heads": 8, "mlp": 2048, "dropout": 0.0},
+        {"width": 512, "depth": 6, "decoder_depth": 6, "num_heads": 8, "mlp": 2048, "dropout": 0.0},
         16,
         4,
     ),
     "gpt2": ("gpt2", {}, 4, 1),
 }
-LARGE = {"width": 1024, "depth": 24, "heads": 16, "mlp": 4096}
+LARGE = {"width": 1024, "depth": 24, "num_heads": 16, "mlp": 4096}
 GPU_CASES = {
     "bert_base": ("bert", {"attention_dropout": 0.0}, 512, 128),
     "bert_large": ("bert", LARGE | {"attention_dropout": 0.0}, 256, 64),

@@ -18,7 +18,9 @@ def configured(case, shapes):
     """The `config.Run` of a case."""
     from data.config import Data
     from data.objectives import CausalLm, MaskedLm, SpanCorruption
-    from models.config import BertConfig, Gpt2Config, T5Config
+    from models.config.bert import BertConfig
+    from models.config.gpt2 import Gpt2Config
+    from models.config.t5 import T5Config
     from pretrain.config import AdamW, Run, Train
 
     models = {"bert": BertConfig, "t5": T5Config, "gpt2": Gpt2Config}
@@ -50,7 +52,7 @@ def serve():
     from safetensors.numpy import save_file
 
     from pretrain.config import Mesh
-    from pretrain.convert import FAMILIES, name_of
+    from pretrain.convert.read_write import converter_of
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training import flops
     from pretrain.training.program import make_program
@@ -63,7 +65,7 @@ def serve():
     mesh = make_mesh(Mesh(1), [device])
     program = make_program(run, mesh)
     state = program.init()
-    family = FAMILIES[name_of(run.model)]
+    family = converter_of(run.model)
     vocabulary = type(
         "Vocabulary", (), dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
     )

@@ -39,7 +39,7 @@ from benchmarks.harness import (
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import load
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert.read_write import converter_of
 
 # Loss is told in these steps of a nat; the commonest words alone are worth 6.6.
 LOSSES = [6.5 - 0.25 * i for i in range(11)]
@@ -114,7 +114,7 @@ def material(folder, store_path, words):
         folder / "ids.npy",
         np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens),
     )
-    settings = FAMILIES[name_of(run.model)].hf_config(run.model, store.vocabulary)
+    settings = converter_of(run.model).hf_config(run.model, store.vocabulary)
     settings |= {name: getattr(store.vocabulary, name) for name in ("cls", "sep", "mask")}
     o = run.optimizer
     settings["arguments"] = {

@@ -9,7 +9,7 @@ Not run here: this repository's own machine has no accelerator.
 
 from data.config import Data
 from data.objectives.sentence_order import SentenceOrder
-from models.config import AlbertConfig
+from models.config.albert import AlbertConfig
 from pretrain.config import Lamb, Run, Train
 
 

@@ -10,7 +10,7 @@ last tenth of the paper's steps: go on from there with `model.dropout=0 --allow-
 
 from data.config import Data
 from data.objectives.denoising import Denoising
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from pretrain.config import AdamW, Run, Train
 
 

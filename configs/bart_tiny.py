@@ -6,7 +6,7 @@ python -m pretrain train bart_tiny --workdir runs/bart_tiny
 
 from data.config import Data
 from data.objectives.denoising import Denoising
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -18,7 +18,7 @@ def config():
             width=128,
             depth=2,
             decoder_depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
         ),

@@ -14,7 +14,7 @@ The paper: 4 days on 16 TPU chips. Not run here: this repository's own machine h
 
 from data.config import Data
 from data.objectives.sentence_pair import SentencePair
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 

@@ -12,7 +12,7 @@ word alone would be 5.3 %. benchmarks/results/bert_mini.md has the curves.
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -23,7 +23,7 @@ def config():
             length=128,
             width=256,
             depth=4,
-            heads=4,
+            num_heads=4,
             mlp=1024,
             dropout=0.0,
             attention_dropout=0.0,

@@ -11,7 +11,7 @@ three epochs (24,000 steps of about 3.3 billion words) and the weights of the lo
 
 from data.config import Data
 from data.objectives.distillation import Distillation
-from models.config import DistilBertConfig
+from models.config.distilbert import DistilBertConfig
 from pretrain.config import AdamW, Run, Train
 
 

@@ -8,7 +8,7 @@ runs/bert_tiny is what the first run leaves.
 
 from data.config import Data
 from data.objectives.distillation import Distillation
-from models.config import DistilBertConfig
+from models.config.distilbert import DistilBertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -20,7 +20,7 @@ def config():
             width=128,
             depth=1,
             teacher_depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,

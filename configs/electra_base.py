@@ -8,7 +8,7 @@ BOOKS is a folder of text, vocab.txt BERT's uncased vocabulary. The paper: 4 day
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 

@@ -9,7 +9,7 @@ released is another: trained for 4 million steps, beside a generator as wide as 
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 
@@ -18,10 +18,10 @@ def config():
         model=ElectraConfig(
             embedding=128,
             width=256,
-            heads=4,
+            num_heads=4,
             mlp=1024,
             generator_width=64,
-            generator_heads=1,
+            generator_num_heads=1,
             generator_mlp=256,
         ),
         data=Data(

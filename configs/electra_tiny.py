@@ -8,7 +8,7 @@ The generator is as wide as the discriminator: beside a loss that weighs 50 time
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -20,12 +20,12 @@ def config():
             embedding=128,
             width=128,
             depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,
             generator_width=128,
-            generator_heads=2,
+            generator_num_heads=2,
             generator_mlp=512,
         ),
         data=Data(

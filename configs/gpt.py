@@ -10,7 +10,7 @@ run here: no accelerator.
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import GptConfig
+from models.config.gpt import GptConfig
 from pretrain.config import AdamW, Run, Train
 
 

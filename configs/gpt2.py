@@ -9,7 +9,7 @@ nearest size, 300 B tokens. Its table counts 117 M parameters; the released mode
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt2Config
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Run, Train
 
 

@@ -9,13 +9,13 @@ nearest size, 300 B tokens. Its table counts 1.54 B parameters; the released mod
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt2Config
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
 def config():
     return Run(
-        model=Gpt2Config(width=1600, depth=48, heads=25, mlp=6400, remat=True),
+        model=Gpt2Config(width=1600, depth=48, num_heads=25, mlp=6400, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
         optimizer=AdamW(
             learning_rate=2e-4,

@@ -9,7 +9,7 @@ GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs ov
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Run, Train
 
 

@@ -14,13 +14,13 @@ chip, attention by Splash, an MFU of at most 77.7 %, which is a bound and no for
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
 def config():
     return Run(
-        model=Gpt3Config(vocab=50_304, width=12288, depth=96, heads=96, mlp=49152, remat=True),
+        model=Gpt3Config(vocab=50_304, width=12288, depth=96, num_heads=96, mlp=49152, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1536),
         optimizer=AdamW(
             learning_rate=0.6e-4,

@@ -10,7 +10,7 @@ nats (691), 4.9 %. It writes "The value of the same, the same, the same": it has
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt2Config
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -21,7 +21,7 @@ def config():
             length=128,
             width=128,
             depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,

@@ -11,7 +11,7 @@ The paper: a day for 100,000 steps on 1,024 V100 GPUs. Not run here: this reposi
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import RobertaConfig
+from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Run, Train
 
 

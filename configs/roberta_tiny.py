@@ -6,7 +6,7 @@ python -m pretrain train roberta_tiny --workdir runs/roberta_tiny
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import RobertaConfig
+from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -17,7 +17,7 @@ def config():
             length=128,
             width=128,
             depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,

@@ -10,7 +10,7 @@ optimizer.learning_rate=0.01 optimizer.weight_decay=0; that this converges was s
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
-from models.config import T5Config
+from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Run, Train
 
 

@@ -8,7 +8,7 @@ Steps, rows and optimizer are those of the paper's baseline. Not run here: no ac
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
-from models.config import T5Config
+from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Run, Train
 
 

@@ -11,7 +11,7 @@ accelerator; configs/transformer_multi30k.py was.
 
 from data.config import Data
 from data.objectives.seq2seq import Seq2Seq
-from models.config import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Run, Train
 
 

@@ -8,13 +8,13 @@ The store is that of configs/transformer_base.py. For English-French the paper's
 
 from data.config import Data
 from data.objectives.seq2seq import Seq2Seq
-from models.config import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Run, Train
 
 
 def config():
     return Run(
-        model=TransformerConfig(width=1024, heads=16, mlp=4096, dropout=0.3),
+        model=TransformerConfig(width=1024, num_heads=16, mlp=4096, dropout=0.3),
         data=Data(objective=Seq2Seq(length=256, target_length=256), batch_size=96),
         optimizer=AdamW(
             learning_rate=(1024 * 4000) ** -0.5,

@@ -9,6 +9,7 @@ import numpy as np
 
 from data import batch_spec
 from data.rows import hashing
+from data.rows.tables import DocumentRows, WindowRows
 from data.store.reader import Source, Split
 from data.tf_dataset import (
     ENDLESS,
@@ -88,7 +89,7 @@ def encode_texts(texts, vocabulary, together=64):
 
     def ragged(texts):
         ids, lengths = tf.numpy_function(encode, [texts], [np.int32, np.int64], stateful=False)
-        return tf.RaggedTensor.from_row_lengths(
+        return tf.RaggedTensor.from_row_lengths(  # pyright: ignore[reportAttributeAccessIssue]
             tf.ensure_shape(ids, (None,)), tf.ensure_shape(lengths, (None,))
         )
 
@@ -107,7 +108,8 @@ def batches_from(rows, stream, start_step=0, lo=0, hi=None):
       lo, hi: the rows of each batch that are built.
 
     Row i of step s is element s * batch_size + i of `rows`; what is drawn for it is a function of the seed and of that number.
-    Raises ValueError, when it is read, where the elements do not make one row each: they are longer, or the objective packs them.
+    Raises ValueError, when it is read, where the elements do not make one row each: they are longer, or the objective's rows
+    are made of several texts.
     """
     tf, (lo, hi) = import_tensorflow(), stream.share(lo, hi)
     size, spec = stream.data.batch_size, batch_spec.shapes(stream.objective, hi - lo)
@@ -146,10 +148,15 @@ def build_rows(tokens, starts, stream, key_B):
     source = Source("composed", (0, len(key_B)), 1.0)
     split = Split(tokens, starts, starts, (source,))
     table, build = stream.objective.examples(split, stream.vocabulary)
+    if not isinstance(table, DocumentRows | WindowRows):
+        raise ValueError(
+            f"a row of {stream.objective} is not made of one text: prepare a token store of the texts, or, for masked_lm, set "
+            "data.objective.rows=documents"
+        )
     if table.count != len(key_B):
         lengths = np.diff(starts)
         raise ValueError(
             f"{len(key_B)} texts of {lengths.min()} to {lengths.max()} tokens make {table.count} rows of {stream.objective}: "
-            f"each must make one. Cut them with .rebatch(tokens of a row), and for masked_lm set data.objective.rows=documents"
+            "each must make one. Cut them with .rebatch(tokens of a row)"
         )
     return build(np.arange(len(key_B)), key_B)

@@ -75,7 +75,9 @@ def build_groups(build, spec, start, stop, *, group, together, threads, prefetch
 
     dataset = tf.data.Dataset.range(start, stop, group)
     dataset = dataset.map(number_and_group, num_parallel_calls=threads, deterministic=True)
-    dataset = dataset.flat_map(raise_behind).prefetch(-(-prefetch // group))
+    dataset = dataset.flat_map(
+        raise_behind  # pyright: ignore[reportArgumentType] - tf.data unpacks the pair
+    ).prefetch(-(-prefetch // group))
     options = make_options(tf)
     options.threading.private_threadpool_size = threads
     options.threading.max_intra_op_parallelism = 1

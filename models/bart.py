@@ -11,7 +11,7 @@ from functools import partial
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout
@@ -59,7 +59,7 @@ class Bart(nn.Module):
         c = self.config
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=NORMAL,
             dropout=partial(Dropout, c.attention_dropout),
             core=self.attend,

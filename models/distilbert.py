@@ -7,23 +7,23 @@ B batch   L length   P masked positions   D width   V vocabulary
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import DistilBertConfig
-from models.layers.attention import Attention, attend
-from models.layers.dropout import Dropout
-from models.layers.embeddings import Embeddings
+from models.config.distilbert import DistilBertConfig
+from models.layers.attention import attend
+from models.layers.encoder import (
+    MaskedLanguageModel,
+    make_embeddings,
+    make_stack,
+    take_positions,
+)
 from models.layers.heads import WordHead
 from models.layers.masks import padding_mask
-from models.layers.mlp import Mlp, gelu
-from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
-from models.layers.wiring import PostNormLayer
+from models.layers.stack import unchanged
 
 TEMPERATURE = 2.0  # of both distributions: the unlikely words count for more (the authors' code; the paper leaves it open)
 
@@ -46,20 +46,9 @@ class TextEncoder(nn.Module):
 
     def setup(self):
         c = self.config
-        layer = partial(
-            PostNormLayer,
-            attention=partial(
-                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
-            ),
-            mlp=partial(Mlp, c.mlp, act=gelu),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
-        )
-        self.embeddings = Embeddings(
-            c.vocab, c.width, c.length, self.segments, c.epsilon, partial(Dropout, c.dropout)
-        )
-        self.encoder = Stack(
-            layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain
+        self.embeddings = make_embeddings(c, c.width, self.segments)
+        self.encoder = make_stack(
+            c, self.depth, c.num_heads, c.mlp, attend=self.attend, constrain=self.constrain
         )
         self.word = WordHead(c.epsilon)
 
@@ -71,7 +60,7 @@ class TextEncoder(nn.Module):
         return self.word(x_BPD, self.embeddings.words)
 
 
-class DistilBert(nn.Module):
+class DistilBert(MaskedLanguageModel):
     """token_ids, segment_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool [B, L].
 
     attention_mask is False on padding; segment_ids tells the text of a row that a token belongs to, from 1.
@@ -81,8 +70,6 @@ class DistilBert(nn.Module):
     """
 
     config: DistilBertConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
 
     def setup(self):
         c = self.config
@@ -92,20 +79,6 @@ class DistilBert(nn.Module):
             if c.teacher_depth
             else None
         )
-
-    def __call__(
-        self,
-        token_ids,
-        attention_mask,
-        token_type_ids=None,
-        masked_positions=None,
-        segment_ids=None,
-        train=False,
-    ):
-        x_BPD, lesson = self.states(
-            token_ids, attention_mask, token_type_ids, masked_positions, segment_ids, train
-        )
-        return self.logits(x_BPD), lesson
 
     def states(
         self,
@@ -118,20 +91,15 @@ class DistilBert(nn.Module):
     ):
         """What `logits` reads to tell the words [B, P, D], and the lesson."""
         x_BLD = self.student(token_ids, attention_mask, train, segment_ids)
-        x_BPD = self.at(masked_positions, x_BLD)
+        x_BPD = take_positions(x_BLD, masked_positions)
         if self.teacher is None:
             return x_BPD, None
         y_BLD = self.teacher(token_ids, attention_mask, segment_ids=segment_ids)
-        expected_BPV = jax.lax.stop_gradient(self.teacher.logits(self.at(masked_positions, y_BLD)))
+        expected_BPV = jax.lax.stop_gradient(
+            self.teacher.logits(take_positions(y_BLD, masked_positions))
+        )
         words_BP = divergence(self.student.logits(x_BPD), expected_BPV)
         return x_BPD, Lesson(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
-
-    def at(self, masked_positions, x_BLD):
-        return (
-            x_BLD
-            if masked_positions is None
-            else jnp.take_along_axis(x_BLD, masked_positions[..., None], axis=1)
-        )
 
     def logits(self, x_BPD):
         """The student's scores of every word, float32 [B, P, V]."""

@@ -13,17 +13,14 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import ElectraConfig
-from models.layers.attention import Attention, attend
-from models.layers.dropout import Dropout
-from models.layers.embeddings import Embeddings
+from models.config.electra import ElectraConfig
+from models.layers.attention import attend
+from models.layers.encoder import make_embeddings, make_stack, take_positions
 from models.layers.heads import WordHead
 from models.layers.linear import Dense
 from models.layers.masks import padding_mask
-from models.layers.mlp import Mlp, gelu
-from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
-from models.layers.wiring import PostNormLayer
+from models.layers.mlp import gelu
+from models.layers.stack import unchanged
 
 AT_ONCE = (
     32  # positions of a row whose scores of all words exist at the same time while words are drawn
@@ -35,7 +32,7 @@ class Encoder(nn.Module):
 
     config: ElectraConfig
     width: int
-    heads: int
+    num_heads: int
     mlp: int
     constrain: Callable = unchanged
     attend: Callable = attend
@@ -43,21 +40,15 @@ class Encoder(nn.Module):
     @nn.compact
     def __call__(self, x_BLE, attention_mask, train, segment_ids=None):
         c = self.config
-        layer = partial(
-            PostNormLayer,
-            attention=partial(
-                Attention,
-                self.heads,
-                dropout=partial(Dropout, c.attention_dropout),
-                core=self.attend,
-            ),
-            mlp=partial(Mlp, self.mlp, act=gelu),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
-        )
         x_BLD = x_BLE if self.width == c.embedding else Dense(self.width, name="widen")(x_BLE)
-        stack = Stack(
-            layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain, name="encoder"
+        stack = make_stack(
+            c,
+            c.depth,
+            self.num_heads,
+            self.mlp,
+            attend=self.attend,
+            constrain=self.constrain,
+            name="encoder",
         )
         return stack(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
 
@@ -92,12 +83,10 @@ class Electra(nn.Module):
     def setup(self):
         c = self.config
         encoder = partial(Encoder, c, constrain=self.constrain, attend=self.attend)
-        self.embeddings = Embeddings(
-            c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout)
-        )
-        self.generator = encoder(c.generator_width, c.generator_heads, c.generator_mlp)
+        self.embeddings = make_embeddings(c, c.embedding, c.segments)
+        self.generator = encoder(c.generator_width, c.generator_num_heads, c.generator_mlp)
         self.word = WordHead(c.epsilon)
-        self.discriminator = encoder(c.width, c.heads, c.mlp)
+        self.discriminator = encoder(c.width, c.num_heads, c.mlp)
         self.judgement = Judgement()
 
     def __call__(
@@ -145,10 +134,11 @@ class Electra(nn.Module):
             train,
             segment_ids,
         )
-        if masked_positions is not None:
-            x_BPD = jnp.take_along_axis(x_BPD, masked_positions[..., None], axis=1)
+        x_BPD = take_positions(x_BPD, masked_positions)
         replaced_BL = jnp.zeros_like(attention_mask)
         if uniforms is not None:
+            if label_weights is None:
+                raise ValueError("uniforms fill positions with label_weights above 0: pass both")
             drawn_BP, masked_BP = self.draw(x_BPD, uniforms), label_weights > 0
             token_ids = put(token_ids, masked_positions, drawn_BP, masked_BP)
             # Where the generator writes what stood there, nothing is replaced.

@@ -8,7 +8,7 @@ from functools import partial
 
 import flax.linen as nn
 
-from models.config import Gpt3Config, GptConfig
+from models.config.gpt import GptConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout
@@ -29,7 +29,7 @@ def layer_of(config, wiring, attend, residual_init=NORMAL):
         wiring,
         attention=partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=NORMAL,
             out_init=residual_init,
             dropout=partial(Dropout, c.attention_dropout),
@@ -44,7 +44,7 @@ def layer_of(config, wiring, attend, residual_init=NORMAL):
 class Embeddings(nn.Module):
     """word + position; the words' table is also what the next word is told by (section 3.1)."""
 
-    config: GptConfig | Gpt3Config
+    config: GptConfig
 
     def setup(self):
         c = self.config

@@ -10,7 +10,7 @@ from functools import partial
 
 import flax.linen as nn
 
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from models.gpt import Embeddings
 from models.gpt2 import Gpt2, layer
 from models.layers.linear import Part

@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from models.config import T5Config
+from models.config.t5 import T5Config
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, Dense, Embed
@@ -60,7 +60,7 @@ class RelativeBias(nn.Module):
     def __call__(self, L, M, step=None):
         c = self.config
         L, M = (L, M) if step is None else (step.slots, step.slots)
-        table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.heads))
+        table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.num_heads))
         distance_R = np.arange(1 - L, M)
         bucket_R = bucket(
             distance_R,
@@ -105,7 +105,7 @@ class T5(nn.Module):
         norm = partial(RMSNorm, c.epsilon)
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             c.head_width,
             use_bias=False,
             kernel_init=FAN_IN,

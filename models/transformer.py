@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from models.config import TransformerConfig
+from models.config.transformer import TransformerConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout
@@ -66,7 +66,7 @@ class Transformer(nn.Module):
         norm = partial(LayerNorm, c.epsilon)
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=GLOROT,
             dropout=partial(Dropout, c.attention_dropout),
             core=self.attend,

@@ -82,10 +82,7 @@ def run(words):
     usage = "python -m pretrain VERB ..."
     if not words or words[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
-        print(
-            f"usage: {usage}\n\nPretrain BERT, T5 and their relatives in JAX.\n\n"
-            + "\n".join(lines)
-        )
+        print(f"usage: {usage}\n\nPretrain language models in JAX.\n\n" + "\n".join(lines))
         print("\n`python -m pretrain VERB --help` tells what a verb takes.")
         return 0 if words else 2
     verb, *rest = words

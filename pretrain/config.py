@@ -8,41 +8,21 @@ Importing this module imports neither JAX nor TensorFlow, so that a misspelt key
 
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import json
+import operator
 import pathlib
 import sys
+from typing import TYPE_CHECKING
 
 from data.config import Data
 from data.objectives.answer_span import AnswerSpan
-from data.objectives.causal_lm import CausalLm
 from data.objectives.classification import Classification
-from data.objectives.denoising import Denoising
-from data.objectives.distillation import Distillation
-from data.objectives.masked_lm import MaskedLm
 from data.objectives.multiple_choice import MultipleChoice
-from data.objectives.prefix_lm import PrefixLm
 from data.objectives.regression import Regression
-from data.objectives.replaced_token import ReplacedToken
-from data.objectives.sentence_order import SentenceOrder
-from data.objectives.sentence_pair import SentencePair
-from data.objectives.seq2seq import Seq2Seq
-from data.objectives.span_corruption import SpanCorruption
 from data.objectives.tagging import Tagging
-from data.objectives.text2text import Text2Text
-from models.config import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    Gpt2Config,
-    Gpt3Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-)
+from models.config.base import Config, ModelConfig
 from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
@@ -50,6 +30,7 @@ from models.config.heads import (
     SpanReaderConfig,
     TaggerConfig,
 )
+from pretrain.families import FAMILIES
 from pretrain.fields import list_dropped, list_sections
 from pretrain.overrides import (
     ConfigError,
@@ -77,6 +58,20 @@ from pretrain.schema import Lamb as Lamb
 # that those of before cannot be read. Format 1, of version 0.1.0, stands in no config.json.
 FORMAT = 2
 
+# Whose batches a model takes.
+TRAINED_BY: dict[type[Config], tuple[type, ...]] = {
+    **{family.config: family.objectives for family in FAMILIES.values()},
+    ClassifierConfig: (Classification, Regression),
+    TaggerConfig: (Tagging,),
+    ChoiceConfig: (MultipleChoice,),
+    SpanReaderConfig: (AnswerSpan,),
+}
+
+if TYPE_CHECKING:
+    Model = ModelConfig | ClassifierConfig | TaggerConfig | ChoiceConfig | SpanReaderConfig
+else:
+    Model = functools.reduce(operator.or_, TRAINED_BY)
+
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
 
@@ -84,24 +79,7 @@ CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    # The model and its sizes; its class is a paper's.
-    model: (
-        BertConfig
-        | T5Config
-        | RobertaConfig
-        | AlbertConfig
-        | GptConfig
-        | Gpt2Config
-        | Gpt3Config
-        | TransformerConfig
-        | ElectraConfig
-        | BartConfig
-        | DistilBertConfig
-        | ClassifierConfig
-        | TaggerConfig
-        | ChoiceConfig
-        | SpanReaderConfig
-    )
+    model: Model  # The model and its sizes; its class is a paper's.
     data: Data  # What is read, and what is learned from it.
     optimizer: Optimizer = AdamW()  # The optimizer and its schedule.
     train: Train = Train()  # How long, and how a step is computed.
@@ -114,26 +92,6 @@ class Run:
 
 # Every class that may stand in a run, by the name that it has in JSON and on the command line: nothing else is loaded.
 KINDS = {kind.__name__: kind for kind in list_sections(Run)}
-
-
-# Whose batches a model takes.
-TRAINED_BY = {
-    BertConfig: (MaskedLm, SentencePair),
-    RobertaConfig: (MaskedLm,),
-    AlbertConfig: (MaskedLm, SentenceOrder),
-    T5Config: (SpanCorruption, PrefixLm, Text2Text),
-    GptConfig: (CausalLm,),
-    Gpt2Config: (CausalLm,),
-    Gpt3Config: (CausalLm,),
-    TransformerConfig: (Seq2Seq,),
-    ElectraConfig: (ReplacedToken,),
-    BartConfig: (Denoising, Text2Text),
-    DistilBertConfig: (Distillation, MaskedLm),
-    ClassifierConfig: (Classification, Regression),
-    TaggerConfig: (Tagging,),
-    ChoiceConfig: (MultipleChoice,),
-    SpanReaderConfig: (AnswerSpan,),
-}
 
 
 # ---- loading -----------------------------------------------------------------
@@ -218,9 +176,9 @@ def check_trainable_layers(model, trainable_layers):
         raise ConfigError(
             f"train.trainable_layers={trainable_layers}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none"
         )
-    if isinstance(model.encoder, AlbertConfig) and trainable_layers:
+    if model.encoder.shares_layers and trainable_layers:
         raise ConfigError(
-            f"train.trainable_layers={trainable_layers}: ALBERT's layers are one and the same; train.trainable_layers=0 keeps it as it is, train.trainable_layers=none trains it"
+            f"train.trainable_layers={trainable_layers}: all layers of the {type(model.encoder).__name__} are one and the same; train.trainable_layers=0 keeps it as it is, train.trainable_layers=none trains it"
         )
     if trainable_layers > model.encoder.depth:
         raise ConfigError(

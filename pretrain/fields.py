@@ -167,13 +167,13 @@ def list_field_notes(kind, places):
 
 
 def read_meaning(kind, name):
-    """Return (unit, meaning) of a field, both "" where its class says nothing; an inherited field's is that of its base."""
+    """Return (unit, meaning) of a field, both "" where its class says nothing; that of a field without a comment of its own is its base's."""
     for base in kind.__mro__:
-        if base is not object and name in (comments := read_comments(base)):
-            unit, bracket, meaning = comments[name].partition("] ")
+        if base is not object and (comment := read_comments(base).get(name)):
+            unit, bracket, meaning = comment.partition("] ")
             if bracket and unit.startswith("["):
                 return unit[1:], meaning
-            return "", comments[name]
+            return "", comment
     return "", ""
 
 

@@ -226,7 +226,7 @@ def difference(old, new, path=""):
     return [] if old == new else [(path, old, new)]
 
 
-def plain(node):
+def plain(node) -> Any:
     """The tree as dictionaries and lists, each dataclass with its `type`."""
     if dataclasses.is_dataclass(node):
         fields = {

@@ -43,10 +43,11 @@ from data.objectives import (
 )
 from data.pipeline import Stream
 from data.store.reader import Store
-from models import DistilBertConfig, Gpt3Config, build
+from models import build
+from models.config.distilbert import DistilBertConfig
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
 from models.layers.dropout import drop
-from pretrain.cli import distil
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.convert.read_write import (
@@ -54,6 +55,7 @@ from pretrain.convert.read_write import (
     open_model,
 )
 from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
+from pretrain.families import family_of
 from pretrain.training.losses import LossOptions
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
@@ -168,7 +170,7 @@ def configure(case, opened, model, params):
             if hasattr(model, field.name)
         }
         student = DistilBertConfig(**shared | dict(depth=1, teacher_depth=model.depth))
-        return student, distil.begin(student, model, params)
+        return student, family_of(student).distilled.begin(student, model, params)
     if case.head:
         own = {"labels": TAGS} if case.head is TaggerConfig else {}
         config = case.head(encoder=model, dropout=0.0, **own)

@@ -29,7 +29,7 @@ class AnswerSpan:
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.separators not in (1, 2):
             raise ValueError(
-                f"answer_span: separators={self.separators}; between two texts stands one [SEP], or RoBERTa's two"
+                f"answer_span: separators={self.separators}; between two texts stand one or two [SEP]"
             )
         if self.question < 1 or self.stride < 0:
             raise ValueError(

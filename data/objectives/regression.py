@@ -48,7 +48,7 @@ def check_labelled(objective, vocabulary):
     """Raise a ValueError unless rows of labelled examples can be made with these settings and this vocabulary."""
     if objective.separators not in (1, 2):
         raise ValueError(
-            f"{objective.name}: separators={objective.separators}; between two texts stands one [SEP], or RoBERTa's two"
+            f"{objective.name}: separators={objective.separators}; between two texts stand one or two [SEP]"
         )
     if objective.length < 6:
         raise ValueError(

@@ -59,7 +59,7 @@ class SpanCorruption:
                 f"span_corruption: inputs={self.inputs}, rate={self.rate}, mean_span={self.mean_span} make "
                 f"{self.spans} spans a row, but the vocabulary ({vocabulary.kind}, {vocabulary.size} ids) has "
                 f"{len(vocabulary.sentinels)} sentinels "
-                "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a t5 vocabulary"
+                "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a vocabulary that has more of them"
             )
 
     def examples(self, split, vocabulary):

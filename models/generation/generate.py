@@ -97,7 +97,7 @@ def extend(
         row = int(np.flatnonzero((lengths < 1) | (lengths > M))[0])
         raise ValueError(
             f"prompt {row} has {lengths[row]} tokens of a row of {M}: there must be at least 1, as each word is told from those before it. "
-            "Where nothing is to be continued, GPT-2 begins with the token that ends a text, and GPT, which has none, cannot"
+            "Where nothing is to be continued, begin with the token that ends a text, if the vocabulary has one"
         )
     rules, key_B = _rules(model, len(lengths), length, end, pad, **how)
     _check_ids(model, "token_ids", np.where(np.arange(M) < lengths[:, None], token_ids, 0))

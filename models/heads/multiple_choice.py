@@ -5,11 +5,8 @@ A choice is read as the row of a text pair is (models/heads/classifier.py), so t
 B questions   C choices of each   L length
 """
 
-from functools import partial
-
 from models.heads.base import Headed
-from models.heads.classifier import HEADS
-from models.layers.dropout import Dropout
+from models.heads.classifier import make_row_head
 
 
 class Chooser(Headed):
@@ -20,7 +17,7 @@ class Chooser(Headed):
 
     def setup(self):
         super().setup()
-        self.classifier = HEADS[type(self.config.encoder)](1, partial(Dropout, self.config.dropout))
+        self.classifier = make_row_head(self.config, 1)
 
     def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
         B, C, L = token_ids.shape

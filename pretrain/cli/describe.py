@@ -24,7 +24,7 @@ def add_arguments(parser):
     parser.add_argument(
         "config",
         nargs="?",
-        help="bert_base, configs/bert_base.py, or a saved config.json; may be left out with --fields",
+        help="a name in configs/, a .py file like those, or a saved config.json; may be left out with --fields",
     )
     parser.add_argument("overrides", nargs="*", metavar="path=value")
     parser.add_argument("--json", action="store_true", help="print one JSON value")
@@ -42,7 +42,7 @@ def run(args):
     if args.fields:
         return print_fields(args)
     if not args.config:
-        raise ConfigError("name a configuration, for example bert_base, or add --fields")
+        raise ConfigError("name a configuration, or add --fields")
     run = load(args.config, args.overrides)
     facts = describe(run)
     if args.json:

@@ -16,34 +16,6 @@ HEADS = {
 }
 
 
-TASKS = {
-    "bert": "fill-mask",
-    "roberta": "fill-mask",
-    "albert": "fill-mask",
-    "electra": "feature-extraction",
-    "t5": "text2text-generation",
-    "openai-gpt": "text-generation",
-    "gpt2": "text-generation",
-    "marian": "translation",
-    "bart": "text2text-generation",
-    "distilbert": "fill-mask",
-}
-
-
-TITLES = {
-    "bert": "BERT encoder",
-    "roberta": "RoBERTa encoder",
-    "albert": "ALBERT encoder",
-    "electra": "ELECTRA encoder and its generator",
-    "t5": "T5 encoder-decoder",
-    "openai-gpt": "GPT decoder",
-    "gpt2": "GPT-2 decoder",
-    "marian": "Transformer encoder-decoder",
-    "bart": "BART encoder-decoder",
-    "distilbert": "DistilBERT encoder",
-}
-
-
 def written(prompt):
     """Lines that let a model write behind a prompt, or in answer to it."""
     return (
@@ -117,19 +89,12 @@ USES = {
 }
 
 
-IDLE = {  # what masked words alone do not train
-    "bert": "the pooler and the next-sentence head",
-    "albert": "the pooler and the sentence-order head",
-    "roberta": "the pooler",
-}
-
-
 OBJECTIVES = {
     "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
     "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
     "documents), rows of {length}",
     "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
-    "distillation": "masked words ({rate:.0%}), and what a larger BERT thinks of them, rows of {length}",
+    "distillation": "masked words ({rate:.0%}), and what a larger model thinks of them, rows of {length}",
     "replaced_token": "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}",
     "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
     "denoising": "the text, from one whose sentences were shuffled and whose spans were hidden ({rate:.0%} of the tokens, rows of {length})",

@@ -4,9 +4,9 @@ import dataclasses
 import os
 
 from data.config import Data
-from models.config import T5Config
 from pretrain.config import Run, override, validate
-from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Train
+from pretrain.convert import family_in
+from pretrain.schema import Checkpoint, Evaluate, Train
 
 
 def make_run(args, task, examples, pretrained):
@@ -17,9 +17,7 @@ def make_run(args, task, examples, pretrained):
         Run(
             model=model,
             data=Data(store=store, objective=examples.objective(model)),
-            optimizer=Adafactor(learning_rate=1e-3, decay="linear")
-            if isinstance(model, T5Config)
-            else AdamW(learning_rate=5e-5),
+            optimizer=family_in(model).optimizer,
             train=Train(compute_dtype=pretrained.run.train.compute_dtype),
             evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),

@@ -1,6 +1,5 @@
 """What a run has open while it trains, and what its loop does with it: each act under the clock and the watchdog."""
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -72,12 +71,8 @@ class TrainContext:
         return RestartableFeed(self._measured_feed, start)
 
     def _measured_feed(self, start):
-        with contextlib.ExitStack() as stack:
-            batches = self.open_feed(start)
-            if close := getattr(batches, "close", None):
-                stack.callback(close)
-            timed = self.ledger.during_each("data", batches)
-            yield from self.stragglers.measure_input(timed)
+        timed = self.ledger.during_each("data", self.open_feed(start))
+        yield from self.stragglers.measure_input(timed)
 
     def update(self, state, batch):
         """Return (state, metrics) of one step. A value that is copied from the host by accident would stall every step: it is an error."""
@@ -131,7 +126,8 @@ class TrainContext:
     def restore_last_good(self):
         """Return the state of the last checkpoint before the steps that were skipped, with the number of the last of them: see `divergence`."""
         guard, placed = self.guard, self.program.placed
-        first = guard.first_skipped()
+        first, last = guard.first_skipped(), guard.step
+        assert last is not None  # the guard has tripped, so steps were seen
         with self.ledger.during("start"):
             self.lease.verify()  # damaged checkpoints are moved
             self.checkpoints.wait()
@@ -146,8 +142,8 @@ class TrainContext:
             saved = int(state.step)
             self.ledger.back(saved)
         self.log.say(
-            f"steps {first:,} to {guard.step:,} were skipped: on from step {saved:,}, with the data behind step {guard.step:,}"
+            f"steps {first:,} to {last:,} were skipped: on from step {saved:,}, with the data behind step {last:,}"
         )
         self.log.forget_step(went_back_to=saved)
         guard.note_restored()
-        return state.replace(step=jax.device_put(np.int32(guard.step), placed.step))
+        return state.replace(step=jax.device_put(np.int32(last), placed.step))

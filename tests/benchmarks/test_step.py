@@ -11,7 +11,7 @@ from benchmarks.harness import Worker, forget, interleaved, memory
 from benchmarks.step import DEVICES, TOLERANCE, WAYS, batch_of, check_losses, times
 from benchmarks.step_cloze import configured
 from data import batch_spec
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert.read_write import converter_of
 
 ECHO = """
 from benchmarks.harness import answer
@@ -49,7 +49,7 @@ def test_the_batch_is_what_the_batch_spec_says(device, name, length):
     if family == "t5":  # transformers drops otherwise
         vocabulary = type("Vocabulary", (), {"pad": 0, "eos": 1})
         assert (
-            FAMILIES[name_of(run.model)].hf_config(run.model, vocabulary)["dropout_rate"]
+            converter_of(run.model).hf_config(run.model, vocabulary)["dropout_rate"]
             == run.model.dropout
             == 0
         )

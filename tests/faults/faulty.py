@@ -100,11 +100,11 @@ KINDS = {
 
 
 def during_compile(_, befall):
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = (
-        "0"  # what is only read from the cache is not compiled
-    )
+    import jax
     from jax._src import compiler
 
+    # What is only read from the cache is not compiled.
+    jax.config.update("jax_enable_compilation_cache", False)
     usual = compiler.compile_or_get_cached
 
     def compile(backend, module, *args, **options):

@@ -5,20 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import ElectraConfig, build, electra
+from models import build, electra
+from models.config.electra import ElectraConfig
 from models.electra import word_at
 from pretrain.training.losses import find_loss
 
 SMALL = ElectraConfig(
     embedding=128,
     width=256,
-    heads=4,
+    num_heads=4,
     mlp=1024,
     generator_width=64,
-    generator_heads=1,
+    generator_num_heads=1,
     generator_mlp=256,
 )
-LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096)
+LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096)
 SIZES = [  # as transformers counts an ElectraModel, which is the discriminator without its head, and an ElectraForMaskedLM
     (SMALL, 13_483_008, 4_620_026),
     (ElectraConfig(), 108_891_648, 33_740_602),

@@ -10,7 +10,7 @@ import pytest
 
 from models import build
 from models.generation.generate import extend, generate
-from pretrain.convert import FAMILIES
+from pretrain.convert.pretrained import CONVERTERS
 from pretrain.training.losses import find_loss
 
 OBJECTIVES = {
@@ -56,14 +56,14 @@ def case(request, golden):
     name, scan = request.param
     found = golden(name)
     kind = found.config["model_type"]
-    config = dataclasses.replace(FAMILIES[kind].our_config(found.config), scan=scan)
+    config = dataclasses.replace(CONVERTERS[kind].our_config(found.config), scan=scan)
     model, loss = build(config), find_loss(OBJECTIVES[kind])
     init = partial(model.init, jax.random.key(0), **loss.model_inputs(found.inputs))
     # Fresh parameters are only a shape here: whatever is not filled in stays NaN and is seen.
     fresh = jax.tree.map(
         lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), jax.eval_shape(init)["params"]
     )
-    params, report = FAMILIES[kind].from_hf(config, found.weights, fresh)
+    params, report = CONVERTERS[kind].from_hf(config, found.weights, fresh)
     assert report.missing == report.unused == ()
     return found, loss, model, params
 
@@ -150,7 +150,7 @@ def test_greedy_continuation(case):
 
 def test_export_gives_the_same_tensors_back(case):
     found, _, model, params = case
-    tensors = FAMILIES[found.config["model_type"]].to_hf(model.config, params)
+    tensors = CONVERTERS[found.config["model_type"]].to_hf(model.config, params)
     assert tensors.keys() == found.weights.keys()
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(tensor, found.weights[name], err_msg=name)

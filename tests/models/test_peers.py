@@ -8,9 +8,13 @@ import jax
 import numpy as np
 import pytest
 
-from models import Gpt2Config, Gpt3Config, GptConfig, build
+from models import build
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
 from models.layers.masks import Mask
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert import name_of
+from pretrain.convert.pretrained import CONVERTERS
 from pretrain.training.losses import find_loss
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
@@ -160,16 +164,16 @@ def test_theirs_to_ours(request, goldens, kind, seed):
     if (kind, seed) in MORE_SEEDS:
         request.getfixturevalue("whole")
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
-    ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)
+    ours = dataclasses.replace(CONVERTERS[kind].our_config(config), scan=seed % 2 == 0)
     model, loss = build(ours), find_loss(OBJECTIVES[kind])
-    params, report = FAMILIES[kind].from_hf(ours, weights, fresh(model, loss, batch))
+    params, report = CONVERTERS[kind].from_hf(ours, weights, fresh(model, loss, batch))
     assert report.missing == report.unused == ()
     words, value = compute(model, params, loss, batch)
     compare(words, expected["words"], batch)
     assert abs(value - expected["loss"]) < 1e-5 * max(1.0, expected["loss"])
 
 
-GPT = dict(vocab=50, length=32, width=24, heads=3, depth=4, mlp=96)
+GPT = dict(vocab=50, length=32, width=24, num_heads=3, depth=4, mlp=96)
 OURS = {
     "openai-gpt": GptConfig(**GPT),
     "gpt2": Gpt2Config(**GPT | {"mlp": 40}),
@@ -217,10 +221,10 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
         ),
     )
     (tmp_path / "config.json").write_text(
-        json.dumps(FAMILIES[family].hf_config(config, vocabulary))
+        json.dumps(CONVERTERS[family].hf_config(config, vocabulary))
     )
     save_file(
-        FAMILIES[family].to_hf(config, params),
+        CONVERTERS[family].to_hf(config, params),
         tmp_path / "model.safetensors",
         metadata={"format": "pt"},
     )

@@ -20,26 +20,24 @@ from data.objectives import (
     Seq2Seq,
     SpanCorruption,
 )
-from models.config import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    Gpt3Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-)
+from models.config.albert import AlbertConfig
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.gpt import GptConfig
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(
-    vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 T5 = T5Config(
-    vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0
+    vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, head_width=4, mlp=64, dropout=0.0
 )
 ALBERT = AlbertConfig(
     vocab=128,
@@ -47,13 +45,13 @@ ALBERT = AlbertConfig(
     embedding=16,
     width=32,
     depth=2,
-    heads=8,
+    num_heads=8,
     mlp=64,
     dropout=0.0,
     attention_dropout=0.0,
 )
 BART = BartConfig(
-    vocab=128, length=32, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0
+    vocab=128, length=32, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
 )
 DISTILBERT = DistilBertConfig(
     vocab=128,
@@ -61,13 +59,13 @@ DISTILBERT = DistilBertConfig(
     width=32,
     depth=2,
     teacher_depth=4,
-    heads=8,
+    num_heads=8,
     mlp=64,
     dropout=0.0,
     attention_dropout=0.0,
 )
 ROBERTA = RobertaConfig(
-    vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 
 ELECTRA = ElectraConfig(
@@ -77,18 +75,18 @@ ELECTRA = ElectraConfig(
         embedding=16,
         width=32,
         depth=2,
-        heads=8,
+        num_heads=8,
         mlp=64,
         dropout=0.0,
         attention_dropout=0.0,
     ),
-    **dict(generator_width=16, generator_heads=4, generator_mlp=32),
+    **dict(generator_width=16, generator_num_heads=4, generator_mlp=32),
 )
 
 TRANSFORMER = TransformerConfig(
-    vocab=128, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0
+    vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
 )
-GPT = dict(vocab=128, length=32, width=32, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
+GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
 def tiny(model, objective, **train):

@@ -8,7 +8,7 @@ import optax
 
 from pretrain.overrides import ConfigError
 from pretrain.training.divergence import track_norms
-from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_teacher
+from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params
 from pretrain.training.schedules import make_learning_rate
 
 
@@ -19,8 +19,8 @@ def make_run_optimizer(run):
     step is skipped.
     """
     optimizer = make_optimizer(run.optimizer, run.train.steps)
-    if getattr(run.model, "teacher_depth", None) is not None:
-        optimizer = freeze_teacher(optimizer)
+    if run.model.frozen_params:
+        optimizer = freeze_params(optimizer, run.model.frozen_params)
     if run.train.trainable_layers is not None:
         optimizer = freeze_lower_layers(
             optimizer, run.model.encoder.depth, run.train.trainable_layers

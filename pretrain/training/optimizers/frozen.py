@@ -9,12 +9,12 @@ import optax
 from pretrain.distributed.sharding import path_of
 
 
-def freeze_teacher(optimizer):
-    """Return the optimizer without the teacher of a distillation: no update, no weight decay, and no state for it."""
+def freeze_params(optimizer, prefixes):
+    """Return the optimizer without the parameters whose paths begin so: no update, no weight decay, and no state for them."""
 
     def label_params(params):
         return jax.tree_util.tree_map_with_path(
-            lambda keys, _: "frozen" if path_of(keys).startswith("teacher/") else "trained", params
+            lambda keys, _: "frozen" if path_of(keys).startswith(prefixes) else "trained", params
         )
 
     return optax.partition({"trained": optimizer, "frozen": optax.set_to_zero()}, label_params)

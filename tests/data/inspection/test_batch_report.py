@@ -337,7 +337,7 @@ def test_rows_that_are_not_full_sentences_are_named(make):
 CONFIG = """
 from data.config import Data
 from data.objectives import {kind}
-from models.config import {model}
+from models.config.{file} import {model}
 from pretrain.config import Run
 
 def config():
@@ -365,7 +365,11 @@ def config(tmp_path, store_of):
         kind = type(objective).__name__
         path.write_text(
             CONFIG.format(
-                kind=kind, model=model, store=str(store_of(name).path), objective=objective
+                kind=kind,
+                model=model,
+                file=model[:-6].lower(),
+                store=str(store_of(name).path),
+                objective=objective,
             )
         )
         return str(path)

@@ -10,7 +10,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import Seq2Seq
-from models import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.average import average
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
@@ -18,7 +18,7 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.training import program
 from pretrain.workdir.checkpoints import DamagedCheckpoint, restore_params
 
-MODEL = TransformerConfig(vocab=64, width=16, depth=1, decoder_depth=1, heads=2, mlp=24)
+MODEL = TransformerConfig(vocab=64, width=16, depth=1, decoder_depth=1, num_heads=2, mlp=24)
 NUMBERS = "one two three four five six seven eight nine ten".split()
 
 

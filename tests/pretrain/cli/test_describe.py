@@ -56,7 +56,7 @@ def test_the_keys_of_one_configuration_are_listed(capsys):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [([], "name a configuration"), (["bert_tiny", "--page", "x.md"], "add --fields")],
+    [([], "name a configuration, or add"), (["bert_tiny", "--page", "x.md"], "add --fields")],
 )
 def test_what_is_missing_is_named(arguments, message, capsys):
     assert main(["describe", *arguments]) == 2

@@ -220,7 +220,7 @@ def test_a_student_does_not_learn_from_a_random_head(headless, error, tmp_path):
     model = open_trained(headless).run.model
     words = [
         f"model.{name}={getattr(model, name)}"
-        for name in ("vocab", "length", "segments", "width", "heads", "mlp", "epsilon")
+        for name in ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
     ]
     words += [f"model.depth={model.depth}", f"model.teacher_depth={model.depth}"]
     line = error(

@@ -65,3 +65,24 @@ def test_the_others_only_tell(said, monkeypatch):
     mine = StragglerMonitor()
     said["now"] = 100.0 + stragglers.EVERY
     assert mine.report(0.1, 0.2) == {} and json.loads(said["cloze/waits/7"]) == [0.1, 0.2]
+
+
+def test_what_the_loop_waits_for_is_measured(monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr(stragglers.time, "perf_counter", lambda: now[0])
+
+    def batches():
+        for seconds in (3.0, 0.5):
+            now[0] += seconds
+            yield seconds
+
+    monitor, reports = StragglerMonitor(), []
+    monkeypatch.setattr(monitor, "report", lambda *seconds: reports.append(seconds) or {})
+    for seconds in monitor.measure_input(batches()):
+        assert monitor.input_seconds == seconds
+        now[0] += 100.0  # the loop's own work
+        for _ in range(2):
+            with monitor.waiting_for_devices():
+                now[0] += 2 * seconds
+        monitor.end_step(seconds)
+    assert reports == [(3.0, 12.0), (0.5, 2.0)]

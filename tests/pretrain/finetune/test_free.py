@@ -6,7 +6,9 @@ import jax
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BertConfig, ClassifierConfig
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.heads import ClassifierConfig
 from pretrain.config import override, validate
 from pretrain.distributed.sharding import make_mesh, path_of
 from pretrain.overrides import ConfigError
@@ -113,7 +115,7 @@ def test_what_cannot_stay_is_refused(runs):
     albert = dataclasses.replace(
         runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b"))
     )
-    with pytest.raises(ConfigError, match="ALBERT's layers are one and the same"):
+    with pytest.raises(ConfigError, match="all layers of the AlbertConfig are one and the same"):
         validate(override(albert, ["train.trainable_layers=2"]))
     frozen = override(albert, ["train.trainable_layers=0"])
     validate(frozen)

@@ -11,7 +11,7 @@ from data.examples import labelled_store
 from data.examples.labelled import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
-from models import ClassifierConfig
+from models.config.heads import ClassifierConfig
 from pretrain.config import Run
 from pretrain.convert import name_of, tokenizer
 from pretrain.convert.model_card import of

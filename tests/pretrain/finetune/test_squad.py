@@ -16,7 +16,9 @@ from data.objectives import AnswerSpan
 from data.pipeline import Stream
 from data.store.reader import Store
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, SpanReaderConfig, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.heads import SpanReaderConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run
@@ -34,7 +36,7 @@ from pretrain.workdir.load import Trained, open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 BERT = BertConfig(
-    vocab=96, length=32, width=16, depth=1, heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
+    vocab=96, length=32, width=16, depth=1, num_heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
 )
 NAMES, WORDS = (
     "anna ben carla dora emil".split(),

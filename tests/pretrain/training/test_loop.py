@@ -16,6 +16,7 @@ from pretrain.overrides import ConfigError
 from pretrain.training.loop import train
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from tests import forks
 
 TIMES = ("seconds", "input_seconds", "tokens_per_second")
 
@@ -66,16 +67,17 @@ def undisturbed(request, root, configs, tmp_path_factory):
 
 def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, configs, tmp_path):
     name, expected = undisturbed
+    forks.prepare()
     workdir, began = tmp_path / "run", time.time()
     for step in (3, 9):  # before the first checkpoint, and between the second and the third
-        process = subprocess.Popen(
+        process = forks.Popen(
             **command(root, "train", configs[name], "--workdir", workdir),
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
         kill_after(process, workdir, step)
         assert process.returncode == -signal.SIGKILL
-    done = subprocess.run(
+    done = forks.run(
         **command(root, "train", configs[name], "--workdir", workdir),
         capture_output=True,
         text=True,

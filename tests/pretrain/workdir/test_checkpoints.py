@@ -125,10 +125,10 @@ def test_a_fingerprint_is_its_formula_and_knows_places():
 def module_run():
     from data.config import Data
     from data.objectives import MaskedLm
-    from models.config import BertConfig
+    from models.config.bert import BertConfig
     from pretrain.config import AdamW, Run, Train
 
-    model = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64)
+    model = BertConfig(vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64)
     return Run(
         model,
         Data(objective=MaskedLm(length=32, predictions=6, rows="documents")),

@@ -7,6 +7,7 @@ import pytest
 from pretrain.__main__ import main
 from pretrain.config import FORMAT, from_json, load, to_json
 from pretrain.overrides import ConfigError
+from pretrain.workdir.check import check_place
 
 
 def write_config(workdir, found):
@@ -44,6 +45,12 @@ def test_a_workdir_of_another_format_is_refused_in_one_line(tmp_path, capsys, ve
     assert "export the workdir with the version that wrote it, and import that folder" in line
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["config.json"]
     assert printed.out == ""
+
+
+def test_it_is_refused_before_jax_is_imported(tmp_path):
+    write_config(tmp_path / "run", None)
+    with pytest.raises(ConfigError, match="run/config.json has no format number"):
+        check_place(tmp_path / "run")
 
 
 def test_a_report_only_looks(tmp_path):

@@ -1,8 +1,12 @@
 """T5 and T5 v1.1 under both their names: models/t5.py and `T5ForConditionalGeneration` of Hugging Face transformers."""
 
-from models.config import T5Config
-from pretrain.convert import config_fields, name_map
+from data.objectives.prefix_lm import PrefixLm
+from data.objectives.span_corruption import SpanCorruption
+from data.objectives.text2text import Text2Text
+from models.config.t5 import T5Config
+from pretrain.families.record import Family, HuggingFaceMap
 from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME
+from pretrain.schema import Adafactor
 
 ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: our `gated`
 
@@ -63,23 +67,16 @@ def rules(config):
     )
 
 
-def depths(config):
-    return {"encoder": config.depth, "decoder": config.decoder_depth}
-
-
 COPIES = {
     "encoder.embed_tokens.weight": "shared.weight",
     "decoder.embed_tokens.weight": "shared.weight",
 }
-# The first releases hold one more table, which their own code no longer reads.
-KNOWN = ("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",)
-
 FIELDS = (  # our field, their key, what an absent key means
     ("vocab", "vocab_size", 32128),
     ("width", "d_model", 512),
     ("depth", "num_layers", 6),
     ("decoder_depth", "num_decoder_layers", None),
-    ("heads", "num_heads", 8),
+    ("num_heads", "num_heads", 8),
     ("head_width", "d_kv", 64),
     ("mlp", "d_ff", 2048),
     ("buckets", "relative_attention_num_buckets", 32),
@@ -96,59 +93,65 @@ FIXED = {
 }
 
 
-def to_hf(config, params):
-    """{name: float32 array}: what `model.safetensors` holds."""
-    return name_map.export(params, rules(config), depths(config))
-
-
-def from_hf(config, tensors, init_params):
-    """(parameters, ImportReport) from {name: array} of a T5 with encoder and decoder.
-
-    An output table that is missing is the input's, as in transformers. Raises ValueError that names what is missing,
-    has no place, or has the wrong shape or type.
-    """
-    tensors = name_map.merge_copies(
-        tensors, COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {})
-    )
-    if not config.tied and "lm_head.weight" not in set(tensors):
-        tensors = name_map.Renamed(
-            tensors, {name: name for name in tensors} | {"lm_head.weight": "shared.weight"}
-        )
-    body = ("shared.", "encoder.", "decoder.", "lm_head.")
-    return name_map.fill(
-        tensors, rules(config), depths(config), init_params, heads=(), body=body, known=KNOWN
-    )
-
-
-def hf_config(config, vocabulary):
-    """The dict of config.json. Raises ValueError unless the vocabulary pads with id 0, as the decoder begins."""
-    if vocabulary.pad != 0:
-        raise ValueError(
-            f"T5's decoder begins with the padding id, which must be 0; this vocabulary's is {vocabulary.pad}"
-        )
+def describe(config, vocabulary):
     return {
-        "architectures": ["T5ForConditionalGeneration"],
-        **config_fields.write(config, FIELDS, FIXED),
         "feed_forward_proj": next(
             name for name, gated in ACTIVATIONS.items() if gated == config.gated
         ),
         "tie_word_embeddings": config.tied,
         "initializer_factor": 1.0,
         "eos_token_id": vocabulary.eos,
-        "dtype": "float32",
     }
 
 
-def our_config(hf_config):
-    """The T5Config of a config.json. Raises ValueError that names a setting that T5 does not have here."""
-    hf_config = config_fields.present(hf_config)
-    hf_config.setdefault("num_decoder_layers", hf_config.get("num_layers", 6))
-    activation = hf_config.get("feed_forward_proj", "relu")
+def read(theirs, ours):
+    activation = theirs.get("feed_forward_proj", "relu")
     if activation not in ACTIVATIONS:
         raise ValueError(
             f"feed_forward_proj is {activation!r}; T5Config knows {' and '.join(ACTIVATIONS)}"
         )
     # transformers 5 writes tie_word_embeddings = true always, and beside it what is really meant.
-    tied = hf_config.get("scale_decoder_outputs", hf_config.get("tie_word_embeddings", True))
-    fields = config_fields.read(hf_config, T5Config, FIELDS, FIXED)
-    return T5Config(**fields, gated=ACTIVATIONS[activation], tied=bool(tied))
+    tied = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings", True))
+    return ours | {"gated": ACTIVATIONS[activation], "tied": bool(tied)}
+
+
+def check(config, vocabulary):
+    """Raise ValueError unless the vocabulary pads with id 0, as the decoder begins."""
+    if vocabulary.pad != 0:
+        raise ValueError(
+            f"T5's decoder begins with the padding id, which must be 0; this vocabulary's is {vocabulary.pad}"
+        )
+
+
+FAMILY = Family(
+    name="t5",
+    config=T5Config,
+    objectives=(SpanCorruption, PrefixLm, Text2Text),
+    import_run=lambda config: SpanCorruption(),
+    answers="generate:Spans",
+    title="T5 encoder-decoder",
+    task="text2text-generation",
+    token_roles=("pad", "eos", "unk"),
+    template="eos",
+    optimizer=Adafactor(learning_rate=1e-3, decay="linear"),
+    hugging_face=HuggingFaceMap(
+        model_type="t5",
+        architecture="T5ForConditionalGeneration",
+        rules=rules,
+        stacks={"encoder": "depth", "decoder": "decoder_depth"},
+        body=("shared.", "encoder.", "decoder.", "lm_head."),
+        copies=lambda config: COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}),
+        stand_ins={"lm_head.weight": "shared.weight"},  # as in transformers
+        # The first releases hold one more table, which their own code no longer reads.
+        buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+        fields=FIELDS,
+        fixed=FIXED,
+        settings=describe,
+        prepare=lambda theirs: {"num_decoder_layers": theirs.get("num_layers", 6)} | theirs,
+        read=read,
+        check=check,
+        refused={
+            "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration"
+        },
+    ),
+)

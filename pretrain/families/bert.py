@@ -1,7 +1,9 @@
 """BERT under both its names: models/bert.py and `BertForPreTraining` of Hugging Face transformers."""
 
-from models.config import BertConfig
-from pretrain.convert import config_fields, name_map
+from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_pair import SentencePair
+from models.config.bert import BertConfig
+from pretrain.families.record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
 
 
@@ -46,19 +48,20 @@ RULES = (
     ("word/bias", "cls.predictions.bias", SAME),
     *linear("next", "cls.seq_relationship"),
 )
-HEADS = (
-    "bert.pooler.",
-    "cls.predictions.",
-    "cls.seq_relationship.",
-)  # released encoders come without some of them
+SENTENCE_HEADS = ("bert.pooler.", "cls.seq_relationship.")
+HEADS = ("cls.predictions.", *SENTENCE_HEADS)  # released encoders come without some of them
 COPIES = {  # the output's table is the input's; older files hold it twice
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",
 }
-BUFFERS = (
-    "bert.embeddings.position_ids",
-    "bert.embeddings.token_type_ids",
-)  # 0, 1, 2 ... and zeros
+BARE = ("embeddings.", "encoder.", "pooler.")  # names in the file of an encoder without heads
+RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))  # of 2018
+
+
+def buffers(name):
+    """The names that hold 0, 1, 2 ... and zeros."""
+    return f"{name}.embeddings.position_ids", f"{name}.embeddings.token_type_ids"
+
 
 FIELDS = (  # our field, their key, what an absent key means
     ("vocab", "vocab_size", 30522),
@@ -66,7 +69,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("segments", "type_vocab_size", 2),
     ("width", "hidden_size", 768),
     ("depth", "num_hidden_layers", 12),
-    ("heads", "num_attention_heads", 12),
+    ("num_heads", "num_attention_heads", 12),
     ("mlp", "intermediate_size", 3072),
     ("dropout", "hidden_dropout_prob", 0.1),
     ("attention_dropout", "attention_probs_dropout_prob", 0.1),
@@ -82,57 +85,38 @@ FIXED = {
 }
 
 
-def to_hf(config, params):
-    """{name: float32 array}: what `model.safetensors` holds."""
-    return name_map.export(params, RULES, {"bert/encoder": config.depth})
+def import_masked_lm(config):
+    """Return the objective of an imported encoder: masked tokens in rows of 128."""
+    length = min(128, config.length)
+    return MaskedLm(length=length, predictions=max(1, length * 20 // 128))
 
 
-def from_hf(config, tensors, init_params):
-    """(parameters, ImportReport) from {name: array} of a BERT with all heads, some or none.
-
-    A missing head stays as initialised. Raises ValueError that names what is missing, has no place, or has the wrong
-    shape or type.
-    """
-    tensors = name_map.merge_copies(name_map.rename(tensors, modern("bert", tensors)), COPIES)
-    return name_map.fill(
-        tensors,
-        RULES,
-        {"bert/encoder": config.depth},
-        init_params,
+FAMILY = Family(
+    name="bert",
+    config=BertConfig,
+    objectives=(MaskedLm, SentencePair),
+    import_run=import_masked_lm,
+    answers="fill_mask:Masks",
+    title="BERT encoder",
+    task="fill-mask",
+    idle="the pooler and the next-sentence head",
+    token_roles=("pad", "unk", "cls", "sep", "mask"),
+    template="cls_sep",
+    token_types=True,
+    hugging_face=HuggingFaceMap(
+        model_type="bert",
+        architecture="BertForPreTraining",
+        rules=RULES,
+        stacks={"bert/encoder": "depth"},
+        prefix="bert.",
+        bare=BARE,
+        renamed=RENAMED,
         heads=HEADS,
-        body=("bert.",),
-        known=BUFFERS,
-    )
-
-
-def modern(name, tensors):
-    """From a name among `tensors` to today's: some are of a bare encoder, without its prefix; some are of 2018."""
-    prefixed = any(each.startswith(f"{name}.") for each in tensors)
-
-    def renamed(each):
-        each = (
-            each
-            if prefixed or not each.startswith(("embeddings.", "encoder.", "pooler."))
-            else f"{name}.{each}"
-        )
-        return each.replace("LayerNorm.gamma", "LayerNorm.weight").replace(
-            "LayerNorm.beta", "LayerNorm.bias"
-        )
-
-    return renamed
-
-
-def hf_config(config, vocabulary):
-    """The dict of config.json."""
-    return {
-        "architectures": ["BertForPreTraining"],
-        **config_fields.write(config, FIELDS, FIXED),
-        "initializer_range": 0.02,
-        "pad_token_id": vocabulary.pad,
-        "dtype": "float32",
-    }
-
-
-def our_config(hf_config):
-    """The BertConfig of a config.json. Raises ValueError that names a setting that BertForPretraining does not have."""
-    return BertConfig(**config_fields.read(hf_config, BertConfig, FIELDS, FIXED))
+        sentence_heads=SENTENCE_HEADS,
+        copies=COPIES,
+        buffers=buffers("bert"),
+        fields=FIELDS,
+        fixed=FIXED,
+        head_map=HeadMap(classes="Bert", pooler="bert.pooler.dense"),
+    ),
+)

@@ -3,8 +3,9 @@
 Their first layers are GPT-2's too, and so is their way of keeping queries, keys and values in one matrix, `c_attn`.
 """
 
-from models.config import GptConfig
-from pretrain.convert import config_fields, name_map
+from data.objectives.causal_lm import CausalLm
+from models.config.gpt import GptConfig
+from pretrain.families.record import Family, HuggingFaceMap
 from pretrain.families.rules import JOINED, SAME, Join, Layout, norm
 
 # Their kernels are [in, out], as ours are.
@@ -44,30 +45,6 @@ def layer(ours, theirs):
     )
 
 
-def fill(config, tensors, rules, init_params, *, words):
-    """What `name_map.fill` gives for {their name: array}; `words`: the name of the input's table, which is the output's too."""
-    prefixed = any(
-        name.startswith("transformer.") for name in tensors
-    )  # a model without its head has no prefix
-    tensors = name_map.rename(tensors, lambda name: name if prefixed else f"transformer.{name}")
-    tensors = name_map.merge_copies(tensors, {"lm_head.weight": words})
-    buffers = {
-        f"transformer.h.{i}.attn.{name}"
-        for i in range(config.depth)
-        for name in ("bias", "masked_bias")
-    }
-    known = buffers | {"transformer.position_ids"}  # masks, and 0, 1, 2 ...
-    return name_map.fill(
-        tensors,
-        rules,
-        {"decoder": config.depth},
-        init_params,
-        heads=(),
-        body=("transformer.", "lm_head."),
-        known=known,
-    )
-
-
 WORDS = "transformer.tokens_embed.weight"
 RULES = (
     ("embeddings/words/embedding", WORDS, SAME),
@@ -80,7 +57,7 @@ FIELDS = (  # our field, their key, what an absent key means
     ("length", "n_positions", 512),
     ("width", "n_embd", 768),
     ("depth", "n_layer", 12),
-    ("heads", "n_head", 12),
+    ("num_heads", "n_head", 12),
     ("dropout", "resid_pdrop", 0.1),
     ("attention_dropout", "attn_pdrop", 0.1),
     ("epsilon", "layer_norm_epsilon", 1e-5),
@@ -90,42 +67,60 @@ FIXED = {
     "afn": "gelu",  # their name for the tanh approximation
     "tie_word_embeddings": True,
 }
+BODY = ("transformer.", "lm_head.")
+BUFFERS = (  # masks, and 0, 1, 2 ...
+    *("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"),
+    "transformer.position_ids",
+)
 
 
-def to_hf(config, params):
-    """{name: float32 array}: what `model.safetensors` holds."""
-    return name_map.export(params, RULES, {"decoder": config.depth})
+def describe(config, vocabulary):
+    return {"embd_pdrop": config.dropout, "initializer_range": 0.02}
 
 
-def from_hf(config, tensors, init_params):
-    """(parameters, ImportReport) from {name: array} of a GPT, with or without a head.
+def check_dropout(theirs):
+    """Raise ValueError unless their two rates of dropout are one: ours has one for the embeddings and for what is added to the residual."""
+    both = theirs.get("embd_pdrop", theirs.get("resid_pdrop", 0.1)), theirs.get("resid_pdrop", 0.1)
+    if both[0] != both[1]:
+        raise ValueError(
+            f"embd_pdrop is {both[0]!r} and resid_pdrop {both[1]!r}; here they are one"
+        )
+    return theirs
 
-    Raises ValueError that names what is missing, has no place, or has the wrong shape or type.
-    """
-    return fill(config, tensors, RULES, init_params, words=WORDS)
 
-
-def hf_config(config, vocabulary):
-    """The dict of config.json. Raises ValueError for an MLP of another width than 4 times the model's, which theirs has not."""
+def check(config, vocabulary):
+    """Raise ValueError for an MLP of another width than 4 times the model's, which theirs has not."""
     if config.mlp != 4 * config.width:
         raise ValueError(
             f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} (model.width) and no others"
         )
-    return {
-        "architectures": ["OpenAIGPTLMHeadModel"],
-        **config_fields.write(config, FIELDS, FIXED),
-        "embd_pdrop": config.dropout,
-        "initializer_range": 0.02,
-        "dtype": "float32",
-    }
 
 
-def our_config(hf_config):
-    """The GptConfig of a config.json. Raises ValueError that names a setting that Gpt does not have."""
-    fields = config_fields.read(hf_config, GptConfig, FIELDS, FIXED | one_dropout(hf_config))
-    return GptConfig(**fields, mlp=4 * fields["width"])
-
-
-def one_dropout(hf_config):
-    """What `embd_pdrop` must be: ours has one rate for the embeddings and for what is added to the residual."""
-    return {"embd_pdrop": hf_config.get("resid_pdrop", 0.1)}
+FAMILY = Family(
+    name="gpt",
+    config=GptConfig,
+    objectives=(CausalLm,),
+    # The vocabulary has no token that ends a text.
+    import_run=lambda config: CausalLm(length=config.length, end_of_text=False),
+    answers="generate:Continuations",
+    title="GPT decoder",
+    task="text-generation",
+    token_roles=("unk",),
+    template="none",
+    hugging_face=HuggingFaceMap(
+        model_type="openai-gpt",
+        architecture="OpenAIGPTLMHeadModel",
+        rules=RULES,
+        stacks={"decoder": "depth"},
+        prefix="transformer.",
+        body=BODY,
+        copies={"lm_head.weight": WORDS},
+        buffers=BUFFERS,
+        fields=FIELDS,
+        fixed=FIXED,
+        settings=describe,
+        prepare=check_dropout,
+        read=lambda theirs, ours: ours | {"mlp": 4 * ours["width"]},
+        check=check,
+    ),
+)

@@ -1,7 +1,10 @@
 """ALBERT under both its names: models/albert.py and `AlbertForPreTraining` of Hugging Face transformers."""
 
-from models.config import AlbertConfig
-from pretrain.convert import bert, config_fields, name_map
+from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_order import SentenceOrder
+from models.config.albert import AlbertConfig
+from pretrain.families import bert
+from pretrain.families.record import Family, HeadMap, HuggingFaceMap
 from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
 
 OURS, THEIRS = (
@@ -33,17 +36,12 @@ RULES = (
     ("word/bias", "predictions.bias", SAME),
     *linear("order", "sop_classifier.classifier"),
 )
-HEADS = (
-    "albert.pooler.",
-    "predictions.",
-    "sop_classifier.",
-)  # released encoders come without some of them
+SENTENCE_HEADS = ("albert.pooler.", "sop_classifier.")
+HEADS = ("predictions.", *SENTENCE_HEADS)  # released encoders come without some of them
 COPIES = {  # the output's table is the input's; older files hold it twice
     "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
     "predictions.decoder.bias": "predictions.bias",
 }
-BUFFERS = ("albert.embeddings.position_ids", "albert.embeddings.token_type_ids")
-
 FIELDS = (  # our field, their key, what an absent key means: xxlarge
     ("vocab", "vocab_size", 30000),
     ("length", "max_position_embeddings", 512),
@@ -51,7 +49,7 @@ FIELDS = (  # our field, their key, what an absent key means: xxlarge
     ("embedding", "embedding_size", 128),
     ("width", "hidden_size", 4096),
     ("depth", "num_hidden_layers", 12),
-    ("heads", "num_attention_heads", 64),
+    ("num_heads", "num_attention_heads", 64),
     ("mlp", "intermediate_size", 16384),
     ("dropout", "hidden_dropout_prob", 0.0),
     ("attention_dropout", "attention_probs_dropout_prob", 0.0),
@@ -67,38 +65,44 @@ FIXED = {
 }
 
 
-def to_hf(config, params):
-    """{name: float32 array}: what `model.safetensors` holds."""
-    return name_map.export(params, RULES, {})
-
-
-def from_hf(config, tensors, init_params):
-    """(parameters, ImportReport) from {name: array} of an ALBERT with pooler and both heads, some of them or none.
-
-    What is missing stays as initialised. Raises ValueError that names what is missing otherwise, has no place, or has
-    the wrong shape or type.
-    """
-    tensors = name_map.merge_copies(
-        name_map.rename(tensors, bert.modern("albert", tensors)), COPIES
-    )
-    return name_map.fill(
-        tensors, RULES, {}, init_params, heads=HEADS, body=("albert.",), known=BUFFERS
-    )
-
-
-def hf_config(config, vocabulary):
-    """The dict of config.json."""
+def describe(config, vocabulary):
     return {
-        "architectures": ["AlbertForPreTraining"],
-        **config_fields.write(config, FIELDS, FIXED),
         "initializer_range": 0.02,
         "pad_token_id": vocabulary.pad,
         "bos_token_id": vocabulary.cls,
         "eos_token_id": vocabulary.sep,
-        "dtype": "float32",
     }
 
 
-def our_config(hf_config):
-    """The AlbertConfig of a config.json. Raises ValueError that names a setting that AlbertForPretraining does not have."""
-    return AlbertConfig(**config_fields.read(hf_config, AlbertConfig, FIELDS, FIXED))
+FAMILY = Family(
+    name="albert",
+    config=AlbertConfig,
+    extends=("bert",),
+    objectives=(MaskedLm, SentenceOrder),
+    import_run=bert.import_masked_lm,
+    answers="fill_mask:Masks",
+    title="ALBERT encoder",
+    task="fill-mask",
+    idle="the pooler and the sentence-order head",
+    token_roles=("pad", "unk", "cls", "sep", "mask"),
+    template="cls_sep",
+    token_types=True,
+    hugging_face=HuggingFaceMap(
+        model_type="albert",
+        architecture="AlbertForPreTraining",
+        rules=RULES,
+        prefix="albert.",
+        bare=bert.BARE,
+        renamed=bert.RENAMED,
+        heads=HEADS,
+        sentence_heads=SENTENCE_HEADS,
+        copies=COPIES,
+        buffers=bert.buffers("albert"),
+        fields=FIELDS,
+        fixed=FIXED,
+        settings=describe,
+        head_map=HeadMap(
+            classes="Albert", pooler="albert.pooler", dropout="classifier_dropout_prob"
+        ),
+    ),
+)
