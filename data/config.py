@@ -1,50 +1,21 @@
 """What a run reads: the token store, the objective and the size of the global batch."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Union
 
-from data.objectives import (
-    AnswerSpan,
-    CausalLm,
-    Classification,
-    Denoising,
-    Distillation,
-    MaskedLm,
-    MultipleChoice,
-    PrefixLm,
-    Regression,
-    ReplacedToken,
-    SentenceOrder,
-    SentencePair,
-    Seq2Seq,
-    SpanCorruption,
-    Tagging,
-    Text2Text,
-)
+from data.objectives import OBJECTIVES
+from data.objectives.base import Objective
+from data.objectives.masked_lm import MaskedLm
+
+AnyObjective = Objective if TYPE_CHECKING else Union[tuple(OBJECTIVES.values())]  # noqa: UP007
+DEFAULT_OBJECTIVE = MaskedLm()
 
 
 @dataclass(frozen=True)
 class Data:
     store: str = ""  # Folder (or gs:// path) that `prepare` wrote.
     # What is learned: its class makes batches of rows, and says which.
-    objective: (
-        MaskedLm
-        | SentencePair
-        | SpanCorruption
-        | SentenceOrder
-        | CausalLm
-        | PrefixLm
-        | Seq2Seq
-        | ReplacedToken
-        | Denoising
-        | Distillation
-        | Classification
-        | Regression
-        | Tagging
-        | MultipleChoice
-        | Text2Text
-        | AnswerSpan
-    ) = MaskedLm()
+    objective: AnyObjective = DEFAULT_OBJECTIVE
     batch_size: int = 32  # [rows] Size of the global batch, over all hosts.
     # Share of each source of the store, in the order of its manifest; (): the manifest's own shares.
     rates: tuple[float, ...] = ()

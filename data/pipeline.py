@@ -91,7 +91,7 @@ class Stream:
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
     def batch(self, step, lo=0, hi=None, number=1):
-        """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batch_spec.py says.
+        """Rows [lo, hi) of the global batch of `step`: {key: array}, as the batch spec says.
 
         With `number`, those of so many batches from that step on, one behind the other: a row knows nothing of the others.
         """

@@ -1,16 +1,25 @@
 """A row of a batch as a person reads it: ids as text, masked words listed, segments and labels in words."""
 
-LABELS = {
-    "next_sentence_labels": ("B follows A", "B comes from another document"),
-    "sentence_order_labels": (
-        "A stands before B in the document",
-        "A stands behind B in the document",
-    ),
-}
+from data.batch_spec import TOKEN_ID
 
 
-def masked_row(stream, seen, i):
-    """One row of masked words, of a pair or not, for reading: what the model sees, what it must predict."""
+def token_row(stream, seen, i):
+    """Return the tokens of one row: of the keys of token ids those that a model reads first."""
+    spec = stream.objective.spec()
+    key = next(key for key, field in spec.items() if field.role == TOKEN_ID)
+    tokens = seen.batch[key][i].ravel().tolist()
+    return {
+        "row": int(seen.row_B[i]),
+        "tokens": [spaced(stream.vocabulary, token) for token in tokens],
+        "padding": 0,
+    }
+
+
+def masked_row(stream, seen, i, label=""):
+    """Return one row of masked words, of a pair or not: what the model sees, what it must predict.
+
+    label: of the pair, in words.
+    """
     batch, vocabulary = seen.batch, stream.vocabulary
     length, masked = int(batch["attention_mask"][i].sum()), []
     for position, target, weight in zip(
@@ -35,8 +44,7 @@ def masked_row(stream, seen, i):
     }
     if "token_type_ids" in batch:
         row["segments"] = batch["token_type_ids"][i, :length].tolist()
-        key, labels = next((key, labels) for key, labels in LABELS.items() if key in batch)
-        row["label"] = labels[batch[key][i]]
+        row["label"] = label
     return row
 
 

@@ -5,15 +5,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKENS, Field
+from data.inspection.labelled import labelled_row, labels
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows.labelled import labelled_rows
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Objective):
     """Rows of one example each, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "regression"
+    description: ClassVar[str] = "the scores of examples, rows of {length}"
     length: int = (
         128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
     )
@@ -25,6 +29,13 @@ class Regression:
 
     def dims(self):
         return {"L": self.length}
+
+    def spec(self):
+        return TOKENS | {
+            "token_type_ids": Field("int32", "BL"),  # 1 for the second text and the [SEP] behind it
+            "labels": Field("float32", "B"),  # the score
+            "label_weights": Field("float32", "B"),
+        }
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -42,6 +53,12 @@ class Regression:
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return labels(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return labelled_row(stream, seen, i)
 
 
 def check_labelled(objective, vocabulary):

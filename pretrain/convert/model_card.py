@@ -14,7 +14,7 @@ from models.config.heads import (
     SpanReaderConfig,
 )
 from pretrain.convert import family_in
-from pretrain.convert.card_texts import HEADS, OBJECTIVES, USES
+from pretrain.convert.card_texts import HEADS, USES
 
 
 def task_of(config):
@@ -165,7 +165,7 @@ def _facts(trained, family, size):
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
     if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
-    yield "objective", OBJECTIVES[objective.name].format(**vars(objective))
+    yield "objective", objective.description.format(**vars(objective))
     yield "data", _data(trained)
     yield "steps", f"{step:,} of {run.data.batch_size} rows each"
     yield (

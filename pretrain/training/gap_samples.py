@@ -28,7 +28,7 @@ class Sampler:
         self.path, self.vocabulary = epath.Path(workdir) / samples_file.NAME, heldout.vocabulary
         B = min(run.evaluate.samples, heldout.rows)
         self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
-        read = samples_file.READERS[run.data.objective.name]
+        read = samples_file.READERS[run.data.objective.gaps]
         self.read = [
             read({key: value[b] for key, value in self.rows.items()}, self.vocabulary)
             for b in range(B)
@@ -60,12 +60,7 @@ class Sampler:
 
 def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
     """`Sampler` of a run that is to have some, else None."""
-    wanted = (
-        heldout
-        and heldout.rows
-        and run.evaluate.samples
-        and run.data.objective.name in samples_file.READERS
-    )
+    wanted = heldout and heldout.rows and run.evaluate.samples and run.data.objective.gaps
     return Sampler(run, program, mesh, heldout, workdir, check) if wanted else None
 
 

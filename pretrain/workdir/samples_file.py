@@ -74,14 +74,8 @@ def following(row, vocabulary):
     return Gapped(tokens[: begin + 1] + targets[begin:end], [(begin + 1, begin, end)])
 
 
-# By objective; others are scored by what they are for, or have no gaps.
-READERS = {
-    **dict.fromkeys(
-        ("masked_lm", "distillation", "sentence_pair", "sentence_order", "replaced_token"), masks
-    ),
-    "span_corruption": spans,
-    "causal_lm": following,
-}
+# By `gaps` of an objective; others are scored by what they are for, or have no gaps.
+READERS = {"masks": masks, "spans": spans, "following": following}
 
 
 def is_text(vocabulary, piece):

@@ -85,7 +85,7 @@ def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     batch, spec = stream.batch(0), (stream.objective, 4, stream.vocabulary)
     batch_spec.check(batch, *spec)
     bad = stream.vocabulary.size if bad == "size" else bad
-    fields = batch_spec.fields_of(stream.objective)
+    fields = stream.objective.spec()
     checked = [key for key, field in fields.items() if field.role == batch_spec.TOKEN_ID]
     assert checked
     for key in checked:

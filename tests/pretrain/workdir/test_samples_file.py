@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from data.batch_spec import BATCHES
+from data.objectives import OBJECTIVES
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import Evaluate, Mesh
@@ -64,7 +64,7 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
     run, heldout = opened(name, store, 5)
     vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
     for b in range(5):
-        gapped = samples_file.READERS[run.data.objective.name](
+        gapped = samples_file.READERS[run.data.objective.gaps](
             {key: value[b] for key, value in rows.items()}, vocabulary
         )
         ids = raw(name, rows, b, vocabulary)
@@ -171,7 +171,8 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
         )
         is None
     )
-    assert samples_file.READERS.keys() < BATCHES.keys()
+    used = {objective.gaps for objective in OBJECTIVES.values()}
+    assert used == {*samples_file.READERS, ""}
 
 
 def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_path):
