@@ -30,7 +30,10 @@ def test_published_sizes(config, encoder):
     sizes = {
         part: sum(leaf.size for leaf in jax.tree.leaves(tree)) for part, tree in params.items()
     }
-    assert sizes == {"roberta": encoder, "word": config.width * (config.width + 3) + config.vocab}
+    assert sizes == {
+        "roberta": encoder,
+        "mlm_head": config.width * (config.width + 3) + config.vocab,
+    }
 
 
 def test_its_encoder_is_berts(make, tiny_configs):
@@ -48,7 +51,7 @@ def test_its_encoder_is_berts(make, tiny_configs):
         **params,
         "roberta": {
             **there,
-            "embeddings": {**there["embeddings"], "positions": {"embedding": lower}},
+            "embeddings": {**there["embeddings"], "position_embedding": {"embedding": lower}},
         },
     }
     ours, pooled = jax.jit(

@@ -239,7 +239,7 @@ def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, 
     )
     assert judged["filled"] == text and [each["word"] for each in judged["judged"]] == text.split()
     ids = [vocabulary.cls, *vocabulary.encode_batch([text])[0], vocabulary.sep]
-    judge = jax.jit(partial(build(CONFIG).apply, method="judge"))
+    judge = jax.jit(partial(build(CONFIG).apply, method="discriminate"))
     logits = judge({"params": params}, np.array([ids], np.int32), np.ones((1, len(ids)), bool))
     chances, words = 1 / (1 + np.exp(-np.asarray(logits[0], np.float64))), []
     for i, chance in list(zip(ids, chances))[1:-1]:
