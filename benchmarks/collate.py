@@ -71,7 +71,8 @@ def serve():
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks.input import synthetic
     from data.config import Data
-    from data.pipeline import Stream, import_tensorflow
+    from data.pipeline import Stream
+    from data.tf_dataset import import_tensorflow
 
     asked, iterators = json.loads(sys.argv[1]), {}
     stores = synthetic(pathlib.Path(asked["folder"]), TOKENS)

@@ -27,11 +27,13 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from benchmarks.harness import append, at_least, command, spread, title  # noqa: E402
-from models import Gpt2Config, T5Config, build  # noqa: E402
+from models import build  # noqa: E402
+from models.config.gpt2 import Gpt2Config  # noqa: E402
+from models.config.t5 import T5Config  # noqa: E402
 from models.generation.generate import extend, generate, unstack_model  # noqa: E402
-from pretrain.convert import FAMILIES, name_of  # noqa: E402
+from pretrain.convert.read_write import converter_of  # noqa: E402
 
-T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, heads=8, head_width=64, mlp=2048)
+T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, head_width=64, mlp=2048)
 MODELS = {"GPT-2 small": Gpt2Config(), "T5-small": T5_SMALL}
 
 
@@ -65,7 +67,7 @@ def peer(config, params):
     from safetensors.numpy import save_file
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
-    family, kind = FAMILIES[name_of(config)], transformers.GPT2LMHeadModel
+    family, kind = converter_of(config), transformers.GPT2LMHeadModel
     if not isinstance(config, Gpt2Config):
         kind = transformers.T5ForConditionalGeneration
     with tempfile.TemporaryDirectory() as folder:

@@ -59,7 +59,7 @@ class Task(NamedTuple):
 
 
 # On a CPU half the time of float32 with the layers as the encoder has them; both starts alike.
-LEAN = ("train.compute=bfloat16", "model.encoder.scan=false")
+LEAN = ("train.compute_dtype=bfloat16", "model.encoder.scan=false")
 # In the order in which they are run: the cheaper ones first.
 TASKS = {
     "CoLA": Task(

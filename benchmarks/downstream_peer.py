@@ -76,11 +76,11 @@ def material(workdir, encoder, folder, dropout=None):
     o, epoch = run.optimizer, run.evaluate.every
     settings = {
         "rate": o.learning_rate,
-        "warmup": o.warmup,
+        "warmup": o.warmup_steps,
         "betas": [o.beta1, o.beta2],
         "epsilon": o.epsilon,
         "weight_decay": o.weight_decay,
-        "clip": o.clip,
+        "clip": o.max_grad_norm,
         "steps": run.train.steps,
         "seed": run.train.seed,
         "dropout": run.model.dropout if dropout is None else dropout,
@@ -107,7 +107,7 @@ def serve():
     from pretrain.distributed.device_feed import feed
     from pretrain.distributed.sharding import make_mesh
     from pretrain.finetune.start import make_initial_params
-    from pretrain.training.optimizers import optimizer_of
+    from pretrain.training.optimizers import make_run_optimizer
     from pretrain.training.program import make_program
     from pretrain.training.state import start
     from pretrain.workdir.checkpoints import read_run
@@ -118,19 +118,19 @@ def serve():
     mesh = make_mesh(run.mesh)
     program = make_program(run, mesh)
     params, _ = make_initial_params(run, open_trained(encoder), "head")
-    state = jax.device_put(start(params, optimizer_of(run)), program.placed)
+    state = jax.device_put(start(params, make_run_optimizer(run)), program.placed)
     stream = Stream(Store.open(run.data.store), run.data, split="train", seed=run.train.seed)
     source = feed(stream, mesh, 0, run.train.steps)
     first, batch = next(source)
     source = itertools.chain([(first, batch)], source)
     sums, totals = (
         program.loss.sums(
-            program.model, state.params, batch, train=False, compute=run.train.compute
+            program.model, state.params, batch, train=False, compute=run.train.compute_dtype
         ),
         program.loss.totals(batch),
     )
     loss = float(
-        program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms})
+        program.loss.value({name: sums[name] / totals[name] for name in program.loss.loss_terms})
     )
 
     def step(steps):

@@ -29,13 +29,17 @@ def batches(path):
     """{key: tensor [N, B, ...]} of a file, under the names that the models of `transformers` want."""
     with np.load(path) as file:
         arrays = {key: file[key] for key in file}
-    names = {"input_ids": "tokens", "attention_mask": "valid", "token_type_ids": "segments"}
+    names = {
+        "input_ids": "token_ids",
+        "attention_mask": "attention_mask",
+        "token_type_ids": "token_type_ids",
+    }
     found = {name: torch.tensor(arrays[key].astype(np.int64)) for name, key in names.items()}
     return found, torch.tensor(arrays["labels"].astype(np.int64))
 
 
 def rate(step, steps, warmup):
-    """The share of the peak rate at a step, as pretrain/training/optimizers.py has it."""
+    """The share of the peak rate at a step, as pretrain/training/schedules.py has it."""
     return (step + 1) / max(warmup, 1) if step < warmup else (steps - step) / (steps - warmup)
 
 

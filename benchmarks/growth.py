@@ -43,13 +43,13 @@ def configured(point):
     """The `config.Run` of a point."""
     from data.config import Data
     from data.objectives import MaskedLm
-    from models.config import BertConfig
+    from models.config.bert import BertConfig
     from pretrain.config import AdamW, Run, Train
 
     width, length = point["width"], point["length"]
     sizes = {
         "width": width,
-        "heads": width // 64,
+        "num_heads": width // 64,
         "mlp": 4 * width,
         "depth": point["depth"],
         "scan": point["scan"],
@@ -60,7 +60,7 @@ def configured(point):
         model=BertConfig(vocab=8192, length=length, **sizes),
         data=data,
         optimizer=AdamW(),
-        train=Train(steps=1_000_000, compute="float32"),
+        train=Train(steps=1_000_000, compute_dtype="float32"),
     )
 
 

@@ -37,11 +37,11 @@ sys.path.insert(0, str(ROOT))
 import numpy as np  # noqa: E402
 
 ROWS = 64  # of a step of the small model
-SMALL = ["model.vocab=30592", "model.width=128", "model.depth=2", "model.heads=2", "model.mlp=512", "model.length=128",
-         f"data.batch_size={ROWS}", "evaluate.every=0", "checkpoint.every=1000000", "train.until=0", "mesh.data=4"]  # fmt: skip
+SMALL = ["model.vocab=30592", "model.width=128", "model.depth=2", "model.num_heads=2", "model.mlp=512", "model.length=128",
+         f"data.batch_size={ROWS}", "evaluate.every=0", "checkpoint.every=1000000", "train.stop_at_step=0", "mesh.data=4"]  # fmt: skip
 OBJECTIVES = {  # name: words
     "masked words": ["bert_tiny", "data.objective.length=128", "data.objective.predictions=38"],
-    "sentence pairs": ["bert_base", "train.compute=float32"],
+    "sentence pairs": ["bert_base", "train.compute_dtype=float32"],
 }
 
 
@@ -178,7 +178,12 @@ def input_wait(store, steps, folder):
         "evaluate.every=0",
         "train.steps=1000000",
     ]
-    words += [f"train.until={steps + 2}", "checkpoint.every=1000000", "--workdir", str(workdir)]
+    words += [
+        f"train.stop_at_step={steps + 2}",
+        "checkpoint.every=1000000",
+        "--workdir",
+        str(workdir),
+    ]
     subprocess.run([ROOT / "launch.sh", *words], cwd=ROOT, check=True)
     rows = metrics_file.read(workdir / "metrics.jsonl")[
         2:

@@ -34,11 +34,12 @@ import numpy as np  # noqa: E402
 from benchmarks.harness import append, at_least, duration, memory, title, told_plainly  # noqa: E402
 from data.config import Data  # noqa: E402
 from data.objectives import MaskedLm, SentencePair, SpanCorruption  # noqa: E402
-from data.pipeline import Stream, import_tensorflow  # noqa: E402
+from data.pipeline import Stream  # noqa: E402
 from data.rows.packed import PackedRows  # noqa: E402
 from data.rows.sentence_pairs import SentencePairRows  # noqa: E402
 from data.rows.tables import DocumentRows, WindowRows  # noqa: E402
 from data.store.reader import Store, StoreWriter  # noqa: E402
+from data.tf_dataset import import_tensorflow  # noqa: E402
 from data.vocabulary.load import read_vocabulary, train_vocabulary  # noqa: E402
 
 CASES = (  # name, objective, rows of a batch
@@ -101,13 +102,13 @@ def synthetic(folder, tokens):
 
 def text_tokens(batch):
     """Tokens of a batch that are neither padding nor special: for span corruption, the raw text."""
-    if "inputs" in batch:
-        objective = SpanCorruption(batch["inputs"].shape[1])
-        return batch["inputs"].shape[0] * objective.raw_length
-    if "pieces" in batch:
-        return int(batch["valid"].sum()) - 2 * int(batch["pieces"].max(axis=1).sum())
-    extra = 3 if "segments" in batch else 2
-    return int(batch["valid"].sum()) - extra * len(batch["valid"])
+    if "encoder_token_ids" in batch:
+        objective = SpanCorruption(batch["encoder_token_ids"].shape[1])
+        return batch["encoder_token_ids"].shape[0] * objective.raw_length
+    if "segment_ids" in batch:
+        return int(batch["attention_mask"].sum()) - 2 * int(batch["segment_ids"].max(axis=1).sum())
+    extra = 3 if "token_type_ids" in batch else 2
+    return int(batch["attention_mask"].sum()) - extra * len(batch["attention_mask"])
 
 
 def measure(stream, seconds):

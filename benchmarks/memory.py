@@ -49,7 +49,7 @@ def measured(config, topology, words, whole, plain):
 
     run, machine = load(config, words), machines.tpu(topology)
     mesh = make_mesh(run.mesh, machine.devices)
-    how = {"scores": math.inf} if whole else {}
+    how = {"scores_at_once": math.inf} if whole else {}
     with (
         mock.patch("pretrain.training.program.make_attend", return_value=attend)
         if plain

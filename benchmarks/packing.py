@@ -34,7 +34,7 @@ from benchmarks.harness import (
 )
 
 CORPORA = ROOT.parent / "shared" / "corpora"
-MODEL = {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}  # BERT-mini
+MODEL = {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}  # BERT-mini
 WAYS = ("documents", "packed")
 BATCHES = 16  # of each program, read in turn
 
@@ -43,7 +43,7 @@ def configured(case):
     """The `config.Run` of a case."""
     from data.config import Data
     from data.objectives import MaskedLm
-    from models.config import BertConfig
+    from models.config.bert import BertConfig
     from pretrain.config import AdamW, Run, Train
 
     predictions = -(-case["length"] * 20 // 128)
@@ -53,7 +53,7 @@ def configured(case):
         model=BertConfig(**case["model"]),
         data=data,
         optimizer=AdamW(),
-        train=Train(steps=1_000_000, compute="float32"),
+        train=Train(steps=1_000_000, compute_dtype="float32"),
     )
 
 
@@ -85,7 +85,7 @@ def serve(case):
         began, tokens = time.perf_counter(), 0
         for _ in range(steps):
             state, metrics = program.update(state, placed[at % BATCHES])
-            tokens += int(batches[at % BATCHES]["valid"].sum())
+            tokens += int(batches[at % BATCHES]["attention_mask"].sum())
             at += 1
         jax.block_until_ready((state, metrics))
         return {
@@ -95,7 +95,7 @@ def serve(case):
         }
 
     real = sum(
-        int(stream.evaluation_batch(i)["valid"][: stream.rows - i * case["rows"]].sum())
+        int(stream.evaluation_batch(i)["attention_mask"][: stream.rows - i * case["rows"]].sum())
         for i in range(stream.evaluation_steps)
     )
     ready = {

@@ -36,7 +36,7 @@ def count(batches, size):
     """How often each id is a target that counts."""
     total = np.zeros(size, np.int64)
     for batch in batches:
-        total += np.bincount(batch["targets"][batch["weights"] > 0], minlength=size)
+        total += np.bincount(batch["labels"][batch["label_weights"] > 0], minlength=size)
     return total
 
 

@@ -40,7 +40,7 @@ def start(config, store, cache, workdir):
         "--workdir",
         workdir,
         f"data.store={store}",
-        "train.until=2",
+        "train.stop_at_step=2",
         "evaluate.every=0",
     ]
     environment = (

@@ -13,7 +13,7 @@ Programs take turns, each in a process of its own:
 - compiled: the same, by `torch.compile`.
 
 T5 trains without dropout in all of them: transformers' drops element by element, models/t5.py whole positions, so that its bits are not the same work.
-bfloat16 is autocast there and `train.compute` here; parameters and moments are float32 everywhere. All begin with the same weights, and the losses
+bfloat16 is autocast there and `train.compute_dtype` here; parameters and moments are float32 everywhere. All begin with the same weights, and the losses
 without dropout of what is timed must agree before anything is timed. A dated section is appended to benchmarks/results/step.md; where a case
 fails, one of those before it.
 
@@ -53,18 +53,18 @@ from data.objectives import SpanCorruption
 
 # name: (family, words of its configuration, rows of 128, rows of 512)
 CASES = {
-    "bert_mini": ("bert", {"width": 256, "depth": 4, "heads": 4, "mlp": 1024}, 32, 8),
-    "bert_small": ("bert", {"width": 512, "depth": 4, "heads": 8, "mlp": 2048}, 16, 4),
+    "bert_mini": ("bert", {"width": 256, "depth": 4, "num_heads": 4, "mlp": 1024}, 32, 8),
+    "bert_small": ("bert", {"width": 512, "depth": 4, "num_heads": 8, "mlp": 2048}, 16, 4),
     "bert_base": ("bert", {}, 8, 2),
     "t5_small": (
         "t5",
-        {"width": 512, "depth": 6, "decoder_depth": 6, "heads": 8, "mlp": 2048, "dropout": 0.0},
+        {"width": 512, "depth": 6, "decoder_depth": 6, "num_heads": 8, "mlp": 2048, "dropout": 0.0},
         16,
         4,
     ),
     "gpt2": ("gpt2", {}, 4, 1),
 }
-LARGE = {"width": 1024, "depth": 24, "heads": 16, "mlp": 4096}
+LARGE = {"width": 1024, "depth": 24, "num_heads": 16, "mlp": 4096}
 GPU_CASES = {
     "bert_base": ("bert", {"attention_dropout": 0.0}, 512, 128),
     "bert_large": ("bert", LARGE | {"attention_dropout": 0.0}, 256, 64),
@@ -96,7 +96,7 @@ WAYS = {
 
 
 def batch_of(family, length, rows):
-    """Random ids, every place of them real: {key: array} of the objective's treaty."""
+    """Random ids, every place of them real: {key: array} of the objective's batch spec."""
     rng = np.random.default_rng(0)
     draw = lambda *shape: rng.integers(1000, 30000, shape).astype(np.int32)  # noqa: E731
     ones = lambda *shape: np.ones(shape, np.float32)  # noqa: E731
@@ -109,24 +109,24 @@ def batch_of(family, length, rows):
                 axis=1,
             )
             return {
-                "tokens": draw(rows, length),
-                "valid": valid,
-                "positions": positions,
-                "targets": draw(rows, P),
-                "weights": ones(rows, P),
+                "token_ids": draw(rows, length),
+                "attention_mask": valid,
+                "masked_positions": positions,
+                "labels": draw(rows, P),
+                "label_weights": ones(rows, P),
             }
         case "t5":
             T = SpanCorruption(inputs=length).dims()["T"]
             return {
-                "inputs": draw(rows, length),
-                "inputs_valid": valid,
-                "targets": draw(rows, T),
-                "weights": ones(rows, T),
+                "encoder_token_ids": draw(rows, length),
+                "encoder_attention_mask": valid,
+                "labels": draw(rows, T),
+                "label_weights": ones(rows, T),
             }
         case "gpt2":
             ids, weights = draw(rows, length + 1), ones(rows, length)
             weights[:, -1] = 0  # transformers shifts a row within itself
-            return {"tokens": ids[:, :-1], "targets": ids[:, 1:], "weights": weights}
+            return {"token_ids": ids[:, :-1], "labels": ids[:, 1:], "label_weights": weights}
 
 
 def measure(name, compute, length, args, folder):

@@ -18,7 +18,9 @@ def configured(case, shapes):
     """The `config.Run` of a case."""
     from data.config import Data
     from data.objectives import CausalLm, MaskedLm, SpanCorruption
-    from models.config import BertConfig, Gpt2Config, T5Config
+    from models.config.bert import BertConfig
+    from models.config.gpt2 import Gpt2Config
+    from models.config.t5 import T5Config
     from pretrain.config import AdamW, Run, Train
 
     models = {"bert": BertConfig, "t5": T5Config, "gpt2": Gpt2Config}
@@ -27,7 +29,7 @@ def configured(case, shapes):
     match case["family"]:
         case "bert":
             objective = MaskedLm(
-                length=length, predictions=shapes["positions"][1], rows="documents"
+                length=length, predictions=shapes["masked_positions"][1], rows="documents"
             )
         case "t5":
             objective = SpanCorruption(inputs=length)
@@ -38,7 +40,7 @@ def configured(case, shapes):
         model=model,
         data=data,
         optimizer=AdamW(),
-        train=Train(steps=1_000_000, compute=case["compute"]),
+        train=Train(steps=1_000_000, compute_dtype=case["compute"]),
     )
 
 
@@ -50,7 +52,7 @@ def serve():
     from safetensors.numpy import save_file
 
     from pretrain.config import Mesh
-    from pretrain.convert import FAMILIES, name_of
+    from pretrain.convert.read_write import converter_of
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training import flops
     from pretrain.training.program import make_program
@@ -63,7 +65,7 @@ def serve():
     mesh = make_mesh(Mesh(1), [device])
     program = make_program(run, mesh)
     state = program.init()
-    family = FAMILIES[name_of(run.model)]
+    family = converter_of(run.model)
     vocabulary = type(
         "Vocabulary", (), dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
     )
@@ -81,7 +83,7 @@ def serve():
     )
     totals = program.loss.totals(batch)
     loss = float(
-        program.loss.value({name: sums[name] / totals[name] for name in program.loss.terms})
+        program.loss.value({name: sums[name] / totals[name] for name in program.loss.loss_terms})
     )
 
     began = time.perf_counter()

@@ -27,8 +27,12 @@ def features(family, batch, device):
     On a GPU no mask of a batch that is all valid: the result is the same, and fused attention takes none.
     """
     names = {
-        "t5": {"input_ids": "inputs", "attention_mask": "inputs_valid", "labels": "targets"},
-        "bert": {"attention_mask": "valid"},
+        "t5": {
+            "input_ids": "encoder_token_ids",
+            "attention_mask": "encoder_attention_mask",
+            "labels": "labels",
+        },
+        "bert": {"attention_mask": "attention_mask"},
     }
     given = {
         name: torch.tensor(batch[key].astype(np.int64))
@@ -38,12 +42,12 @@ def features(family, batch, device):
         del given["attention_mask"]
     if family == "t5":
         return given
-    ids = batch["tokens"].astype(np.int64)
+    ids = batch["token_ids"].astype(np.int64)
     if family == "gpt2":
         return {"input_ids": torch.tensor(ids), "labels": torch.tensor(ids)}
     labels = np.full_like(ids, -100)
     np.put_along_axis(
-        labels, batch["positions"].astype(np.int64), batch["targets"].astype(np.int64), axis=1
+        labels, batch["masked_positions"].astype(np.int64), batch["labels"].astype(np.int64), axis=1
     )
     return given | {"input_ids": torch.tensor(ids), "labels": torch.tensor(labels)}
 
@@ -78,11 +82,14 @@ def objective(family, model, batch, device):
     if family != "bert":
         return own_loss(model)
     chosen = torch.tensor(
-        (np.arange(len(batch["tokens"]))[:, None] * batch["tokens"].shape[1] + batch["positions"])
+        (
+            np.arange(len(batch["token_ids"]))[:, None] * batch["token_ids"].shape[1]
+            + batch["masked_positions"]
+        )
         .ravel()
         .astype(np.int64)
     ).to(device)
-    targets = torch.tensor(batch["targets"].ravel().astype(np.int64)).to(device)
+    targets = torch.tensor(batch["labels"].ravel().astype(np.int64)).to(device)
 
     def loss(inputs):
         states = model.bert(

@@ -39,14 +39,14 @@ from benchmarks.harness import (
 from data.pipeline import Stream
 from data.store.reader import Store
 from pretrain.config import load
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert.read_write import converter_of
 
 # Loss is told in these steps of a nat; the commonest words alone are worth 6.6.
 LOSSES = [6.5 - 0.25 * i for i in range(11)]
 # way: (whether it is Cloze, what it is told besides)
 WAYS = {
     "cloze": (True, []),
-    "cloze_bf16": (True, ["model.scan=false", "train.compute=bfloat16"]),
+    "cloze_bf16": (True, ["model.scan=false", "train.compute_dtype=bfloat16"]),
     "trainer": (False, []),
     "trainer_bf16": (False, ["bf16"]),
 }
@@ -114,13 +114,13 @@ def material(folder, store_path, words):
         folder / "ids.npy",
         np.asarray(Stream(store, run.data, split="train", seed=run.train.seed).split.tokens),
     )
-    settings = FAMILIES[name_of(run.model)].hf_config(run.model, store.vocabulary)
+    settings = converter_of(run.model).hf_config(run.model, store.vocabulary)
     settings |= {name: getattr(store.vocabulary, name) for name in ("cls", "sep", "mask")}
     o = run.optimizer
     settings["arguments"] = {
         "per_device_train_batch_size": run.data.batch_size, "max_steps": run.train.steps, "learning_rate": o.learning_rate,
         "warmup_steps": o.warmup, "adam_beta1": o.beta1, "adam_beta2": o.beta2, "adam_epsilon": o.epsilon, "weight_decay": o.weight_decay,
-        "max_grad_norm": o.clip,
+        "max_grad_norm": o.max_grad_norm,
     }  # fmt: skip
     settings["rate"], settings["length_of_rows"] = (
         run.data.objective.rate,
@@ -210,7 +210,7 @@ def main():
     words = [
         f"data.store={args.store}",
         f"evaluate.every={args.every}",
-        "train.until=0",
+        "train.stop_at_step=0",
         "checkpoint.every=100000",
         *args.words,
     ]

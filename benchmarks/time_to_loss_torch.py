@@ -65,19 +65,19 @@ def main():
         """The mean over all held-out targets, in the type of the step."""
         model.eval()
         total = weight = 0.0
-        for at in range(0, len(held["tokens"]), 64):
+        for at in range(0, len(held["token_ids"]), 64):
             batch = {key: torch.tensor(value[at : at + 64]) for key, value in held.items()}
             states = model.bert(
-                input_ids=batch["tokens"].long(), attention_mask=batch["valid"].long()
+                input_ids=batch["token_ids"].long(), attention_mask=batch["attention_mask"].long()
             )[0]
-            chosen = torch.take_along_dim(states, batch["positions"].long()[..., None], 1)
+            chosen = torch.take_along_dim(states, batch["masked_positions"].long()[..., None], 1)
             nats = torch.nn.functional.cross_entropy(
                 model.cls(chosen).flatten(0, 1).float(),
-                batch["targets"].long().flatten(),
+                batch["labels"].long().flatten(),
                 reduction="none",
             )
-            total += float((nats * batch["weights"].flatten()).sum())
-            weight += float(batch["weights"].sum())
+            total += float((nats * batch["label_weights"].flatten()).sum())
+            weight += float(batch["label_weights"].sum())
         model.train()
         return total / weight
 

@@ -9,7 +9,7 @@ Not run here: this repository's own machine has no accelerator.
 
 from data.config import Data
 from data.objectives.sentence_order import SentenceOrder
-from models.config import AlbertConfig
+from models.config.albert import AlbertConfig
 from pretrain.config import Lamb, Run, Train
 
 
@@ -17,6 +17,6 @@ def config():
     return Run(
         model=AlbertConfig(),
         data=Data(objective=SentenceOrder(length=512, predictions=77, ngram=3), batch_size=4096),
-        optimizer=Lamb(learning_rate=0.00176, warmup=3_125),
+        optimizer=Lamb(learning_rate=0.00176, warmup_steps=3_125),
         train=Train(steps=125_000),
     )

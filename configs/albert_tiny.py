@@ -6,7 +6,7 @@ python -m pretrain train albert_tiny --workdir runs/albert_tiny
 
 from data.config import Data
 from data.objectives.sentence_order import SentenceOrder
-from models.config import AlbertConfig
+from models.config.albert import AlbertConfig
 from pretrain.config import Checkpoint, Evaluate, Lamb, Run, Train
 
 
@@ -18,7 +18,7 @@ def config():
             embedding=64,
             width=128,
             depth=4,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,
@@ -28,8 +28,8 @@ def config():
             objective=SentenceOrder(length=32, predictions=10, rate=0.3),
             batch_size=64,
         ),
-        optimizer=Lamb(learning_rate=1e-2, warmup=100),
-        train=Train(steps=1500, compute="float32"),
+        optimizer=Lamb(learning_rate=1e-2, warmup_steps=100),
+        train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

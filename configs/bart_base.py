@@ -10,7 +10,7 @@ last tenth of the paper's steps: go on from there with `model.dropout=0 --allow-
 
 from data.config import Data
 from data.objectives.denoising import Denoising
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from pretrain.config import AdamW, Run, Train
 
 
@@ -18,6 +18,12 @@ def config():
     return Run(
         model=BartConfig(),
         data=Data(objective=Denoising(length=512), batch_size=8000),
-        optimizer=AdamW(learning_rate=6e-4, warmup=24_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        optimizer=AdamW(
+            learning_rate=6e-4,
+            warmup_steps=24_000,
+            weight_decay=0.01,
+            beta2=0.98,
+            max_grad_norm=0.0,
+        ),
         train=Train(steps=500_000),
     )

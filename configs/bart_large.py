@@ -7,14 +7,20 @@ The store is that of bart_base, whose docstring says where the settings come fro
 
 from data.config import Data
 from data.objectives.denoising import Denoising
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from pretrain.config import AdamW, Run, Train
 
 
 def config():
     return Run(
-        model=BartConfig(width=1024, depth=12, decoder_depth=12, heads=16, mlp=4096),
+        model=BartConfig(width=1024, depth=12, decoder_depth=12, num_heads=16, mlp=4096),
         data=Data(objective=Denoising(length=512), batch_size=8000),
-        optimizer=AdamW(learning_rate=4e-4, warmup=30_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        optimizer=AdamW(
+            learning_rate=4e-4,
+            warmup_steps=30_000,
+            weight_decay=0.01,
+            beta2=0.98,
+            max_grad_norm=0.0,
+        ),
         train=Train(steps=500_000),
     )

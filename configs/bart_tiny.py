@@ -6,7 +6,7 @@ python -m pretrain train bart_tiny --workdir runs/bart_tiny
 
 from data.config import Data
 from data.objectives.denoising import Denoising
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -18,13 +18,13 @@ def config():
             width=128,
             depth=2,
             decoder_depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
         ),
         data=Data(store="runs/builtin_bytes", objective=Denoising(length=34), batch_size=32),
-        optimizer=AdamW(learning_rate=1e-3, warmup=100, beta2=0.98),
-        train=Train(steps=1500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100, beta2=0.98),
+        train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

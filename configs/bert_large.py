@@ -10,16 +10,16 @@ run here: no accelerator.
 
 from data.config import Data
 from data.objectives.sentence_pair import SentencePair
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 
 def config():
     return Run(
-        model=BertConfig(width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(
             objective=SentencePair(length=128, predictions=20, duplicates=10), batch_size=256
         ),
-        optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
-        train=Train(steps=1_000_000, until=900_000),
+        optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, weight_decay=0.01),
+        train=Train(steps=1_000_000, stop_at_step=900_000),
     )

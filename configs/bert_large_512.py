@@ -8,16 +8,16 @@ Continues the workdir of bert_large, whose rows were shorter; the learning rate 
 
 from data.config import Data
 from data.objectives.sentence_pair import SentencePair
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Run, Train
 
 
 def config():
     return Run(
-        model=BertConfig(width=1024, depth=24, heads=16, mlp=4096),
+        model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096),
         data=Data(
             objective=SentencePair(length=512, predictions=77, duplicates=10), batch_size=256
         ),
-        optimizer=AdamW(learning_rate=1e-4, warmup=10_000, weight_decay=0.01),
+        optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),
     )

@@ -12,7 +12,7 @@ word alone would be 5.3 %. benchmarks/results/bert_mini.md has the curves.
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -23,7 +23,7 @@ def config():
             length=128,
             width=256,
             depth=4,
-            heads=4,
+            num_heads=4,
             mlp=1024,
             dropout=0.0,
             attention_dropout=0.0,
@@ -33,8 +33,8 @@ def config():
             objective=MaskedLm(length=16, predictions=5, rate=0.3, rows="windows"),
             batch_size=64,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=400, beta2=0.98),
-        train=Train(steps=7_500, until=5_000, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=400, beta2=0.98),
+        train=Train(steps=7_500, stop_at_step=5_000, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

@@ -10,7 +10,7 @@ and ends at 4.17 nats held out, perplexity 65, and 30.7 % of the masked words (u
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import BertConfig
+from models.config.bert import BertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -21,7 +21,7 @@ def config():
             length=128,
             width=256,
             depth=4,
-            heads=4,
+            num_heads=4,
             mlp=1024,
             dropout=0.0,
             attention_dropout=0.0,
@@ -31,8 +31,8 @@ def config():
             objective=MaskedLm(length=64, predictions=20, rate=0.3, rows="windows"),
             batch_size=16,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=400, beta2=0.98),
-        train=Train(steps=7_500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=400, beta2=0.98),
+        train=Train(steps=7_500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

@@ -11,7 +11,7 @@ three epochs (24,000 steps of about 3.3 billion words) and the weights of the lo
 
 from data.config import Data
 from data.objectives.distillation import Distillation
-from models.config import DistilBertConfig
+from models.config.distilbert import DistilBertConfig
 from pretrain.config import AdamW, Run, Train
 
 
@@ -22,7 +22,12 @@ def config():
             objective=Distillation(length=512, predictions=77, rows="documents"), batch_size=4000
         ),
         optimizer=AdamW(
-            learning_rate=5e-4, warmup=1_200, weight_decay=0.0, epsilon=1e-6, beta2=0.98, clip=5.0
+            learning_rate=5e-4,
+            warmup_steps=1_200,
+            weight_decay=0.0,
+            epsilon=1e-6,
+            beta2=0.98,
+            max_grad_norm=5.0,
         ),
         train=Train(steps=24_000),
     )

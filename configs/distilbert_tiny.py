@@ -8,7 +8,7 @@ runs/bert_tiny is what the first run leaves.
 
 from data.config import Data
 from data.objectives.distillation import Distillation
-from models.config import DistilBertConfig
+from models.config.distilbert import DistilBertConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -20,7 +20,7 @@ def config():
             width=128,
             depth=1,
             teacher_depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,
@@ -30,8 +30,8 @@ def config():
             objective=Distillation(length=16, predictions=5, rate=0.3, rows="windows"),
             batch_size=128,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=50),
-        train=Train(steps=500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=50),
+        train=Train(steps=500, compute_dtype="float32"),
         evaluate=Evaluate(every=250),
         checkpoint=Checkpoint(every=250),
     )

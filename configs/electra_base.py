@@ -8,7 +8,7 @@ BOOKS is a folder of text, vocab.txt BERT's uncased vocabulary. The paper: 4 day
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 
@@ -18,6 +18,6 @@ def config():
         data=Data(
             objective=ReplacedToken(length=512, predictions=77, rows="documents"), batch_size=256
         ),
-        optimizer=AdamW(learning_rate=2e-4, warmup=10_000, weight_decay=0.01),
+        optimizer=AdamW(learning_rate=2e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=766_000),
     )

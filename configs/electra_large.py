@@ -9,17 +9,19 @@ the same for longer: train.steps=1750000. Layers are computed again in the backw
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 
 def config():
     return Run(
-        model=ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096, remat=True),
+        model=ElectraConfig(
+            embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096, remat=True
+        ),
         data=Data(
             objective=ReplacedToken(length=512, predictions=128, rate=0.25, rows="documents"),
             batch_size=2048,
         ),
-        optimizer=AdamW(learning_rate=2e-4, warmup=10_000, weight_decay=0.01),
+        optimizer=AdamW(learning_rate=2e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=400_000),
     )

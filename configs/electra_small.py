@@ -9,7 +9,7 @@ released is another: trained for 4 million steps, beside a generator as wide as 
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Run, Train
 
 
@@ -18,15 +18,15 @@ def config():
         model=ElectraConfig(
             embedding=128,
             width=256,
-            heads=4,
+            num_heads=4,
             mlp=1024,
             generator_width=64,
-            generator_heads=1,
+            generator_num_heads=1,
             generator_mlp=256,
         ),
         data=Data(
             objective=ReplacedToken(length=128, predictions=19, rows="documents"), batch_size=128
         ),
-        optimizer=AdamW(learning_rate=5e-4, warmup=10_000, weight_decay=0.01),
+        optimizer=AdamW(learning_rate=5e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),
     )

@@ -8,7 +8,7 @@ The generator is as wide as the discriminator: beside a loss that weighs 50 time
 
 from data.config import Data
 from data.objectives.replaced_token import ReplacedToken
-from models.config import ElectraConfig
+from models.config.electra import ElectraConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -20,12 +20,12 @@ def config():
             embedding=128,
             width=128,
             depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,
             generator_width=128,
-            generator_heads=2,
+            generator_num_heads=2,
             generator_mlp=512,
         ),
         data=Data(
@@ -33,8 +33,8 @@ def config():
             objective=ReplacedToken(length=16, predictions=5, rate=0.3, rows="windows"),
             batch_size=128,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=100),
-        train=Train(steps=3000, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100),
+        train=Train(steps=3000, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

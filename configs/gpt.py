@@ -10,7 +10,7 @@ run here: no accelerator.
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import GptConfig
+from models.config.gpt import GptConfig
 from pretrain.config import AdamW, Run, Train
 
 
@@ -19,7 +19,11 @@ def config():
         model=GptConfig(),
         data=Data(objective=CausalLm(length=512, end_of_text=False), batch_size=64),
         optimizer=AdamW(
-            learning_rate=2.5e-4, warmup=2_000, decay="cosine", weight_decay=0.01, epsilon=1e-8
+            learning_rate=2.5e-4,
+            warmup_steps=2_000,
+            decay="cosine",
+            weight_decay=0.01,
+            epsilon=1e-8,
         ),
         train=Train(steps=3_000_000),
     )

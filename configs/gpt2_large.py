@@ -9,20 +9,20 @@ nearest size, 300 B tokens. Its table counts 762 M parameters; the released mode
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt2Config
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
 def config():
     return Run(
-        model=Gpt2Config(width=1280, depth=36, heads=20, mlp=5120, remat=True),
+        model=Gpt2Config(width=1280, depth=36, num_heads=20, mlp=5120, remat=True),
         data=Data(objective=CausalLm(length=1024), batch_size=512),
         optimizer=AdamW(
             learning_rate=2.5e-4,
-            warmup=715,
-            final=0.1,
+            warmup_steps=715,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=495_911,
+            decay_steps=495_911,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

@@ -9,7 +9,7 @@ GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs ov
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Run, Train
 
 
@@ -19,10 +19,10 @@ def config():
         data=Data(objective=CausalLm(length=2048), batch_size=256),
         optimizer=AdamW(
             learning_rate=6e-4,
-            warmup=715,
-            final=0.1,
+            warmup_steps=715,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=495_911,
+            decay_steps=495_911,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

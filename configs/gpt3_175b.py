@@ -14,20 +14,20 @@ chip, attention by Splash, an MFU of at most 77.7 %, which is a bound and no for
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
 def config():
     return Run(
-        model=Gpt3Config(vocab=50_304, width=12288, depth=96, heads=96, mlp=49152, remat=True),
+        model=Gpt3Config(vocab=50_304, width=12288, depth=96, num_heads=96, mlp=49152, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1536),
         optimizer=AdamW(
             learning_rate=0.6e-4,
-            warmup=119,
-            final=0.1,
+            warmup_steps=119,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=82_652,
+            decay_steps=82_652,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

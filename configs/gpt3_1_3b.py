@@ -11,20 +11,20 @@ Not run here: no accelerator.
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
 def config():
     return Run(
-        model=Gpt3Config(width=2048, depth=24, heads=16, mlp=8192, remat=True),
+        model=Gpt3Config(width=2048, depth=24, num_heads=16, mlp=8192, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=512),
         optimizer=AdamW(
             learning_rate=2e-4,
-            warmup=358,
-            final=0.1,
+            warmup_steps=358,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=247_955,
+            decay_steps=247_955,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

@@ -9,20 +9,20 @@ GPT2 is a folder with the released vocab.json and merges.txt. The rate climbs ov
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
 def config():
     return Run(
-        model=Gpt3Config(width=2560, depth=32, heads=32, mlp=10240, remat=True),
+        model=Gpt3Config(width=2560, depth=32, num_heads=32, mlp=10240, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=512),
         optimizer=AdamW(
             learning_rate=1.6e-4,
-            warmup=358,
-            final=0.1,
+            warmup_steps=358,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=247_955,
+            decay_steps=247_955,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

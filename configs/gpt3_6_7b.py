@@ -12,20 +12,20 @@ Not run here: no accelerator.
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from pretrain.config import AdamW, Mesh, Run, Train
 
 
 def config():
     return Run(
-        model=Gpt3Config(vocab=50_304, width=4096, depth=32, heads=32, mlp=16384, remat=True),
+        model=Gpt3Config(vocab=50_304, width=4096, depth=32, num_heads=32, mlp=16384, remat=True),
         data=Data(objective=CausalLm(length=2048), batch_size=1024),
         optimizer=AdamW(
             learning_rate=1.2e-4,
-            warmup=179,
-            final=0.1,
+            warmup_steps=179,
+            end_lr_ratio=0.1,
             decay="cosine",
-            fallen=123_978,
+            decay_steps=123_978,
             weight_decay=0.1,
             beta2=0.95,
             epsilon=1e-8,

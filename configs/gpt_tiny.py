@@ -10,7 +10,7 @@ nats (691), 4.9 %. It writes "The value of the same, the same, the same": it has
 
 from data.config import Data
 from data.objectives.causal_lm import CausalLm
-from models.config import Gpt2Config
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -21,14 +21,16 @@ def config():
             length=128,
             width=128,
             depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,
         ),
         data=Data(store="runs/builtin_gpt", objective=CausalLm(length=64), batch_size=16),
-        optimizer=AdamW(learning_rate=2e-3, warmup=50, decay="cosine", final=0.1, beta2=0.95),
-        train=Train(steps=500, compute="float32"),
+        optimizer=AdamW(
+            learning_rate=2e-3, warmup_steps=50, decay="cosine", end_lr_ratio=0.1, beta2=0.95
+        ),
+        train=Train(steps=500, compute_dtype="float32"),
         evaluate=Evaluate(every=250),
         checkpoint=Checkpoint(every=250),
     )

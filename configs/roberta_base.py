@@ -11,7 +11,7 @@ The paper: a day for 100,000 steps on 1,024 V100 GPUs. Not run here: this reposi
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import RobertaConfig
+from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Run, Train
 
 
@@ -21,6 +21,12 @@ def config():
         data=Data(
             objective=MaskedLm(length=512, predictions=77, rows="sentences"), batch_size=8192
         ),
-        optimizer=AdamW(learning_rate=6e-4, warmup=24_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        optimizer=AdamW(
+            learning_rate=6e-4,
+            warmup_steps=24_000,
+            weight_decay=0.01,
+            beta2=0.98,
+            max_grad_norm=0.0,
+        ),
         train=Train(steps=500_000),
     )

@@ -7,16 +7,22 @@ The store is that of roberta_base. Not run here: this repository's own machine h
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import RobertaConfig
+from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Run, Train
 
 
 def config():
     return Run(
-        model=RobertaConfig(width=1024, depth=24, heads=16, mlp=4096),
+        model=RobertaConfig(width=1024, depth=24, num_heads=16, mlp=4096),
         data=Data(
             objective=MaskedLm(length=512, predictions=77, rows="sentences"), batch_size=8192
         ),
-        optimizer=AdamW(learning_rate=4e-4, warmup=30_000, weight_decay=0.01, beta2=0.98, clip=0.0),
+        optimizer=AdamW(
+            learning_rate=4e-4,
+            warmup_steps=30_000,
+            weight_decay=0.01,
+            beta2=0.98,
+            max_grad_norm=0.0,
+        ),
         train=Train(steps=500_000),
     )

@@ -6,7 +6,7 @@ python -m pretrain train roberta_tiny --workdir runs/roberta_tiny
 
 from data.config import Data
 from data.objectives.masked_lm import MaskedLm
-from models.config import RobertaConfig
+from models.config.roberta import RobertaConfig
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -17,7 +17,7 @@ def config():
             length=128,
             width=128,
             depth=2,
-            heads=2,
+            num_heads=2,
             mlp=512,
             dropout=0.0,
             attention_dropout=0.0,
@@ -27,8 +27,8 @@ def config():
             objective=MaskedLm(length=32, predictions=10, rate=0.3, rows="sentences"),
             batch_size=64,
         ),
-        optimizer=AdamW(learning_rate=1e-3, warmup=100, beta2=0.98),
-        train=Train(steps=1500, compute="float32"),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=100, beta2=0.98),
+        train=Train(steps=1500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

@@ -10,17 +10,23 @@ The paper mixes supervised tasks into this last run of its series; this is the s
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
-from models.config import T5Config
+from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Mesh, Run, Train
 
 
 def config():
     return Run(
         model=T5Config(
-            width=1024, depth=24, decoder_depth=24, heads=32, head_width=128, mlp=16384, remat=True
+            width=1024,
+            depth=24,
+            decoder_depth=24,
+            num_heads=32,
+            head_width=128,
+            mlp=16384,
+            remat=True,
         ),
         data=Data(objective=SpanCorruption(), batch_size=2048),
-        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=1_000_000),
         mesh=Mesh(data=1, fsdp=-1, model=4),
     )

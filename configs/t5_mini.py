@@ -12,7 +12,7 @@ On one core of an AMD EPYC, 2026-11-21: 2,500 steps, 6.3 million tokens, in 45 m
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
-from models.config import T5Config
+from models.config.t5 import T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
 
 
@@ -23,14 +23,16 @@ def config():
             width=256,
             depth=4,
             decoder_depth=4,
-            heads=4,
+            num_heads=4,
             head_width=64,
             mlp=1024,
             dropout=0.0,
         ),
         data=Data(store="runs/books_t5", objective=SpanCorruption(inputs=128), batch_size=16),
-        optimizer=AdamW(learning_rate=1e-2, warmup=300, weight_decay=0.0, relative=True),
-        train=Train(steps=2_500, compute="float32"),
+        optimizer=AdamW(
+            learning_rate=1e-2, warmup_steps=300, weight_decay=0.0, scale_by_param_rms=True
+        ),
+        train=Train(steps=2_500, compute_dtype="float32"),
         evaluate=Evaluate(every=500),
         checkpoint=Checkpoint(every=500),
     )

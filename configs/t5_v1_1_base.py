@@ -8,7 +8,7 @@ Steps, rows and optimizer are those of the paper's baseline. Not run here: no ac
 
 from data.config import Data
 from data.objectives.span_corruption import SpanCorruption
-from models.config import T5Config
+from models.config.t5 import T5Config
 from pretrain.config import Adafactor, Run, Train
 
 
@@ -16,6 +16,6 @@ def config():
     return Run(
         model=T5Config(mlp=2048, gated=True, tied=False, dropout=0.0),
         data=Data(objective=SpanCorruption(), batch_size=128),
-        optimizer=Adafactor(learning_rate=1.0, warmup=10_000),
+        optimizer=Adafactor(learning_rate=1.0, warmup_steps=10_000),
         train=Train(steps=2**19),
     )

@@ -11,7 +11,7 @@ accelerator; configs/transformer_multi30k.py was.
 
 from data.config import Data
 from data.objectives.seq2seq import Seq2Seq
-from models.config import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Checkpoint, Run, Train
 
 
@@ -21,13 +21,13 @@ def config():
         data=Data(objective=Seq2Seq(length=256, target_length=256), batch_size=96),
         optimizer=AdamW(
             learning_rate=(512 * 4000) ** -0.5,
-            warmup=4000,
+            warmup_steps=4000,
             decay="inverse_square_root",
             weight_decay=0.0,
             beta2=0.98,
             epsilon=1e-9,
-            clip=0.0,
+            max_grad_norm=0.0,
         ),
-        train=Train(steps=100_000, smoothing=0.1),
+        train=Train(steps=100_000, label_smoothing=0.1),
         checkpoint=Checkpoint(every=1_500, keep=5),  # about ten minutes on the paper's machine
     )

@@ -8,22 +8,21 @@ TensorFlow only runs it ahead of time.
 B rows of the batch   S sources
 """
 
-import atexit
 import functools
 
 import numpy as np
 
-from data import batch_spec as batches
+from data import batch_spec
 from data.rows import hashing
 from data.rows.mixture import Mixture
 from data.rows.permutation import permute
+from data.tf_dataset import ENDLESS, build_groups, read_batches
 
 ORDER, MIXTURE, DRAWS, EVALUATION = range(4)  # what a key is for
 
-ENDLESS = np.iinfo(np.int64).max
 BLOCK = 4096  # places of the order that are looked up together
-# Batches are made together while they hold no more tokens than MADE, and handed over together up to HANDED: to wake a thread of TensorFlow and
-# the reader costs as much as to make 80,000 masked tokens. MOST is of batches, of either.
+# Batches are made together while they hold no more tokens than MADE, and handed over together up to HANDED: to wake a
+# thread of TensorFlow and the reader costs as much as to make 80,000 masked tokens. MOST is of batches, of either.
 MADE, HANDED, MOST = 1 << 17, 1 << 20, 16
 
 
@@ -92,7 +91,7 @@ class Stream:
         return source_B, epoch_B, self.table.offsets[source_B] + row_B
 
     def batch(self, step, lo=0, hi=None, number=1):
-        """Rows [lo, hi) of the global batch of `step`: {key: array}, as data/batch_spec.py says.
+        """Rows [lo, hi) of the global batch of `step`: {key: array}, as the batch spec says.
 
         With `number`, those of so many batches from that step on, one behind the other: a row knows nothing of the others.
         """
@@ -152,131 +151,50 @@ class Stream:
             raise ValueError(f"rows {lo} to {hi} of a batch of {self.data.batch_size}")
         return lo, hi
 
-    def dataset(self, start_step=0, lo=0, hi=None):
-        """tf.data.Dataset of `batch(step, lo, hi)` for step = start_step, start_step + 1, ... without end."""
-        lo, hi = self.trains(start_step, lo, hi)
-        tf, treaty = import_tensorflow(), batches.shapes(self.objective, hi - lo)
+    def dataset(self, start_step=0, lo=0, hi=None, grouped=False):
+        """Return a tf.data.Dataset of `batch(step, lo, hi)` for step = start_step, start_step + 1, ... without end.
 
-        def arrays(step):
-            batch = self.checked(self.batch, int(step), lo, hi)
-            return [batch[key] for key in treaty]
+        Elements are {key: [B, ...]}, or groups of batches {key: [N, B, ...]}, which cost less to hand over. An exception
+        of a row is raised as it was where `data.tf_dataset.read_elements` reads the dataset, or what was made of it.
+        """
+        check_step(start_step)
+        _ = self.mixture  # what can be refused is refused now, not out of a thread
+        return self.build_ahead(self.batch, start_step, ENDLESS, lo, hi, grouped)
 
-        def element(step):
-            tensors = tf.numpy_function(
-                arrays, [step], [dtype for dtype, _ in treaty.values()], stateful=False
-            )
-            return {
-                key: tf.ensure_shape(tensor, shape)
-                for tensor, (key, (_, shape)) in zip(tensors, treaty.items())
-            }
-
-        return self.ahead(element, start_step, ENDLESS)
+    def evaluation_dataset(self, lo=0, hi=None, grouped=False):
+        """Return a tf.data.Dataset of `evaluation_batch(index, lo, hi)`, as `dataset` does: each row of the split once."""
+        return self.build_ahead(self.evaluation_batch, 0, self.evaluation_steps, lo, hi, grouped)
 
     def batches(self, start_step=0, lo=0, hi=None):
-        """Iterator over `batch(step, lo, hi)` for step = start_step, ...; an error in a batch is raised as it was."""
-        return self.drain(self.batch, start_step, ENDLESS, *self.trains(start_step, lo, hi))
-
-    def trains(self, start_step, lo, hi):
-        """The rows [lo, hi) of training's batches; what can be refused is refused now, not out of a thread."""
-        check_step(start_step)
-        _ = self.mixture
-        return self.share(lo, hi)
+        """Iterate over `batch(step, lo, hi)` for step = start_step, ..., as `dataset` gives them."""
+        return read_batches(self.dataset(start_step, lo, hi, grouped=True))
 
     def evaluation_batches(self, lo=0, hi=None):
-        """Iterator over `evaluation_batch(index, lo, hi)`, as {key: NumPy array}: each row of the split once."""
-        return self.drain(self.evaluation_batch, 0, self.evaluation_steps, *self.share(lo, hi))
+        """Iterate over `evaluation_batch(index, lo, hi)`, as `evaluation_dataset` gives them."""
+        return read_batches(self.evaluation_dataset(lo, hi, grouped=True))
 
-    def checked(self, function, index, lo, hi, number=1):
-        """function(index, lo, hi, number), if it is what the treaty says."""
-        batch = function(index, lo, hi, number)
-        batches.check(batch, self.objective, number * (hi - lo), self.vocabulary)
-        return batch
+    def build_ahead(self, function, start, stop, lo, hi, grouped):
+        """Return a tf.data.Dataset of function(index, lo, hi) for index in [start, stop), checked and built ahead."""
+        lo, hi = self.share(lo, hi)
 
-    def ahead(self, element, start, stop, together=1):
-        """tf.data.Dataset of element(index) for every `together`-th index in [start, stop), computed ahead by threads."""
-        tf = import_tensorflow()
-        options = tf.data.Options()
-        options.threading.private_threadpool_size = self.data.threads
-        options.threading.max_intra_op_parallelism = 1
-        dataset = tf.data.Dataset.range(start, stop, together)
-        dataset = dataset.map(element, num_parallel_calls=self.data.threads, deterministic=True)
-        return dataset.prefetch(-(-self.data.prefetch // together)).with_options(options)
+        def build(first, number):
+            batch = function(first, lo, hi, number)
+            batch_spec.check(batch, self.objective, number * (hi - lo), self.vocabulary)
+            return batch
 
-    def drain(self, function, start, stop, lo, hi):
-        """Iterate over function(index, lo, hi) for index in [start, stop), built ahead.
-
-        What runs through TensorFlow are the indices; the batches stay NumPy's and are handed over beside it. As tensors, five
-        arrays took 0.15 ms more a batch, and an error is told as text.
-        """
-        tf, made = import_tensorflow(), {}
-        together, handed = (
-            min(max(most // ((hi - lo) * self.tokens_per_row), 1), MOST) for most in (MADE, HANDED)
-        )
-
-        def several(first, number):
-            """The batches from `first` on, made together; one by one where that fails, so that an error stands where it belongs."""
-            try:
-                batch = self.checked(function, first, lo, hi, number)
-            except Exception as error:
-                return (
-                    [each for i in range(number) for each in several(first + i, 1)]
-                    if number > 1
-                    else [error]
-                )
-            return [
-                {key: array[i * (hi - lo) : (i + 1) * (hi - lo)] for key, array in batch.items()}
-                for i in range(number)
-            ]
-
-        def build(index):
-            last = min(int(index) + handed, stop)
-            made[int(index)] = [
-                batch
-                for first in range(int(index), last, together)
-                for batch in several(first, min(together, last - first))
-            ]
-            return index
-
-        dataset = self.ahead(
-            lambda index: tf.numpy_function(build, [index], np.int64, stateful=False),
+        tokens = (hi - lo) * self.tokens_per_row
+        together, group = (min(max(most // tokens, 1), MOST) for most in (MADE, HANDED))
+        dataset = build_groups(
+            build,
+            batch_spec.shapes(self.objective, hi - lo),
             start,
             stop,
-            handed,
+            group=group,
+            together=together,
+            threads=self.data.threads,
+            prefetch=self.data.prefetch,
         )
-        return handed_over(dataset, made)
-
-
-def handed_over(dataset, made):
-    """Iterate over the batches in `made`, in the order of a dataset of the first index of each list; an exception that stands there is raised.
-
-    The threads that build batches run Python. If they still did so while the interpreter ends, neither would end (seen
-    in one of two exits); so the iterator, which waits for them, goes before that, at exit at the latest.
-    """
-    alive = [dataset.as_numpy_iterator()]
-
-    def close():
-        alive.clear()
-
-    atexit.register(close)
-    try:
-        while (index := next(alive[0], None)) is not None:
-            for batch in made.pop(int(index)):
-                if isinstance(batch, Exception):
-                    raise batch
-                yield batch
-    finally:
-        close()
-        atexit.unregister(close)
-
-
-def import_tensorflow():
-    """TensorFlow, kept off the accelerators: input workers must not touch them."""
-    import tensorflow as tf
-
-    for kind in ("GPU", "TPU"):
-        if tf.config.get_visible_devices(kind):
-            tf.config.set_visible_devices([], kind)
-    return tf
+        return dataset if grouped else dataset.unbatch()
 
 
 def check_step(step):

@@ -1,8 +1,8 @@
 """Inside a model: the hidden states behind each of its layers, and the weights of each of its attentions, in one call.
 
-    seen = observe(model, params, tokens_BL, valid_BL, method="encode")        an encoder: seen.states, seen.weights["attention"]
-    seen = observe(model, params, tokens_BL, method="states")                  a decoder alone
-    seen = observe(model, params, memory_BMD, valid_BM, tokens_BL, method="decode")   the other half of an encoder-decoder, and "cross"
+    seen = observe(model, params, token_ids, attention_mask, method="encode")        an encoder: seen.states, seen.weights["attention"]
+    seen = observe(model, params, token_ids, method="states")                  a decoder alone
+    seen = observe(model, params, memory_BMD, encoder_attention_mask, ids, method="decode")   the other half of an encoder-decoder, and "cross"
 
 The call is watched from outside, by Linen's interceptors and by a core in the place of the softmax, so that no paper knows of it and a training
 step is the same with and without. Layers run one behind the other: a scanned stack would keep what is inside to itself.

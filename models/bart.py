@@ -11,7 +11,7 @@ from functools import partial
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.config import BartConfig
+from models.config.bart import BartConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout
@@ -45,7 +45,11 @@ class Places(nn.Module):
 
 
 class Bart(nn.Module):
-    """inputs_BM, targets_BL: int32; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets."""
+    """Return float32 logits [B, L, V] of the labels.
+
+    encoder_token_ids: int32 [B, M]; encoder_attention_mask: bool [B, M], False on padding; labels:
+    int32 [B, L], which the decoder reads shifted right by one.
+    """
 
     config: BartConfig
     constrain: Callable = unchanged
@@ -55,7 +59,7 @@ class Bart(nn.Module):
         c = self.config
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=NORMAL,
             dropout=partial(Dropout, c.attention_dropout),
             core=self.attend,
@@ -74,31 +78,34 @@ class Bart(nn.Module):
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
 
-    def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
-        return self.logits(self.states(inputs_BM, inputs_valid_BM, targets_BL, train))
+    def __call__(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
+        return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))
 
-    def states(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
+    def states(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
         """What `logits` reads to tell each of the targets: [B, L, D]."""
-        read_BL = jnp.pad(targets_BL, ((0, 0), (1, 0)), constant_values=self.config.start)[:, :-1]
+        read_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=self.config.start)[:, :-1]
         return self.decode(
-            self.encode(inputs_BM, inputs_valid_BM, train), inputs_valid_BM, read_BL, train
+            self.encode(encoder_token_ids, encoder_attention_mask, train),
+            encoder_attention_mask,
+            read_BL,
+            train,
         )
 
-    def encode(self, inputs_BM, inputs_valid_BM, train=False):
+    def encode(self, encoder_token_ids, encoder_attention_mask, train=False):
         """What the decoder reads: [B, M, D]."""
         return self.encoder(
-            self.encoder_places(self.words(inputs_BM), train),
+            self.encoder_places(self.words(encoder_token_ids), train),
             train,
-            mask=padding_mask(inputs_valid_BM),
+            mask=padding_mask(encoder_attention_mask),
         )
 
-    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, train=False, step=None):
+    def decode(self, memory_BMD, encoder_attention_mask, decoder_token_ids, train=False, step=None):
         """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
 
         step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
         """
-        y = self.decoder_places(self.words(tokens_BL), train, step)
-        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(inputs_valid_BM)}
+        y = self.decoder_places(self.words(decoder_token_ids), train, step)
+        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
         return self.decoder(y, train, **read, mask=causal_mask(step=step))
 
     def logits(self, y_BLD):

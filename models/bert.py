@@ -5,96 +5,27 @@ It guesses masked words from what stands before and behind them, and whether the
 B batch   L length   P masked positions   D width   V vocabulary   C is next, is not
 """
 
-from collections.abc import Callable
-from functools import partial
-
-import flax.linen as nn
 import jax.numpy as jnp
 
-from models.config import BertConfig
-from models.layers.attention import Attention, attend
-from models.layers.dropout import Dropout
-from models.layers.embeddings import Embeddings
+from models.config.bert import BertConfig
+from models.layers.encoder import MaskedLanguageModel, PooledEncoder
 from models.layers.heads import WordHead
 from models.layers.linear import Dense
-from models.layers.masks import padding_mask
-from models.layers.mlp import Mlp, gelu
-from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
-from models.layers.wiring import PostNormLayer
 
 
-class Bert(nn.Module):
-    """The encoder, and the pooler that reads its first position."""
+class BertForPretraining(MaskedLanguageModel):
+    """Masked words and next sentence: besides the words' logits, float32 logits [B, 2] of "B follows A" (0) or not (1)."""
 
     config: BertConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
 
     def setup(self):
-        c = self.config
-        layer = partial(
-            PostNormLayer,
-            attention=partial(
-                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
-            ),
-            mlp=partial(Mlp, c.mlp, act=gelu),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
-        )
-        self.embeddings = Embeddings(
-            c.vocab, c.width, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout)
-        )
-        self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
-        self.pooler = Dense(c.width)
-
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
-        segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BLD = self.embeddings(tokens_BL, segments_BL, train, pieces_BL)
-        x_BLD = self.encoder(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
-        return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
-
-
-class BertForPretraining(nn.Module):
-    """Masked words and next sentence.
-
-    tokens_BL, segments_BL, positions_BP: int32; valid_BL: bool, False on padding. Returns float32 logits: of the words
-    at `positions_BP` [B, P, V], or everywhere [B, L, V] without them; and [B, 2] of "B follows A" (0) or not (1).
-    pieces_BL: int32, the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
-    """
-
-    config: BertConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
-
-    def setup(self):
-        self.bert = Bert(self.config, self.constrain, self.attend)
+        self.bert = PooledEncoder(self.config, self.constrain, self.attend)
         self.word = WordHead(self.config.epsilon)
         self.next = Dense(2)
 
-    def __call__(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
-    ):
-        x_BPD, next_BC = self.states(
-            tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train
-        )
-        return self.logits(x_BPD), next_BC
+    @property
+    def body(self):
+        return self.bert
 
-    def states(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
-    ):
-        """What `logits` reads to tell the words [B, P, D], and the logits [B, 2] of the pair."""
-        x_BLD, pooled_BD = self.bert(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
-        if (
-            positions_BP is not None
-        ):  # before the vocabulary, which is the costliest product of a small model
-            x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
-        return x_BLD, self.next(pooled_BD).astype(jnp.float32)
-
-    def logits(self, x_BPD):
-        """Scores of every word, float32 [B, P, V]."""
-        return self.word(x_BPD, self.bert.embeddings.words)
-
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
-        """The last layer's hidden states [B, L, D] and the pooled first one [B, D]."""
-        return self.bert(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
+    def read_row(self, pooled_BD):
+        return self.next(pooled_BD).astype(jnp.float32)

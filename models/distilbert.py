@@ -7,23 +7,23 @@ B batch   L length   P masked positions   D width   V vocabulary
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import DistilBertConfig
-from models.layers.attention import Attention, attend
-from models.layers.dropout import Dropout
-from models.layers.embeddings import Embeddings
+from models.config.distilbert import DistilBertConfig
+from models.layers.attention import attend
+from models.layers.encoder import (
+    MaskedLanguageModel,
+    make_embeddings,
+    make_stack,
+    take_positions,
+)
 from models.layers.heads import WordHead
 from models.layers.masks import padding_mask
-from models.layers.mlp import Mlp, gelu
-from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
-from models.layers.wiring import PostNormLayer
+from models.layers.stack import unchanged
 
 TEMPERATURE = 2.0  # of both distributions: the unlikely words count for more (the authors' code; the paper leaves it open)
 
@@ -46,41 +46,30 @@ class TextEncoder(nn.Module):
 
     def setup(self):
         c = self.config
-        layer = partial(
-            PostNormLayer,
-            attention=partial(
-                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
-            ),
-            mlp=partial(Mlp, c.mlp, act=gelu),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
-        )
-        self.embeddings = Embeddings(
-            c.vocab, c.width, c.length, self.segments, c.epsilon, partial(Dropout, c.dropout)
-        )
-        self.encoder = Stack(
-            layer, self.depth, scan=c.scan, remat=c.remat, constrain=self.constrain
+        self.embeddings = make_embeddings(c, c.width, self.segments)
+        self.encoder = make_stack(
+            c, self.depth, c.num_heads, c.mlp, attend=self.attend, constrain=self.constrain
         )
         self.word = WordHead(c.epsilon)
 
-    def __call__(self, tokens_BL, valid_BL, train=False, pieces_BL=None):
-        x_BLD = self.embeddings(tokens_BL, jnp.zeros_like(tokens_BL), train, pieces_BL)
-        return self.encoder(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
+    def __call__(self, token_ids, attention_mask, train=False, segment_ids=None):
+        x_BLD = self.embeddings(token_ids, jnp.zeros_like(token_ids), train, segment_ids)
+        return self.encoder(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
 
     def logits(self, x_BPD):
         return self.word(x_BPD, self.embeddings.words)
 
 
-class DistilBert(nn.Module):
-    """tokens_BL, positions_BP: int32; valid_BL: bool, False on padding; pieces_BL: int32, the text of a row that a token belongs to, from 1.
+class DistilBert(MaskedLanguageModel):
+    """token_ids, segment_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool [B, L].
 
-    Returns the student's float32 logits of the words at `positions_BP` [B, P, V], or everywhere without them, and a `Lesson`, or
-    None without a teacher. DistilBERT has no segments: what is given as such is not read.
+    attention_mask is False on padding; segment_ids tells the text of a row that a token belongs to, from 1.
+
+    Returns the student's float32 logits of the words at `masked_positions` [B, P, V], or everywhere without them, and a `Lesson`, or
+    None without a teacher. DistilBERT has no token types: `token_type_ids` are not read.
     """
 
     config: DistilBertConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
 
     def setup(self):
         c = self.config
@@ -91,41 +80,34 @@ class DistilBert(nn.Module):
             else None
         )
 
-    def __call__(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
-    ):
-        x_BPD, lesson = self.states(
-            tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train
-        )
-        return self.logits(x_BPD), lesson
-
     def states(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
+        self,
+        token_ids,
+        attention_mask,
+        token_type_ids=None,
+        masked_positions=None,
+        segment_ids=None,
+        train=False,
     ):
         """What `logits` reads to tell the words [B, P, D], and the lesson."""
-        x_BLD = self.student(tokens_BL, valid_BL, train, pieces_BL)
-        x_BPD = self.at(positions_BP, x_BLD)
+        x_BLD = self.student(token_ids, attention_mask, train, segment_ids)
+        x_BPD = take_positions(x_BLD, masked_positions)
         if self.teacher is None:
             return x_BPD, None
-        y_BLD = self.teacher(tokens_BL, valid_BL, pieces_BL=pieces_BL)
-        expected_BPV = jax.lax.stop_gradient(self.teacher.logits(self.at(positions_BP, y_BLD)))
+        y_BLD = self.teacher(token_ids, attention_mask, segment_ids=segment_ids)
+        expected_BPV = jax.lax.stop_gradient(
+            self.teacher.logits(take_positions(y_BLD, masked_positions))
+        )
         words_BP = divergence(self.student.logits(x_BPD), expected_BPV)
         return x_BPD, Lesson(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
-
-    def at(self, positions_BP, x_BLD):
-        return (
-            x_BLD
-            if positions_BP is None
-            else jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
-        )
 
     def logits(self, x_BPD):
         """The student's scores of every word, float32 [B, P, V]."""
         return self.student.logits(x_BPD)
 
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
+    def encode(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
         """The student's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""
-        x_BLD = self.student(tokens_BL, valid_BL, train, pieces_BL)
+        x_BLD = self.student(token_ids, attention_mask, train, segment_ids)
         return x_BLD, x_BLD[:, 0]
 
 

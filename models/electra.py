@@ -8,39 +8,23 @@ B batch   L length   P masked positions   D width   E width of a word's vector  
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.config import ElectraConfig
-from models.layers.attention import Attention, attend
-from models.layers.dropout import Dropout
-from models.layers.embeddings import Embeddings
+from models.config.electra import ElectraConfig
+from models.layers.attention import attend
+from models.layers.encoder import make_embeddings, make_stack, take_positions
 from models.layers.heads import WordHead
 from models.layers.linear import Dense
 from models.layers.masks import padding_mask
-from models.layers.mlp import Mlp, gelu
-from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
-from models.layers.wiring import PostNormLayer
+from models.layers.mlp import gelu
+from models.layers.stack import unchanged
 
 AT_ONCE = (
     32  # positions of a row whose scores of all words exist at the same time while words are drawn
 )
-
-
-class Fill(NamedTuple):
-    """What fills the masked positions of a row in training.
-
-    targets: int32 [B, P], the words of the text; masked: bool [B, P], False on slots that only fill up a row; chances: float32
-    [B, P], from 0 to below 1, each of which draws a word: the same ones draw the same words, on any mesh and in any part of a batch.
-    """
-
-    targets_BP: jax.Array
-    masked_BP: jax.Array
-    chances_BP: jax.Array
 
 
 class Encoder(nn.Module):
@@ -48,31 +32,25 @@ class Encoder(nn.Module):
 
     config: ElectraConfig
     width: int
-    heads: int
+    num_heads: int
     mlp: int
     constrain: Callable = unchanged
     attend: Callable = attend
 
     @nn.compact
-    def __call__(self, x_BLE, valid_BL, train, pieces_BL=None):
+    def __call__(self, x_BLE, attention_mask, train, segment_ids=None):
         c = self.config
-        layer = partial(
-            PostNormLayer,
-            attention=partial(
-                Attention,
-                self.heads,
-                dropout=partial(Dropout, c.attention_dropout),
-                core=self.attend,
-            ),
-            mlp=partial(Mlp, self.mlp, act=gelu),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
-        )
         x_BLD = x_BLE if self.width == c.embedding else Dense(self.width, name="widen")(x_BLE)
-        stack = Stack(
-            layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain, name="encoder"
+        stack = make_stack(
+            c,
+            c.depth,
+            self.num_heads,
+            self.mlp,
+            attend=self.attend,
+            constrain=self.constrain,
+            name="encoder",
         )
-        return stack(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
+        return stack(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
 
 
 class Judgement(nn.Module):
@@ -87,10 +65,15 @@ class Judgement(nn.Module):
 class Electra(nn.Module):
     """Masked words, and replaced words.
 
-    tokens_BL, segments_BL, positions_BP: int32; valid_BL: bool, False on padding. Returns float32 logits: the generator's, of the
-    words at `positions_BP` [B, P, V], or everywhere without them; and the discriminator's, of "replaced" [B, L], for the row as the
-    generator fills it, or as it is without a `Fill`.
-    pieces_BL: int32, the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
+    token_ids, token_type_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool
+    [B, L], False on padding. Returns float32 logits: the generator's, of the words at
+    `masked_positions` [B, P, V], or everywhere without them; and the discriminator's, of "replaced"
+    [B, L], for the row as the generator fills it, or as it is without `uniforms`.
+    segment_ids: int32 [B, L], the text that a token belongs to, from 1, where a row has several side
+    by side, none of which reads another.
+    labels: int32 [B, P], the words of the text at the masked positions; label_weights: float32
+    [B, P], 0 on slots that only fill up a row; uniforms: float32 [B, P], from 0 to below 1, each of
+    which draws a word: the same ones draw the same words, on any mesh and in any part of a batch.
     """
 
     config: ElectraConfig
@@ -100,87 +83,109 @@ class Electra(nn.Module):
     def setup(self):
         c = self.config
         encoder = partial(Encoder, c, constrain=self.constrain, attend=self.attend)
-        self.embeddings = Embeddings(
-            c.vocab, c.embedding, c.length, c.segments, c.epsilon, partial(Dropout, c.dropout)
-        )
-        self.generator = encoder(c.generator_width, c.generator_heads, c.generator_mlp)
+        self.embeddings = make_embeddings(c, c.embedding, c.segments)
+        self.generator = encoder(c.generator_width, c.generator_num_heads, c.generator_mlp)
         self.word = WordHead(c.epsilon)
-        self.discriminator = encoder(c.width, c.heads, c.mlp)
+        self.discriminator = encoder(c.width, c.num_heads, c.mlp)
         self.judgement = Judgement()
 
     def __call__(
         self,
-        tokens_BL,
-        valid_BL,
-        segments_BL=None,
-        positions_BP=None,
-        fill=None,
-        pieces_BL=None,
+        token_ids,
+        attention_mask,
+        token_type_ids=None,
+        masked_positions=None,
+        segment_ids=None,
+        labels=None,
+        label_weights=None,
+        uniforms=None,
         train=False,
     ):
         x_BPD, judged_BL, _ = self.states(
-            tokens_BL, valid_BL, segments_BL, positions_BP, fill, pieces_BL, train
+            token_ids,
+            attention_mask,
+            token_type_ids,
+            masked_positions,
+            segment_ids,
+            labels,
+            label_weights,
+            uniforms,
+            train,
         )
         return self.logits(x_BPD), judged_BL
 
     def states(
         self,
-        tokens_BL,
-        valid_BL,
-        segments_BL=None,
-        positions_BP=None,
-        fill=None,
-        pieces_BL=None,
+        token_ids,
+        attention_mask,
+        token_type_ids=None,
+        masked_positions=None,
+        segment_ids=None,
+        labels=None,
+        label_weights=None,
+        uniforms=None,
         train=False,
     ):
         """What `logits` reads to tell the words [B, P, D]; the logits [B, L] of "replaced"; and bool [B, L], what is replaced."""
-        segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
+        token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BPD = self.generator(
-            self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL
+            self.embeddings(token_ids, token_type_ids, train, segment_ids),
+            attention_mask,
+            train,
+            segment_ids,
         )
-        if positions_BP is not None:
-            x_BPD = jnp.take_along_axis(x_BPD, positions_BP[..., None], axis=1)
-        replaced_BL = jnp.zeros_like(valid_BL)
-        if fill is not None:
-            drawn_BP = self.draw(x_BPD, fill.chances_BP)
-            tokens_BL = put(tokens_BL, positions_BP, drawn_BP, fill.masked_BP)
+        x_BPD = take_positions(x_BPD, masked_positions)
+        replaced_BL = jnp.zeros_like(attention_mask)
+        if uniforms is not None:
+            if label_weights is None:
+                raise ValueError("uniforms fill positions with label_weights above 0: pass both")
+            drawn_BP, masked_BP = self.draw(x_BPD, uniforms), label_weights > 0
+            token_ids = put(token_ids, masked_positions, drawn_BP, masked_BP)
             # Where the generator writes what stood there, nothing is replaced.
-            replaced_BL = put(
-                replaced_BL, positions_BP, drawn_BP != fill.targets_BP, fill.masked_BP
-            )
-        return x_BPD, self.judge(tokens_BL, valid_BL, segments_BL, train, pieces_BL), replaced_BL
+            replaced_BL = put(replaced_BL, masked_positions, drawn_BP != labels, masked_BP)
+        return (
+            x_BPD,
+            self.judge(token_ids, attention_mask, token_type_ids, train, segment_ids),
+            replaced_BL,
+        )
 
-    def draw(self, x_BPD, chances_BP):
-        """A word for each state, int32 [B, P], as likely as the generator finds it."""
+    def draw(self, x_BPD, uniforms):
+        """Draw a word for each state, int32 [B, P], as likely as the generator finds it."""
         x_BPD = jax.lax.stop_gradient(x_BPD)
         parts = [slice(start, start + AT_ONCE) for start in range(0, x_BPD.shape[1], AT_ONCE)]
         return jnp.concatenate(
-            [word_at(chances_BP[:, part], self.logits(x_BPD[:, part])) for part in parts], axis=1
+            [word_at(uniforms[:, part], self.logits(x_BPD[:, part])) for part in parts], axis=1
         )
 
-    def judge(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
+    def judge(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
         """float32 logits [B, L] of "this word was replaced"."""
-        x_BLD, _ = self.encode(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
+        x_BLD, _ = self.encode(token_ids, attention_mask, token_type_ids, train, segment_ids)
         return self.judgement(x_BLD)
 
     def logits(self, x_BPD):
         """The generator's scores of every word, float32 [B, P, V]."""
         return self.word(x_BPD, self.embeddings.words)
 
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
+    def encode(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
         """The discriminator's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""
-        segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
+        token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BLD = self.discriminator(
-            self.embeddings(tokens_BL, segments_BL, train, pieces_BL), valid_BL, train, pieces_BL
+            self.embeddings(token_ids, token_type_ids, train, segment_ids),
+            attention_mask,
+            train,
+            segment_ids,
         )
         return x_BLD, x_BLD[:, 0]
 
 
-def word_at(chances_BP, logits_BPV):
-    """The word v whose share of [0, 1), as long as its probability and behind those of all before it, holds the chance: int32 [B, P]."""
+def word_at(uniforms_BP, logits_BPV):
+    """Return the word v whose share of [0, 1) holds the uniform number, int32 [B, P].
+
+    The share is as long as the word's probability and lies behind those of all words before it.
+    """
     below_BPV = jnp.cumsum(jax.nn.softmax(jax.lax.stop_gradient(logits_BPV)), axis=-1)
-    chances_BP *= below_BPV[..., -1]  # which rounding leaves beside 1
-    return (below_BPV <= chances_BP[..., None]).sum(-1, dtype=jnp.int32)
+    uniforms_BP *= below_BPV[..., -1]  # which rounding leaves beside 1
+    return (below_BPV <= uniforms_BP[..., None]).sum(-1, dtype=jnp.int32)
 
 
 def put(row_BL, positions_BP, new_BP, masked_BP):

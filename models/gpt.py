@@ -8,7 +8,7 @@ from functools import partial
 
 import flax.linen as nn
 
-from models.config import Gpt3Config, GptConfig
+from models.config.gpt import GptConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout
@@ -29,7 +29,7 @@ def layer_of(config, wiring, attend, residual_init=NORMAL):
         wiring,
         attention=partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=NORMAL,
             out_init=residual_init,
             dropout=partial(Dropout, c.attention_dropout),
@@ -44,7 +44,7 @@ def layer_of(config, wiring, attend, residual_init=NORMAL):
 class Embeddings(nn.Module):
     """word + position; the words' table is also what the next word is told by (section 3.1)."""
 
-    config: GptConfig | Gpt3Config
+    config: GptConfig
 
     def setup(self):
         c = self.config
@@ -52,18 +52,18 @@ class Embeddings(nn.Module):
         self.positions = Embed(c.length, c.width, NORMAL)
         self.drop = Dropout(c.dropout)
 
-    def __call__(self, tokens_BL, train, step=None):
-        L, longest = tokens_BL.shape[1], self.config.length
+    def __call__(self, token_ids, train, step=None):
+        L, longest = token_ids.shape[1], self.config.length
         if L > longest:
             raise ValueError(
                 f"a row of {L} tokens is longer than the {longest} positions of the model (model.length)"
             )
-        x_BLD = self.words(tokens_BL) + at(self.positions.embedding, L, step)
+        x_BLD = self.words(token_ids) + at(self.positions.embedding, L, step)
         return self.drop(x_BLD, deterministic=not train)
 
 
 class Gpt(nn.Module):
-    """tokens_BL: int32 -> float32 logits [B, L, V] of the word behind each. Padding may stand on the right: nothing reads it."""
+    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each. Padding may stand on the right: nothing reads it."""
 
     config: GptConfig
     constrain: Callable = unchanged
@@ -80,16 +80,16 @@ class Gpt(nn.Module):
             constrain=self.constrain,
         )
 
-    def __call__(self, tokens_BL, train=False):
-        return self.logits(self.states(tokens_BL, train))
+    def __call__(self, token_ids, train=False):
+        return self.logits(self.states(token_ids, train))
 
-    def states(self, tokens_BL, train=False, step=None):
+    def states(self, token_ids, train=False, step=None):
         """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l.
 
         step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
         """
         return self.decoder(
-            self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step)
+            self.embeddings(token_ids, train, step), train, mask=causal_mask(step=step)
         )
 
     def logits(self, x_BLD):

@@ -25,7 +25,7 @@ def layer(config, attend):
 
 
 class Gpt2(Gpt):
-    """tokens_BL: int32 -> float32 logits [B, L, V] of the word behind each, as in `Gpt`."""
+    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each, as in `Gpt`."""
 
     def setup(self):
         c = self.config
@@ -35,10 +35,10 @@ class Gpt2(Gpt):
         )
         self.norm = LayerNorm(c.epsilon)
 
-    def states(self, tokens_BL, train=False, step=None):
+    def states(self, token_ids, train=False, step=None):
         """What `logits` reads, as in `Gpt`."""
         return self.norm(
             self.decoder(
-                self.embeddings(tokens_BL, train, step), train, mask=causal_mask(step=step)
+                self.embeddings(token_ids, train, step), train, mask=causal_mask(step=step)
             )
         )

@@ -10,7 +10,7 @@ from functools import partial
 
 import flax.linen as nn
 
-from models.config import Gpt3Config
+from models.config.gpt3 import Gpt3Config
 from models.gpt import Embeddings
 from models.gpt2 import Gpt2, layer
 from models.layers.linear import Part
@@ -34,7 +34,7 @@ class DenseThenBanded(nn.Module):
 
 
 class Gpt3(Gpt2):
-    """tokens_BL: int32 -> float32 logits [B, L, V] of the word behind each, as in `Gpt`. Raises ValueError for an odd depth."""
+    """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each, as in `Gpt`. Raises ValueError for an odd depth."""
 
     config: Gpt3Config
 

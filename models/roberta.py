@@ -6,102 +6,22 @@ this is the reader's (`data.objectives.MaskedLm`, rows="sentences"). Here its si
 B batch   L length   P masked positions   D width   V vocabulary
 """
 
-from collections.abc import Callable
-from functools import partial
-
-import flax.linen as nn
-import jax.numpy as jnp
-
-from models.config import RobertaConfig
-from models.layers.attention import Attention, attend
-from models.layers.dropout import Dropout
-from models.layers.embeddings import Embeddings
+from models.config.roberta import RobertaConfig
+from models.layers.encoder import MaskedLanguageModel, PooledEncoder
 from models.layers.heads import WordHead
-from models.layers.linear import Dense
-from models.layers.masks import padding_mask
-from models.layers.mlp import Mlp, gelu
-from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
-from models.layers.wiring import PostNormLayer
 
 
-class Roberta(nn.Module):
-    """The encoder, and a pooler that pretraining leaves as it is: fine-tuning reads a row by it."""
+class RobertaForMaskedLM(MaskedLanguageModel):
+    """Masked words, and nothing else; pretraining leaves the pooler as it is, and fine-tuning reads a row by it."""
 
     config: RobertaConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
 
     def setup(self):
         c = self.config
-        layer = partial(
-            PostNormLayer,
-            attention=partial(
-                Attention, c.heads, dropout=partial(Dropout, c.attention_dropout), core=self.attend
-            ),
-            mlp=partial(Mlp, c.mlp, act=gelu),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
-        )
         # As the authors' code numbers positions, from behind the padding's id: the rows before that are never read.
-        self.embeddings = Embeddings(
-            c.vocab,
-            c.width,
-            c.length,
-            c.segments,
-            c.epsilon,
-            partial(Dropout, c.dropout),
-            first=c.first_position,
-        )
-        self.encoder = Stack(layer, c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain)
-        self.pooler = Dense(c.width)
+        self.roberta = PooledEncoder(c, self.constrain, self.attend, first=c.first_position)
+        self.word = WordHead(c.epsilon)
 
-    def __call__(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
-        segments_BL = jnp.zeros_like(tokens_BL) if segments_BL is None else segments_BL
-        x_BLD = self.embeddings(tokens_BL, segments_BL, train, pieces_BL)
-        x_BLD = self.encoder(x_BLD, train, mask=padding_mask(valid_BL, pieces_BL))
-        return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
-
-
-class RobertaForMaskedLM(nn.Module):
-    """Masked words, and nothing else.
-
-    tokens_BL, positions_BP: int32; valid_BL: bool, False on padding; segments_BL: None, or int32 where a model has several. Returns
-    float32 logits of the words at `positions_BP` [B, P, V], or everywhere [B, L, V] without them; and the pooled row [B, D].
-    pieces_BL: int32, the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
-    """
-
-    config: RobertaConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
-
-    def setup(self):
-        self.roberta = Roberta(self.config, self.constrain, self.attend)
-        self.word = WordHead(self.config.epsilon)
-
-    def __call__(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
-    ):
-        x_BPD, pooled_BD = self.states(
-            tokens_BL, valid_BL, segments_BL, positions_BP, pieces_BL, train
-        )
-        return self.logits(x_BPD), pooled_BD
-
-    def states(
-        self, tokens_BL, valid_BL, segments_BL=None, positions_BP=None, pieces_BL=None, train=False
-    ):
-        """What `logits` reads to tell the words [B, P, D], and the pooled row [B, D]."""
-        x_BLD, pooled_BD = self.roberta(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
-        if (
-            positions_BP is not None
-        ):  # before the vocabulary, which is the costliest product of a small model
-            x_BLD = jnp.take_along_axis(x_BLD, positions_BP[..., None], axis=1)
-        return x_BLD, pooled_BD
-
-    def logits(self, x_BPD):
-        """Scores of every word, float32 [B, P, V]."""
-        return self.word(x_BPD, self.roberta.embeddings.words)
-
-    def encode(self, tokens_BL, valid_BL, segments_BL=None, train=False, pieces_BL=None):
-        """The last layer's hidden states [B, L, D] and the pooled first one [B, D]."""
-        return self.roberta(tokens_BL, valid_BL, segments_BL, train, pieces_BL)
+    @property
+    def body(self):
+        return self.roberta

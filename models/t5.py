@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from models.config import T5Config
+from models.config.t5 import T5Config
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, Dense, Embed
@@ -60,7 +60,7 @@ class RelativeBias(nn.Module):
     def __call__(self, L, M, step=None):
         c = self.config
         L, M = (L, M) if step is None else (step.slots, step.slots)
-        table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.heads))
+        table = self.param("table", nn.initializers.normal(c.width**-0.5), (c.buckets, c.num_heads))
         distance_R = np.arange(1 - L, M)
         bucket_R = bucket(
             distance_R,
@@ -87,7 +87,10 @@ def shear(bias_HR, L):
 
 
 class T5(nn.Module):
-    """inputs_BM, targets_BL: int32; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets.
+    """Return float32 logits [B, L, V] of the labels.
+
+    encoder_token_ids: int32 [B, M]; encoder_attention_mask: bool [B, M], False on padding; labels:
+    int32 [B, L], which the decoder reads shifted right by one.
 
     Dropout falls where the paper's code drops, and as there it drops at all positions of a row at once.
     """
@@ -102,7 +105,7 @@ class T5(nn.Module):
         norm = partial(RMSNorm, c.epsilon)
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             c.head_width,
             use_bias=False,
             kernel_init=FAN_IN,
@@ -126,31 +129,33 @@ class T5(nn.Module):
         if not c.tied:
             self.head = Dense(c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32)
 
-    def __call__(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
-        return self.logits(self.states(inputs_BM, inputs_valid_BM, targets_BL, train))
+    def __call__(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
+        return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))
 
-    def states(self, inputs_BM, inputs_valid_BM, targets_BL, train=False):
+    def states(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
         """What `logits` reads to tell each of the targets: [B, L, D]."""
-        memory_BMD = self.encode(inputs_BM, inputs_valid_BM, train)
-        return self.decode(memory_BMD, inputs_valid_BM, shift_right(targets_BL), train)
+        memory_BMD = self.encode(encoder_token_ids, encoder_attention_mask, train)
+        return self.decode(memory_BMD, encoder_attention_mask, shift_right(labels), train)
 
-    def encode(self, inputs_BM, inputs_valid_BM, train=False):
+    def encode(self, encoder_token_ids, encoder_attention_mask, train=False):
         """What the decoder reads: [B, M, D]."""
         drop = partial(self.drop, deterministic=not train)
-        M = inputs_BM.shape[1]
-        x = drop(self.words(inputs_BM))
-        x = self.encoder(x, train, mask=padding_mask(inputs_valid_BM), bias=self.encoder_bias(M, M))
+        M = encoder_token_ids.shape[1]
+        x = drop(self.words(encoder_token_ids))
+        x = self.encoder(
+            x, train, mask=padding_mask(encoder_attention_mask), bias=self.encoder_bias(M, M)
+        )
         return drop(self.encoder_norm(x))
 
-    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, train=False, step=None):
+    def decode(self, memory_BMD, encoder_attention_mask, decoder_token_ids, train=False, step=None):
         """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
 
         step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
         """
         drop = partial(self.drop, deterministic=not train)
-        L = tokens_BL.shape[1]
-        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(inputs_valid_BM)}
-        y = drop(self.words(tokens_BL))
+        L = decoder_token_ids.shape[1]
+        read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
+        y = drop(self.words(decoder_token_ids))
         y = self.decoder(
             y, train, **read, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step)
         )
@@ -165,6 +170,6 @@ class T5(nn.Module):
         return self.head(y_BLD)
 
 
-def shift_right(tokens_BL):
-    """What the decoder reads to tell `tokens`: the start id 0, then all but the last."""
-    return jnp.pad(tokens_BL, ((0, 0), (1, 0)))[:, :-1]
+def shift_right(labels):
+    """Return what the decoder reads to predict the labels: the start id 0, then all but the last."""
+    return jnp.pad(labels, ((0, 0), (1, 0)))[:, :-1]

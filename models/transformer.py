@@ -13,7 +13,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from models.config import TransformerConfig
+from models.config.transformer import TransformerConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout
@@ -47,9 +47,13 @@ def sinusoids(length, width):
 
 
 class Transformer(nn.Module):
-    """inputs_BM, targets_BL: int32; inputs_valid_BM: bool, False on padding -> float32 logits [B, L, V] of the targets.
+    """Return float32 logits [B, L, V] of the labels.
 
-    inputs_segments_BM, targets_segments_BL: int32, the pair that a token belongs to, where a row has several, side by side.
+    encoder_token_ids: int32 [B, M]; encoder_attention_mask: bool [B, M], False on padding; labels:
+    int32 [B, L], which the decoder reads shifted right by one.
+
+    encoder_segment_ids: int32 [B, M], decoder_segment_ids: int32 [B, L]: the pair that a token
+    belongs to, where a row has several side by side.
     """
 
     config: TransformerConfig
@@ -62,7 +66,7 @@ class Transformer(nn.Module):
         norm = partial(LayerNorm, c.epsilon)
         attention = partial(
             Attention,
-            c.heads,
+            c.num_heads,
             kernel_init=GLOROT,
             dropout=partial(Dropout, c.attention_dropout),
             core=self.attend,
@@ -78,77 +82,91 @@ class Transformer(nn.Module):
 
     def __call__(
         self,
-        inputs_BM,
-        inputs_valid_BM,
-        targets_BL,
-        inputs_segments_BM=None,
-        targets_segments_BL=None,
+        encoder_token_ids,
+        encoder_attention_mask,
+        labels,
+        encoder_segment_ids=None,
+        decoder_segment_ids=None,
         train=False,
     ):
         return self.logits(
             self.states(
-                inputs_BM,
-                inputs_valid_BM,
-                targets_BL,
-                inputs_segments_BM,
-                targets_segments_BL,
+                encoder_token_ids,
+                encoder_attention_mask,
+                labels,
+                encoder_segment_ids,
+                decoder_segment_ids,
                 train,
             )
         )
 
     def states(
         self,
-        inputs_BM,
-        inputs_valid_BM,
-        targets_BL,
-        inputs_segments_BM=None,
-        targets_segments_BL=None,
+        encoder_token_ids,
+        encoder_attention_mask,
+        labels,
+        encoder_segment_ids=None,
+        decoder_segment_ids=None,
         train=False,
     ):
         """What `logits` reads to tell each of the targets: [B, L, D]."""
-        memory_BMD = self.encode(inputs_BM, inputs_valid_BM, inputs_segments_BM, train)
+        memory_BMD = self.encode(
+            encoder_token_ids, encoder_attention_mask, encoder_segment_ids, train
+        )
         segments = (
-            None if targets_segments_BL is None else (targets_segments_BL, inputs_segments_BM)
+            None if decoder_segment_ids is None else (decoder_segment_ids, encoder_segment_ids)
         )
         return self.decode(
             memory_BMD,
-            inputs_valid_BM,
-            shift_right(targets_BL, targets_segments_BL),
+            encoder_attention_mask,
+            shift_right(labels, decoder_segment_ids),
             segments,
             train,
         )
 
-    def encode(self, inputs_BM, inputs_valid_BM, segments_BM=None, train=False):
+    def encode(
+        self, encoder_token_ids, encoder_attention_mask, encoder_segment_ids=None, train=False
+    ):
         """What the decoder reads: [B, M, D]."""
-        segments = None if segments_BM is None else (segments_BM, segments_BM)
-        x = self.embed(inputs_BM, segments_BM, train)
-        return self.encoder(x, train, mask=Mask(inputs_valid_BM, segments))
+        segments = (
+            None if encoder_segment_ids is None else (encoder_segment_ids, encoder_segment_ids)
+        )
+        x = self.embed(encoder_token_ids, encoder_segment_ids, train)
+        return self.encoder(x, train, mask=Mask(encoder_attention_mask, segments))
 
-    def decode(self, memory_BMD, inputs_valid_BM, tokens_BL, segments=None, train=False, step=None):
+    def decode(
+        self,
+        memory_BMD,
+        encoder_attention_mask,
+        decoder_token_ids,
+        segments=None,
+        train=False,
+        step=None,
+    ):
         """Hidden states [B, L, D], of which position l has read tokens up to l and is to tell the next one.
 
         segments: those of the tokens [B, L] and of the memory [B, M]. step: where the tokens [B, 1] stand behind others that the cache
         holds, a `models.layers.cache.Step`.
         """
         own_BL = None if segments is None else segments[0]
-        y = self.embed(tokens_BL, own_BL, train, step)
-        read = {"memory_BMD": memory_BMD, "memory_mask": Mask(inputs_valid_BM, segments)}
-        return self.decoder(y, train, **read, mask=causal_mask(segments_BL=own_BL, step=step))
+        y = self.embed(decoder_token_ids, own_BL, train, step)
+        read = {"memory_BMD": memory_BMD, "memory_mask": Mask(encoder_attention_mask, segments)}
+        return self.decoder(y, train, **read, mask=causal_mask(segment_ids_BL=own_BL, step=step))
 
     def logits(self, y_BLD):
         """Scores of every word, float32 [B, L, V] (section 3.4)."""
         return self.words.attend(y_BLD)
 
-    def embed(self, tokens_BL, segments_BL, train, step=None):
+    def embed(self, token_ids, segment_ids, train, step=None):
         """Each word's vector, times sqrt(D), and its place in its own pair: [B, L, D] (sections 3.4 and 3.5)."""
-        L, D = tokens_BL.shape[1], self.config.width
-        x_BLD = self.words(tokens_BL) * D**0.5
+        L, D = token_ids.shape[1], self.config.width
+        x_BLD = self.words(token_ids) * D**0.5
         places_PD = jnp.asarray(sinusoids(L if step is None else step.slots, D), x_BLD.dtype)
-        x_BLD += at(places_PD, L, step) if segments_BL is None else places_PD[places(segments_BL)]
+        x_BLD += at(places_PD, L, step) if segment_ids is None else places_PD[places(segment_ids)]
         return self.drop(x_BLD, deterministic=not train)
 
 
-def shift_right(tokens_BL, segments_BL=None):
-    """What the decoder reads to tell `tokens`: START, then all but the last, in each segment."""
-    shifted_BL = jnp.pad(tokens_BL, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
-    return shifted_BL if segments_BL is None else jnp.where(begins(segments_BL), START, shifted_BL)
+def shift_right(labels, segment_ids=None):
+    """Return what the decoder reads to predict the labels: START, then all but the last, in each segment."""
+    shifted_BL = jnp.pad(labels, ((0, 0), (1, 0)), constant_values=START)[:, :-1]
+    return shifted_BL if segment_ids is None else jnp.where(begins(segment_ids), START, shifted_BL)

@@ -15,7 +15,10 @@ from pretrain.distributed.watchdog import leave_soon
 VERBS = {
     "prepare": ("pretrain.cli.prepare", "turn text into a token store"),
     "inspect": ("pretrain.cli.inspect", "show one batch decoded, and check what it promises"),
-    "describe": ("pretrain.cli.describe", "parameters, FLOPs and tokens of a configuration"),
+    "describe": (
+        "pretrain.cli.describe",
+        "a configuration in full, its parameters, FLOPs and tokens; what each key means",
+    ),
     "plan": (
         "pretrain.cli.plan",
         "compile for a TPU slice that is not here: what fits, what bounds it",
@@ -79,10 +82,7 @@ def run(words):
     usage = "python -m pretrain VERB ..."
     if not words or words[0] in ("-h", "--help"):
         lines = [f"  {verb:<10}{text}" for verb, (_, text) in VERBS.items()]
-        print(
-            f"usage: {usage}\n\nPretrain BERT, T5 and their relatives in JAX.\n\n"
-            + "\n".join(lines)
-        )
+        print(f"usage: {usage}\n\nPretrain language models in JAX.\n\n" + "\n".join(lines))
         print("\n`python -m pretrain VERB --help` tells what a verb takes.")
         return 0 if words else 2
     verb, *rest = words

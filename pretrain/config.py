@@ -1,47 +1,28 @@
-"""A run is a tree of frozen dataclasses, one per owner: written in Python, overridden by words, saved as JSON.
+"""A run is a tree of frozen dataclasses, one per owner: written in Python, changed by `path=value` arguments, saved as JSON.
 
     run = load("configs/bert_base.py", ["optimizer.learning_rate=3e-4", "model.depth=6"])
     assert from_json(to_json(run)) == run
 
-Importing this module imports neither JAX nor TensorFlow, so that a misspelt word is an error in well under a second.
+Importing this module imports neither JAX nor TensorFlow, so that a misspelt key is an error in well under a second.
 """
 
 import dataclasses
 import difflib
+import functools
 import importlib.util
 import json
+import operator
 import pathlib
+import sys
+from typing import TYPE_CHECKING
 
 from data.config import Data
 from data.objectives.answer_span import AnswerSpan
-from data.objectives.causal_lm import CausalLm
 from data.objectives.classification import Classification
-from data.objectives.denoising import Denoising
-from data.objectives.distillation import Distillation
-from data.objectives.masked_lm import MaskedLm
 from data.objectives.multiple_choice import MultipleChoice
-from data.objectives.prefix_lm import PrefixLm
 from data.objectives.regression import Regression
-from data.objectives.replaced_token import ReplacedToken
-from data.objectives.sentence_order import SentenceOrder
-from data.objectives.sentence_pair import SentencePair
-from data.objectives.seq2seq import Seq2Seq
-from data.objectives.span_corruption import SpanCorruption
 from data.objectives.tagging import Tagging
-from data.objectives.text2text import Text2Text
-from models.config import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    Gpt2Config,
-    Gpt3Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-)
+from models.config.base import Config, ModelConfig
 from models.config.heads import (
     ChoiceConfig,
     ClassifierConfig,
@@ -49,8 +30,47 @@ from models.config.heads import (
     SpanReaderConfig,
     TaggerConfig,
 )
-from pretrain.overrides import ConfigError, check, plain, replace, typed
-from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Guard, Lamb, Limits, Mesh, Train
+from pretrain.families import FAMILIES
+from pretrain.fields import list_dropped, list_sections
+from pretrain.overrides import (
+    ConfigError,
+    apply_overrides,
+    check,
+    parse_override,
+    plain,
+    show_value,
+    typed,
+)
+from pretrain.schema import Adafactor as Adafactor  # for configuration files, as the others
+from pretrain.schema import (
+    AdamW,
+    Checkpoint,
+    Evaluate,
+    Guard,
+    Limits,
+    Mesh,
+    Optimizer,
+    Train,
+)
+from pretrain.schema import Lamb as Lamb
+
+# Of a workdir: what its config.json and its checkpoints' records are written as. It rises when fields, parameter paths or files change so
+# that those of before cannot be read. Format 1, of version 0.1.0, stands in no config.json.
+FORMAT = 2
+
+# Whose batches a model takes.
+TRAINED_BY: dict[type[Config], tuple[type, ...]] = {
+    **{family.config: family.objectives for family in FAMILIES.values()},
+    ClassifierConfig: (Classification, Regression),
+    TaggerConfig: (Tagging,),
+    ChoiceConfig: (MultipleChoice,),
+    SpanReaderConfig: (AnswerSpan,),
+}
+
+if TYPE_CHECKING:
+    Model = ModelConfig | ClassifierConfig | TaggerConfig | ChoiceConfig | SpanReaderConfig
+else:
+    Model = functools.reduce(operator.or_, TRAINED_BY)
 
 CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 
@@ -59,113 +79,57 @@ CONFIGS = pathlib.Path(__file__).parent.parent / "configs"
 class Run:
     """Everything that a run is; what is not in here does not change its result."""
 
-    model: (
-        BertConfig
-        | T5Config
-        | RobertaConfig
-        | AlbertConfig
-        | GptConfig
-        | Gpt2Config
-        | Gpt3Config
-        | TransformerConfig
-        | ElectraConfig
-        | BartConfig
-        | DistilBertConfig
-        | ClassifierConfig
-        | TaggerConfig
-        | ChoiceConfig
-        | SpanReaderConfig
-    )
-    data: Data
-    optimizer: AdamW | Adafactor | Lamb = AdamW()
-    train: Train = Train()
-    guard: Guard = Guard()
-    mesh: Mesh = Mesh()
-    evaluate: Evaluate = Evaluate()
-    checkpoint: Checkpoint = Checkpoint()
-    watchdog: Limits = Limits()
+    model: Model  # The model and its sizes; its class is a paper's.
+    data: Data  # What is read, and what is learned from it.
+    optimizer: Optimizer = AdamW()  # The optimizer and its schedule.
+    train: Train = Train()  # How long, and how a step is computed.
+    guard: Guard = Guard()  # What is done about harmful steps.
+    mesh: Mesh = Mesh()  # How devices are laid out.
+    evaluate: Evaluate = Evaluate()  # When the held-out part is scored.
+    checkpoint: Checkpoint = Checkpoint()  # When is saved, and what is kept.
+    watchdog: Limits = Limits()  # How long a run may take for one thing.
 
 
 # Every class that may stand in a run, by the name that it has in JSON and on the command line: nothing else is loaded.
-KINDS = {
-    kind.__name__: kind
-    for kind in (
-        *(Run, AdamW, Adafactor, Lamb, Train, Guard, Mesh, Evaluate, Checkpoint, Limits, Data),
-        *(
-            MaskedLm,
-            SentencePair,
-            SpanCorruption,
-            SentenceOrder,
-            CausalLm,
-            PrefixLm,
-            Seq2Seq,
-            ReplacedToken,
-            Denoising,
-            Distillation,
-        ),
-        *(
-            BertConfig,
-            T5Config,
-            RobertaConfig,
-            AlbertConfig,
-            GptConfig,
-            Gpt2Config,
-            Gpt3Config,
-            TransformerConfig,
-            ElectraConfig,
-        ),
-        *(BartConfig, DistilBertConfig, ClassifierConfig, Classification, Regression),
-        *(TaggerConfig, Tagging, ChoiceConfig, MultipleChoice, SpanReaderConfig, AnswerSpan),
-        Text2Text,
-    )
-}
-
-
-# Whose batches a model takes.
-TRAINED_BY = {
-    BertConfig: (MaskedLm, SentencePair),
-    RobertaConfig: (MaskedLm,),
-    AlbertConfig: (MaskedLm, SentenceOrder),
-    T5Config: (SpanCorruption, PrefixLm, Text2Text),
-    GptConfig: (CausalLm,),
-    Gpt2Config: (CausalLm,),
-    Gpt3Config: (CausalLm,),
-    TransformerConfig: (Seq2Seq,),
-    ElectraConfig: (ReplacedToken,),
-    BartConfig: (Denoising, Text2Text),
-    DistilBertConfig: (Distillation, MaskedLm),
-    ClassifierConfig: (Classification, Regression),
-    TaggerConfig: (Tagging,),
-    ChoiceConfig: (MultipleChoice,),
-    SpanReaderConfig: (AnswerSpan,),
-}
+KINDS = {kind.__name__: kind for kind in list_sections(Run)}
 
 
 # ---- loading -----------------------------------------------------------------
 
 
 def load(name, overrides=()):
-    """The run that a configuration file describes, with `path=value` words applied.
+    """Return the run that a configuration file describes, with `path=value` arguments applied, and validated.
 
     name: `bert_base`, `configs/bert_base.py`, any other Python file with a `config()`, or a saved `config.json`.
     Raises ConfigError, which names the file or the key and the nearest one that exists.
     """
     path = _find(name)
     run = read_json(path) if path.suffix == ".json" else _execute(path)
-    return override(run, overrides)
+    run = override(run, overrides)
+    validate(run)
+    return run
 
 
-def override(run, words):
-    """A copy of `run` with each `path=value` applied, in order."""
-    for word in words:
-        path, equals, text = word.partition("=")
-        if not equals or not path or not path.isprintable():
-            raise ConfigError(
-                f"{word!r} is not of the form path=value, for example train.steps=100"
-            )
-        run = replace(run, path.split("."), text, path)
-    if run.mesh.sizes.count(-1) > 1:  # words come one by one, so only now
-        raise ConfigError(f"mesh {run.mesh}: only one of them may be -1")
+def print_notice(line):
+    """Print a line beside a program's output."""
+    print(line, file=sys.stderr)
+
+
+def override(run, arguments, report=print_notice):
+    """Return a copy of `run` with all `path=value` arguments applied, whatever their order; whether it makes sense is `validate`'s.
+
+    report: takes a line for each argument that replaces a whole section, such as optimizer=lamb, and drops settings of it.
+    Raises ConfigError for an argument that is no setting of the run.
+    """
+    overrides = [parse_override(argument) for argument in arguments]
+    changed = apply_overrides(run, overrides)
+    for line in list_dropped(run, changed, overrides):
+        report(line)
+    return changed
+
+
+def validate(run):
+    """Raise ConfigError, which names the keys, unless the sections of `run` fit each other."""
     if run.checkpoint.best and not run.evaluate.every:
         raise ConfigError(
             f"checkpoint.best={run.checkpoint.best} needs the held-out part: set evaluate.every to a multiple of checkpoint.every"
@@ -190,9 +154,8 @@ def override(run, words):
         raise ConfigError(
             f"evaluate.metrics: {min(spelled)} is of entities, and plain tags spell none; take tag_accuracy"
         )
-    if run.train.free >= 0:
-        check_free(run.model, run.train.free)
-    return run
+    if run.train.trainable_layers is not None:
+        check_trainable_layers(run.model, run.train.trainable_layers)
 
 
 def check_labels(labels, objective):
@@ -207,19 +170,19 @@ def check_labels(labels, objective):
         )
 
 
-def check_free(model, free):
-    """Raise ConfigError unless `free` layers of a model's encoder can learn while the others stay."""
+def check_trainable_layers(model, trainable_layers):
+    """Raise ConfigError unless the upper `trainable_layers` of a model's encoder can train alone."""
     if not isinstance(model, HeadedConfig):
         raise ConfigError(
-            f"train.free={free}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none"
+            f"train.trainable_layers={trainable_layers}: only a fine-tuned encoder can stay as it is, and a {type(model).__name__} is none"
         )
-    if isinstance(model.encoder, AlbertConfig) and free:
+    if model.encoder.shares_layers and trainable_layers:
         raise ConfigError(
-            f"train.free={free}: ALBERT's layers are one and the same; train.free=0 keeps it, -1 lets it learn"
+            f"train.trainable_layers={trainable_layers}: all layers of the {type(model.encoder).__name__} are one and the same; train.trainable_layers=0 keeps it as it is, train.trainable_layers=none trains it"
         )
-    if free > model.encoder.depth:
+    if trainable_layers > model.encoder.depth:
         raise ConfigError(
-            f"train.free={free}: the encoder has {model.encoder.depth} layers; -1 lets all of it learn"
+            f"train.trainable_layers={trainable_layers}: the encoder has {model.encoder.depth} layers; train.trainable_layers=none trains all of it"
         )
 
 
@@ -257,8 +220,8 @@ def _execute(path):
 
 
 def to_json(run):
-    """The resolved configuration as text; `from_json` reads it back equal."""
-    return json.dumps(plain(run), indent=2) + "\n"
+    """Return the resolved configuration, with the number of the format, as text that `from_json` reads back equal."""
+    return json.dumps({"format": FORMAT, **plain(run)}, indent=2) + "\n"
 
 
 def read_json(path):
@@ -275,8 +238,20 @@ def from_json(text, where="configuration"):
         tree = json.loads(text)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}: not JSON ({error})") from error
+    if isinstance(tree, dict) and tree.get("type") == Run.__name__:
+        check_format(tree.pop("format", None), where)
     run = typed(tree, KINDS, where)
     if not isinstance(run, Run):
         raise ConfigError(f"{where}: not a saved configuration (its type is not Run)")
     check(run, where)
     return run
+
+
+def check_format(found, where):
+    """Raise ConfigError unless a workdir's format, None where no number is given, is the one that is read here."""
+    if type(found) is not int or found != FORMAT:
+        number = "no format number" if found is None else f"format {show_value(found)}"
+        raise ConfigError(
+            f"{where} has {number}, and this version of Cloze reads workdirs of format {FORMAT}: export the workdir with the "
+            f"version that wrote it, and import that folder with this one"
+        )

@@ -1,4 +1,4 @@
-"""Trees of frozen dataclasses: set by `path=value` words, checked against their annotations, written as JSON and read back.
+"""Trees of frozen dataclasses: set by `path=value` arguments, checked against their annotations, written as JSON and read back.
 
 Knows no particular class: the caller gives the ones that may be loaded.
 """
@@ -9,7 +9,7 @@ import difflib
 import math
 import types
 import typing
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 LARGEST = 1 << 63  # of an int's size
 
@@ -28,33 +28,85 @@ def at_least(config, low, *names):
             )
 
 
-def replace(node, path, text, whole):
-    """A copy of the tree `node` with the field at `path` (names) set from its text; `whole` is the path as the user wrote it."""
-    name, *rest = path
+class Override(NamedTuple):
+    """One `path=value`: the names along the path, the text of the value, and both as the user wrote them."""
+
+    names: tuple[str, ...]
+    text: str
+    argument: str
+
+    @property
+    def key(self):
+        return self.argument.partition("=")[0]
+
+
+def parse_override(argument):
+    """Return the Override that an argument `path=value` spells. Raises ConfigError for anything else."""
+    path, equals, text = argument.partition("=")
+    if not equals or not path or not path.isprintable():
+        raise ConfigError(
+            f"{argument!r} is not of the form path=value, for example train.steps=100"
+        )
+    return Override(tuple(path.split(".")), text, argument)
+
+
+def apply_overrides(node, overrides):
+    """Return a copy of the tree `node` with all overrides applied at once, so that only their result must make sense.
+
+    A section is replaced before its fields are set, whichever comes first; of two values for one field the last is taken.
+    """
     hints = typing.get_type_hints(type(node)) if dataclasses.is_dataclass(node) else {}
     fields = {field.name: hints[field.name] for field in dataclasses.fields(node)} if hints else {}
-    if name not in fields:
-        close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
-        place = type(node).__name__ if fields else f"{whole.rpartition('.')[0]} is a value and"
-        hint = f"did you mean {close[0]!r}? " if close else ""
-        raise ConfigError(
-            f"{whole}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}"
-        )
-    if rest:
-        value = replace(getattr(node, name), rest, text, whole)
-    else:
-        value = _parse(text, fields[name], whole)
+    by_name: dict[str, list[Override]] = {}
+    for override in overrides:
+        if override.names[0] not in fields:
+            raise _unknown_key(node, override, fields)
+        by_name.setdefault(override.names[0], []).append(override)
+    values = {
+        name: _apply_to_field(getattr(node, name), fields[name], group)
+        for name, group in by_name.items()
+    }
     try:
-        return dataclasses.replace(cast(Any, node), **{name: value})
+        return dataclasses.replace(cast(Any, node), **values)
     except ConfigError:
         raise
     except ValueError as error:
-        raise ConfigError(f"{whole}={text}: {error}") from error
+        wrong = [name for name, value in values.items() if not _is_valid(node, name, value)]
+        given = [one.argument for name in wrong or values for one in by_name[name]]
+        raise ConfigError(f"{' '.join(given)}: {error}") from error
+
+
+def _is_valid(node, name, value):
+    try:
+        dataclasses.replace(node, **{name: value})
+    except ValueError:
+        return False
+    return True
+
+
+def _apply_to_field(value, kind, overrides):
+    inner = []
+    for override in overrides:
+        if len(override.names) == 1:
+            value = _parse(override.text, kind, override.key)
+        else:
+            inner.append(override._replace(names=override.names[1:]))
+    return apply_overrides(value, inner) if inner else value
+
+
+def _unknown_key(node, override, fields):
+    name, key = override.names[0], override.key
+    close = difflib.get_close_matches(name, fields, n=1, cutoff=0.5)
+    place = type(node).__name__ if fields else f"{key.rpartition('.')[0]} is a value and"
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return ConfigError(
+        f"{key}: {place} has no {name!r}; {hint}It has {', '.join(fields) or 'no parts'}"
+    )
 
 
 def _parse(text, kind, key):
     """`text` as a value of the annotated type `kind`."""
-    kinds = _alternatives(kind)
+    kinds = alternatives(kind)
     parts: list[Any] = [part for part in kinds if dataclasses.is_dataclass(part)]
     if parts:
         names = {part.__name__.lower(): part for part in parts}
@@ -83,7 +135,7 @@ def _parse(text, kind, key):
     return value
 
 
-def _alternatives(kind):
+def alternatives(kind):
     """The types of a union, or the one type."""
     return (
         typing.get_args(kind)
@@ -105,16 +157,16 @@ def _widen(value, kinds):
 def check(value, key, kind=None):
     """Raise ConfigError unless `value` is of the annotated type, down to the last field."""
     if dataclasses.is_dataclass(value):
-        if kind is not None and type(value) not in _alternatives(kind):
-            raise ConfigError(f"{key}: {type(value).__name__} is not one of {_spell(kind)}")
+        if kind is not None and type(value) not in alternatives(kind):
+            raise ConfigError(f"{key}: {type(value).__name__} is not one of {spell_type(kind)}")
         hints = typing.get_type_hints(type(value))
         for field in dataclasses.fields(value):
             check(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
-    elif not any(_fits(value, one) for one in _alternatives(kind)):
-        raise ConfigError(f"{key}: {_show(value)} is not {_spell(kind)}")
+    elif not any(_fits(value, one) for one in alternatives(kind)):
+        raise ConfigError(f"{key}: {show_value(value)} is not {spell_type(kind)}")
 
 
-def _show(value):
+def show_value(value):
     """A value in a line of its own, cut where it is long."""
     if type(value) is int and abs(value) >= LARGEST:  # Python spells none of more than 4,300 digits
         return "a number of 64 bits or more"
@@ -142,7 +194,9 @@ def _fits(value, kind):
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-def _spell(kind):
+def spell_type(kind):
+    """Return an annotated type in words, as errors and lists of fields name it."""
+
     def one(kind):
         if typing.get_origin(kind) is Literal:
             return "one of " + ", ".join(map(repr, typing.get_args(kind)))
@@ -156,7 +210,7 @@ def _spell(kind):
             type(None): "none",
         }.get(kind, getattr(kind, "__name__", str(kind)))
 
-    return " or ".join(map(one, _alternatives(kind)))
+    return " or ".join(map(one, alternatives(kind)))
 
 
 def difference(old, new, path=""):
@@ -172,7 +226,7 @@ def difference(old, new, path=""):
     return [] if old == new else [(path, old, new)]
 
 
-def plain(node):
+def plain(node) -> Any:
     """The tree as dictionaries and lists, each dataclass with its `type`."""
     if dataclasses.is_dataclass(node):
         fields = {
@@ -190,7 +244,9 @@ def typed(node, kinds, where):
         return node
     named = node.get("type")
     if not isinstance(named, str) or named not in kinds:
-        raise ConfigError(f"{where}: unknown type {_show(named)}; known are {', '.join(kinds)}")
+        raise ConfigError(
+            f"{where}: unknown type {show_value(named)}; known are {', '.join(kinds)}"
+        )
     kind = kinds[named]
     names = {field.name for field in dataclasses.fields(kind)}
     unknown = sorted(node.keys() - names - {"type"})

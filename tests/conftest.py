@@ -23,7 +23,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/cloze/jax"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
+import gc
 import pathlib
+import sys
 
 import pytest
 
@@ -32,20 +34,24 @@ ROOT = pathlib.Path(__file__).parent.parent
 LONGEST = (
     "pretrain/training/test_step.py",
     "pretrain/distributed/test_hosts.py",
+    "faults/test_two_writers.py",
     "pretrain/training/test_loop.py",
-    "pretrain/finetune/test_finetune.py",
+    "faults/test_damaged_checkpoint.py",
     "pretrain/convert/test_import.py",
-    "pretrain/finetune/test_squad.py",
-    "pretrain/training/test_divergence.py",
-    "pretrain/finetune/test_multitask.py",
     "pretrain/plan/test_plan.py",
+    "pretrain/finetune/test_finetune.py",
+    "faults/test_full_disk.py",
+    "pretrain/finetune/test_squad.py",
+    "models/test_goldens.py",
+    "faults/test_asked_to_stop.py",
+    "pretrain/training/test_divergence.py",
+    "faults/test_undamaged_errors.py",
+    "pretrain/finetune/test_multitask.py",
     "pretrain/training/test_packed.py",
     "pretrain/cli/test_predict.py",
     "pretrain/inference/test_hidden_states.py",
     "models/layers/test_packing.py",
-    "faults/test_asked_to_stop.py",
     "faults/test_killed_saving.py",
-    "faults/test_full_disk.py",
     "faults/test_hung.py",
 )
 WHOLE = (
@@ -71,6 +77,29 @@ def pytest_collection_modifyitems(items):
     if gone := [str(path) for path in rank if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: LONGEST names what is not there: {gone}")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+def pytest_collection_finish():
+    """Look seldom for garbage, and not among what is imported: tracing makes many objects that live."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_runtest_setup():
+    if "orbax.checkpoint" in sys.modules:
+        save_small_arrays_whole()
+
+
+def save_small_arrays_whole():
+    """Keep Orbax from having eight devices each slice their part of a tiny array: each slice is a program to be made.
+
+    Processes that are neither this one nor a fork (tests/forks.py) slice: the runs of test_loop.py and test_hosts.py that nobody disturbs.
+    """
+    import jax
+    from orbax.checkpoint import type_handlers
+
+    type_handlers.get_type_handler(jax.Array)._min_slice_bytes_for_replica_parallel = 1 << 20
 
 
 @pytest.fixture

@@ -35,20 +35,20 @@ MUTATIONS = {
         "pretrain/training/losses/__init__.py", '{"replaced_token": 50.0}', '{"replaced_token": 40.0}', "tests/pretrain/training/test_losses.py"
     ),
     "learning rate one step late": Mutation(
-        "pretrain/training/optimizers.py", "climb = (n + 1)", "climb = n", "tests/pretrain/training/test_optimizers.py"
+        "pretrain/training/schedules.py", "climb = (n + 1)", "climb = n", "tests/pretrain/training/test_optimizers.py"
     ),
     "checkpoint digest not compared": Mutation(
         "pretrain/workdir/checkpoints.py", "if row != record[item][path]:", "if False:", "tests/faults/test_damaged_checkpoint.py tests/pretrain/workdir/test_checkpoints.py"
     ),
     "weight decay of biases and norms": Mutation(
-        "pretrain/training/optimizers.py", "mask=decayed,", "mask=None,", "tests/pretrain/training/test_optimizers.py"
+        "pretrain/training/optimizers/adamw.py", "mask=weight_decay_mask,", "mask=None,", "tests/pretrain/training/test_optimizers.py"
     ),
     "batch axes in the other order": Mutation(
         "pretrain/distributed/sharding.py", 'BATCH = P(("fsdp", "data"))', 'BATCH = P(("data", "fsdp"))',
         "tests/pretrain/distributed/test_sharding.py tests/pretrain/distributed/test_device_feed.py",
     ),
     "infinite loss taken for sound": Mutation(
-        "pretrain/training/divergence.py", "sound = jnp.isfinite(loss) & jnp.isfinite(norm)", "sound = jnp.isfinite(norm)", "tests/pretrain/training/test_divergence.py"
+        "pretrain/training/divergence.py", "is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)", "is_finite = jnp.isfinite(norm)", "tests/pretrain/training/test_divergence.py"
     ),
     "kernels exported without their transpose": Mutation(
         "pretrain/families/rules.py", "ours=lambda a, shape: a.T.reshape(shape)", "ours=lambda a, shape: a.reshape(shape)", "tests/pretrain/convert/test_name_maps.py"

@@ -43,10 +43,11 @@ from data.objectives import (
 )
 from data.pipeline import Stream
 from data.store.reader import Store
-from models import DistilBertConfig, Gpt3Config, build
+from models import build
+from models.config.distilbert import DistilBertConfig
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
 from models.layers.dropout import drop
-from pretrain.cli import distil
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.convert.read_write import (
@@ -54,8 +55,11 @@ from pretrain.convert.read_write import (
     open_model,
 )
 from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.families import family_of
+from pretrain.training.losses import LossOptions
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import init_params, start
 from pretrain.training.step import make_step
 from tests import given
@@ -64,8 +68,8 @@ from tests.net_stores import STORES, TAGS
 STEPS = 3
 # No clipping by the norm of all gradients: its sum runs in the order of our own names. An epsilon as large as a small gradient, so that
 # Adam does not turn a gradient that is rounding alone, such as a key projection's bias has, into a whole step.
-ADAMW = AdamW(learning_rate=1e-3, warmup=1, epsilon=1e-3, clip=0)
-LAMB = Lamb(learning_rate=1e-3, warmup=1, epsilon=1e-3, clip=0)
+ADAMW = AdamW(learning_rate=1e-3, warmup_steps=1, epsilon=1e-3, max_grad_norm=0)
+LAMB = Lamb(learning_rate=1e-3, warmup_steps=1, epsilon=1e-3, max_grad_norm=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,17 +100,22 @@ CASES = {
     "electra": Case("electra", ReplacedToken(**MASKED, rows="packed")),
     "distilbert": Case("distilbert", MaskedLm(**MASKED, rows="documents")),
     "distillation": Case("bert", Distillation(**MASKED, rows="documents"), teacher=True),
-    "t5": Case("t5", SpanCorruption(inputs=40), optimizer=Adafactor(learning_rate=0.1, warmup=1)),
+    "t5": Case(
+        "t5", SpanCorruption(inputs=40), optimizer=Adafactor(learning_rate=0.1, warmup_steps=1)
+    ),
     "t5_v1_1": Case(
         "t5_v1_1",
         PrefixLm(length=40),
-        optimizer=dataclasses.replace(ADAMW, relative=True),
+        optimizer=dataclasses.replace(ADAMW, scale_by_param_rms=True),
         model=dict(remat=True),
     ),
     "t5_text2text": Case("t5", Text2Text(length=40, target_length=30), store="answers"),
     "bart": Case("bart", Denoising(length=40)),
     "marian": Case(
-        "marian", Seq2Seq(length=40, target_length=40), store="pairs", train=dict(smoothing=0.1)
+        "marian",
+        Seq2Seq(length=40, target_length=40),
+        store="pairs",
+        train=dict(label_smoothing=0.1),
     ),
     "gpt": Case("gpt", CausalLm(length=40, end_of_text=False)),
     "gpt2": Case("gpt2", CausalLm(length=40)),
@@ -143,7 +152,9 @@ def begin(case, folder, store):
             imported.data, objective=case.objective, batch_size=8, store=str(store)
         ),
         optimizer=case.optimizer,
-        train=dataclasses.replace(imported.train, steps=STEPS, compute="float32", **case.train),
+        train=dataclasses.replace(
+            imported.train, steps=STEPS, compute_dtype="float32", **case.train
+        ),
         evaluate=dataclasses.replace(imported.evaluate, every=0, metrics=()),
         checkpoint=dataclasses.replace(imported.checkpoint, every=STEPS),
     )
@@ -159,7 +170,7 @@ def configure(case, opened, model, params):
             if hasattr(model, field.name)
         }
         student = DistilBertConfig(**shared | dict(depth=1, teacher_depth=model.depth))
-        return student, distil.begin(student, model, params)
+        return student, family_of(student).distilled.begin(student, model, params)
     if case.head:
         own = {"labels": TAGS} if case.head is TaggerConfig else {}
         config = case.head(encoder=model, dropout=0.0, **own)
@@ -206,15 +217,20 @@ def three_steps(run, params, stream):
         lambda params: jax.tree.map(jnp.zeros_like, params),
         lambda grads, state, params=None: (grads, grads),
     )
-    optimizer = optax.chain(record, optimizer_of(run))
+    optimizer = optax.chain(record, make_run_optimizer(run))
     how = dict(
         seed=run.train.seed,
         microbatches=run.train.microbatches,
-        compute=run.train.compute,
-        smoothing=run.train.smoothing,
+        options=LossOptions(
+            compute_dtype=run.train.compute_dtype, label_smoothing=run.train.label_smoothing
+        ),
     )
     step = make_step(
-        program.model, program.loss, optimizer, schedule(run.optimizer, run.train.steps), **how
+        program.model,
+        program.loss,
+        optimizer,
+        make_learning_rate(run.optimizer, run.train.steps),
+        **how,
     )
     step = jax.jit(
         step, in_shardings=(replicated(mesh), batch_sharding(mesh)), out_shardings=replicated(mesh)

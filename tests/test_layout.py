@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import functools
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -29,13 +30,16 @@ THEIRS = {
 ORDER = {
     "data": (
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
-        *("data.objectives", "data.examples", "data.config", "data.batch_spec"),
-        *("data.pipeline", "data.inspection"),
+        *("data.batch_spec", "data.inspection"),
+        *("data.objectives", "data.examples", "data.config"),
+        *("data.tf_dataset", "data.composed"),
+        "data.pipeline",
     ),
     "pretrain": (
         *(
             "pretrain.extras",
             "pretrain.overrides",
+            "pretrain.fields",
             "pretrain.schema",
             "pretrain.families",
             "pretrain.config",
@@ -54,7 +58,7 @@ LINES, FUNCTION_LINES, FOLDER_FILES, CONFIG_FIELDS = 300, 60, 20, 16
 # One file a paper, a family, an objective, a verb, a run or a benchmark: as many as there are.
 OPEN_ENDED = {
     *("models", "models/config", "pretrain/convert", "pretrain/families", "pretrain/cli"),
-    *("data/objectives", "configs", "benchmarks"),
+    *("data/objectives", "pretrain/training/losses", "configs", "benchmarks"),
 }
 
 
@@ -167,13 +171,13 @@ def test_nobody_imports_configs(room):
         assert not any(is_within(name, {"configs"}) for name in find_imports(path)), path
 
 
-EXTENDS = {"gpt2": {"models.gpt"}, "gpt3": {"models.gpt", "models.gpt2"}}
-
-
 def test_a_paper_imports_another_only_to_extend_it():
+    from pretrain.families import FAMILIES
+
     for path in (ROOT / "models").glob("*.py"):
-        if path.stem != "__init__":
-            allowed = {"models.layers", "models.config", *EXTENDS.get(path.stem, ())}
+        if path.stem in FAMILIES:
+            extended = {f"models.{name}" for name in FAMILIES[path.stem].extends}
+            allowed = {"models.layers", "models.config", *extended}
             for name in find_imports(path):
                 assert not name.startswith("models.") or is_within(name, allowed), (
                     f"{path.name} imports {name}"
@@ -193,6 +197,111 @@ def test_parts_of_models_know_no_paper(folder, allowed):
         for name in find_imports(path):
             assert not name.startswith("models.") or is_within(name, allowed), (
                 f"{path.relative_to(ROOT)} imports {name}"
+            )
+
+
+# ---- a family is declared once -------------------------------------------------
+
+# A generic word is no name; these are of that family alone.
+OTHER_NAMES = {"transformer": {"marian", "transformerconfig"}}
+# The tokenizers library's own names.
+LIBRARY_NAMES = {"BertNormalizer", "BertPreTokenizer", "RobertaProcessing"}
+# Saved stores and scripts call a layout of special tokens by the model that first had it.
+NAMED_LAYOUTS = "data/vocabulary/layouts.py"
+
+
+def find_words(text):
+    """Return the words in a text, in lower case, each also joined with those that follow it without a blank or a mark.
+
+    Words end at anything but letters and digits, and before a capital: DistilBert has distil, distilbert and bert.
+    """
+    words = []
+    for chunk in re.findall(r"[A-Za-z0-9]+", text):
+        humps = re.findall(r"[A-Z]+(?![a-z])\d*|[A-Z]?[a-z]+\d*|[A-Z]|\d+", chunk)
+        ends = range(1, len(humps) + 1)
+        joined = {(i, j): "".join(humps[i:j]).lower() for j in ends for i in range(j)} | {
+            (0, len(humps)): chunk.lower()
+        }
+        words.append(joined)
+    return words
+
+
+def find_names(text, names):
+    """Return those of the names that stand in a text; one within a longer one does not count."""
+    found = set()
+    for joined in find_words(text):
+        hits = {span: word for span, word in joined.items() if word in names}
+        for (i, j), word in hits.items():
+            if not any(a <= i and j <= b and (a, b) != (i, j) for a, b in hits):
+                found.add(word)
+    return found
+
+
+def list_texts(path):
+    """Return the identifiers and strings of a file, docstrings aside."""
+    tree = ast.parse(path.read_text())
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    texts = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts += [] if id(node) in docstrings else [node.value]
+        for field in ("id", "attr", "name", "arg", "asname", "module"):
+            value = getattr(node, field, None)
+            texts += [value] if isinstance(value, str) and value not in LIBRARY_NAMES else []
+    return texts
+
+
+def list_family_names():
+    """Return {name: the family that it is of}."""
+    stems = {path.stem for path in (ROOT / "models/config").glob("*.py")}
+    stems -= {"__init__", "base", "heads"}
+    return {name: stem for stem in stems for name in OTHER_NAMES.get(stem, {stem})}
+
+
+def test_names_are_found_in_identifiers_and_texts():
+    names = {"bert", "distilbert", "gpt2", "t5", "roberta", "gpt"}
+    assert find_names("DistilBertConfig", names) == {"distilbert"}
+    assert find_names("bert_base of BERT's, RoBERTa", names) == {"bert", "roberta"}
+    assert find_names("models.gpt2:Gpt2 T5Config start5 albertus gpt", names) == {
+        "gpt2",
+        "t5",
+        "gpt",
+    }
+
+
+def test_a_family_stands_in_its_own_files_alone():
+    from pretrain.families import FAMILIES
+
+    names = list_family_names()
+    assert set(names.values()) == FAMILIES.keys()
+    for path in [*list_files("models"), *list_files("data"), *list_files("pretrain")]:
+        place = path.relative_to(ROOT).as_posix()
+        own = {path.stem, *FAMILIES[path.stem].extends} if path.stem in FAMILIES else set()
+        if path.parent.name not in ("models", "config", "families"):
+            own = set()
+        if place == NAMED_LAYOUTS:
+            continue
+        for text in list_texts(path):
+            for name in find_names(text, names):
+                assert names[name] in own, f"{place} names {names[name]}: {text[:80]!r}"
+
+
+def test_a_run_is_configured_for_one_family():
+    from pretrain.families import FAMILIES
+
+    names = list_family_names()
+    for path in (ROOT / "configs").glob("[!_]*.py"):
+        found = {names[name] for text in list_texts(path) for name in find_names(text, names)}
+        for family in found:
+            others = found - {family, *FAMILIES[family].extends}
+            assert not any(family not in FAMILIES[other].extends for other in others), (
+                f"{path.name} names {', '.join(sorted(found))}"
             )
 
 
@@ -266,23 +375,22 @@ def test_the_data_side_never_loads_jax():
 
 
 def test_objectives_have_the_same_names_on_both_sides():
-    from data.batch_spec import BATCHES
     from data.objectives import OBJECTIVES
-    from pretrain.training.losses import LOSSES
+    from pretrain.training.losses import find_loss
 
-    assert OBJECTIVES.keys() == BATCHES.keys() == LOSSES.keys()
-    for name, loss in LOSSES.items():
-        assert set(loss.weights.values()) | set(loss.tokens) <= BATCHES[name].keys()
-        assert set(loss.factors) <= set(loss.terms) <= loss.weights.keys()
+    for name, objective in OBJECTIVES.items():
+        loss, spec = find_loss(name), objective().spec()
+        assert {*loss.weights.values(), *loss.tokens, *loss.inputs} <= spec.keys()
+        assert set(loss.loss_weights) <= set(loss.loss_terms) <= loss.weights.keys()
         assert OBJECTIVES[name].name == name
 
 
 def test_every_model_is_built_from_its_configuration():
-    from models import MODELS, build
-    from pretrain.config import KINDS
+    from models import build
+    from pretrain.config import KINDS, TRAINED_BY
 
-    for config, (_, name) in MODELS.items():
-        assert type(build(config())).__name__ == name
+    for config in TRAINED_BY:
+        assert type(build(config())).__name__ == config.module.partition(":")[2]
         assert KINDS[config.__name__] is config
     with pytest.raises(ValueError, match="no model is configured by a int"):
         build(3)

@@ -14,9 +14,9 @@ def successions(stream, seen, token_id):
     separator = vocabulary.eos if objective.end_of_text else None
     other_next = unweighed = other_text = misplaced = 0
     for each in seen:
-        tokens_BL, targets_BL = each.batch["tokens"], each.batch["targets"]
+        tokens_BL, targets_BL = each.batch["token_ids"], each.batch["labels"]
         other_next += (tokens_BL[:, 1:] != targets_BL[:, :-1]).sum()
-        unweighed += (each.batch["weights"] != 1).sum()
+        unweighed += (each.batch["label_weights"] != 1).sum()
         start_B = stream.table.starts(each.row_B)
         first_B = stream.table.separators(start_B)[1] if objective.end_of_text else start_B
         for row, last, first in zip(tokens_BL, targets_BL[:, -1:], first_B.tolist()):
@@ -39,7 +39,10 @@ def continuations(stream, seen, token_id):
     other_text = unended = padding = early = rows = 0
     for each in seen:
         batch, start_B = each.batch, stream.table.starts(each.row_B)
-        parts = ((batch["inputs"], batch["inputs_valid"]), (batch["targets"], batch["weights"] > 0))
+        parts = (
+            (batch["encoder_token_ids"], batch["encoder_attention_mask"]),
+            (batch["labels"], batch["label_weights"] > 0),
+        )
         for ids_BL, used_BL in parts:
             unended += (
                 ids_BL[np.arange(len(ids_BL)), used_BL.sum(axis=1) - 1] != vocabulary.eos
@@ -74,12 +77,15 @@ def translations(stream, seen, token_id):
     other_pairs = padding = unweighed = 0
     for each in seen:
         batch = each.batch
-        sides = [(batch[name], batch[f"{name}_segments"]) for name in ("inputs", "targets")]
+        sides = [
+            (batch["encoder_token_ids"], batch["encoder_segment_ids"]),
+            (batch["labels"], batch["decoder_segment_ids"]),
+        ]
         for ids_BN, segments_BN in sides:
             padding += ((ids_BN == vocabulary.pad) != (segments_BN == 0)).sum()
             padding += ((segments_BN[:, 1:] > 0) & (segments_BN[:, :-1] == 0)).sum()
-        unweighed += ((batch["weights"] > 0) != (sides[1][1] > 0)).sum() + (
-            batch["inputs_valid"] != (sides[0][1] > 0)
+        unweighed += ((batch["label_weights"] > 0) != (sides[1][1] > 0)).sum() + (
+            batch["encoder_attention_mask"] != (sides[0][1] > 0)
         ).sum()
         for i, row in enumerate(each.row_B.tolist()):
             first = np.searchsorted(split.document_starts, table.start_Q2[table.first_R[row], 0])
@@ -112,8 +118,8 @@ def answers(stream, seen, token_id):
     other_text = shorter = padding = 0
     for each in seen:
         sides = (
-            (each.batch["inputs"], each.batch["inputs_valid"]),
-            (each.batch["targets"], each.batch["weights"] > 0),
+            (each.batch["encoder_token_ids"], each.batch["encoder_attention_mask"]),
+            (each.batch["labels"], each.batch["label_weights"] > 0),
         )
         for which, (ids_BN, used_BN) in enumerate(sides):
             padding += (ids_BN[~used_BN] != vocabulary.pad).sum() + (

@@ -12,11 +12,11 @@ def labels(stream, seen, token_id):
     unbounded = other_text = other_label = padding = segments = shorter = 0
     for each in seen:
         batch = each.batch
-        found = batch["labels"] if objective.name == "classification" else batch["scores"]
+        found = batch["labels"]
         other_label += (found != split.labels[each.row_B]).sum()
-        padding += (batch["tokens"][~batch["valid"]] != vocabulary.pad).sum()
+        padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
         for row, number in enumerate(each.row_B.tolist()):
-            ids = batch["tokens"][row, batch["valid"][row]].tolist()
+            ids = batch["token_ids"][row, batch["attention_mask"][row]].tolist()
             whole = [
                 split.tokens[edges[texts * number + i] : edges[texts * number + i + 1]].tolist()
                 for i in range(texts)
@@ -25,7 +25,7 @@ def labels(stream, seen, token_id):
             parts = [ids[1 : ids.index(vocabulary.sep)], ids[second:-1]][:texts]
             unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
             other_text += any(part != text[: len(part)] for part, text in zip(parts, whole))
-            segments += batch["segments"][row].tolist() != [
+            segments += batch["token_type_ids"][row].tolist() != [
                 int(second <= i < len(ids)) for i in range(objective.length)
             ]
             shorter += (
@@ -44,14 +44,15 @@ def labels(stream, seen, token_id):
 
 def labelled_row(stream, seen, i):
     """One row for reading."""
-    batch, length = seen.batch, int(seen.batch["valid"][i].sum())
-    label = f"class {batch['labels'][i]}" if "labels" in batch else f"score {batch['scores'][i]:g}"
+    batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
+    label = batch["labels"][i]
+    label = f"class {label}" if batch["labels"].dtype.kind == "i" else f"score {label:g}"
     return {
         "row": int(seen.row_B[i]),
         "tokens": [
-            spaced(stream.vocabulary, token) for token in batch["tokens"][i, :length].tolist()
+            spaced(stream.vocabulary, token) for token in batch["token_ids"][i, :length].tolist()
         ],
-        "padding": int(batch["valid"].shape[1] - length),
-        "segments": batch["segments"][i, :length].tolist(),
+        "padding": int(batch["attention_mask"].shape[1] - length),
+        "segments": batch["token_type_ids"][i, :length].tolist(),
         "label": label,
     }

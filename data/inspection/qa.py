@@ -12,18 +12,18 @@ def windows(stream, seen, token_id):
     other_text = targets = segments = padding = behind = 0
     for each in seen:
         batch = each.batch
-        padding += (batch["tokens"][~batch["valid"]] != vocabulary.pad).sum()
-        for row, number in enumerate(batch["questions"].tolist()):
+        padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
+        for row, number in enumerate(batch["question_ids"].tolist()):
             asked, asked_end, first, last, answer, answer_end = spans_Q6[number].tolist()
             question = split.tokens[asked:asked_end].tolist()[: objective.question]
             head = [vocabulary.cls, *question, *[vocabulary.sep] * objective.separators]
-            room, skipped = objective.length - len(head) - 1, int(batch["skipped"][row])
+            room, skipped = objective.length - len(head) - 1, int(batch["context_offsets"][row])
             part = split.tokens[first + skipped : last].tolist()[:room]
-            ids = batch["tokens"][row, batch["valid"][row]].tolist()
-            other_text += ids != [*head, *part, vocabulary.sep] or batch["contexts"][row] != len(
-                head
-            )
-            segments += batch["segments"][row].tolist() != [
+            ids = batch["token_ids"][row, batch["attention_mask"][row]].tolist()
+            other_text += ids != [*head, *part, vocabulary.sep] or batch["context_starts"][
+                row
+            ] != len(head)
+            segments += batch["token_type_ids"][row].tolist() != [
                 int(len(head) <= i < len(ids)) for i in range(objective.length)
             ]
             behind += skipped % (room - objective.stride) != 0 or not 0 <= skipped < max(
@@ -32,7 +32,10 @@ def windows(stream, seen, token_id):
             low, high = answer - first - skipped, answer_end - first - skipped
             there = answer >= 0 and 0 <= low and high <= len(part)
             expected = (len(head) + low, len(head) + high - 1) if there else (0, 0)
-            targets += (int(batch["starts"][row]), int(batch["ends"][row])) != expected
+            targets += (
+                int(batch["start_positions"][row]),
+                int(batch["end_positions"][row]),
+            ) != expected
     return [
         specials(vocabulary, token_id, "pad", "cls", "sep"),
         none("rows with other text than the question's and its context's", other_text),
@@ -45,16 +48,16 @@ def windows(stream, seen, token_id):
 
 def window_row(stream, seen, i):
     """One row for reading."""
-    batch, length = seen.batch, int(seen.batch["valid"][i].sum())
+    batch, length = seen.batch, int(seen.batch["attention_mask"][i].sum())
     tokens, (start, end) = (
-        batch["tokens"][i, :length].tolist(),
-        (int(batch[key][i]) for key in ("starts", "ends")),
+        batch["token_ids"][i, :length].tolist(),
+        (int(batch[key][i]) for key in ("start_positions", "end_positions")),
     )
     return {
         "row": int(seen.row_B[i]),
         "tokens": [spaced(stream.vocabulary, token) for token in tokens],
-        "padding": int(batch["valid"].shape[1] - length),
-        "segments": batch["segments"][i, :length].tolist(),
+        "padding": int(batch["attention_mask"].shape[1] - length),
+        "segments": batch["token_type_ids"][i, :length].tolist(),
         "answer": stream.vocabulary.decode(tokens[start : end + 1])
         if start
         else "not in this part of the context",

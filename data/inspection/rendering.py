@@ -1,20 +1,32 @@
 """A row of a batch as a person reads it: ids as text, masked words listed, segments and labels in words."""
 
-LABELS = {
-    "next_sentence": ("B follows A", "B comes from another document"),
-    "order": ("A stands before B in the document", "A stands behind B in the document"),
-}
+from data.batch_spec import TOKEN_ID
 
 
-def masked_row(stream, seen, i):
-    """One row of masked words, of a pair or not, for reading: what the model sees, what it must predict."""
+def token_row(stream, seen, i):
+    """Return the tokens of one row: of the keys of token ids those that a model reads first."""
+    spec = stream.objective.spec()
+    key = next(key for key, field in spec.items() if field.role == TOKEN_ID)
+    tokens = seen.batch[key][i].ravel().tolist()
+    return {
+        "row": int(seen.row_B[i]),
+        "tokens": [spaced(stream.vocabulary, token) for token in tokens],
+        "padding": 0,
+    }
+
+
+def masked_row(stream, seen, i, label=""):
+    """Return one row of masked words, of a pair or not: what the model sees, what it must predict.
+
+    label: of the pair, in words.
+    """
     batch, vocabulary = seen.batch, stream.vocabulary
-    length, masked = int(batch["valid"][i].sum()), []
+    length, masked = int(batch["attention_mask"][i].sum()), []
     for position, target, weight in zip(
-        *(batch[key][i].tolist() for key in ("positions", "targets", "weights"))
+        *(batch[key][i].tolist() for key in ("masked_positions", "labels", "label_weights"))
     ):
         if weight:
-            shown = int(batch["tokens"][i, position])
+            shown = int(batch["token_ids"][i, position])
             how = (
                 "as [MASK]"
                 if shown == vocabulary.mask
@@ -26,14 +38,13 @@ def masked_row(stream, seen, i):
             masked.append({"position": position, **words, "how": how})
     row = {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(vocabulary, token) for token in batch["tokens"][i, :length].tolist()],
-        "padding": int(batch["valid"].shape[1] - length),
+        "tokens": [spaced(vocabulary, token) for token in batch["token_ids"][i, :length].tolist()],
+        "padding": int(batch["attention_mask"].shape[1] - length),
         "masked": masked,
     }
-    if "segments" in batch:
-        row["segments"] = batch["segments"][i, :length].tolist()
-        key, labels = next((key, labels) for key, labels in LABELS.items() if key in batch)
-        row["label"] = labels[batch[key][i]]
+    if "token_type_ids" in batch:
+        row["segments"] = batch["token_type_ids"][i, :length].tolist()
+        row["label"] = label
     return row
 
 
@@ -42,8 +53,8 @@ def next_row(stream, seen, i):
     vocabulary = stream.vocabulary
     return {
         "row": int(seen.row_B[i]),
-        "tokens": [spaced(vocabulary, token) for token in seen.batch["tokens"][i].tolist()],
-        "next": spaced(vocabulary, int(seen.batch["targets"][i, -1])),
+        "tokens": [spaced(vocabulary, token) for token in seen.batch["token_ids"][i].tolist()],
+        "next": spaced(vocabulary, int(seen.batch["labels"][i, -1])),
     }
 
 
@@ -51,15 +62,15 @@ def part_row(stream, seen, i):
     """One row of prefix_lm, seq2seq, text2text or denoising for reading, without padding."""
     batch, row = seen.batch, span_row(stream, seen, i)
     lengths = {
-        "inputs": int(batch["inputs_valid"][i].sum()),
-        "targets": int(batch["weights"][i].sum()),
+        "inputs": int(batch["encoder_attention_mask"][i].sum()),
+        "targets": int(batch["label_weights"][i].sum()),
     }
     return row | {key: row[key][:length] for key, length in lengths.items()}
 
 
 def span_row(stream, seen, i):
     """One row of span_corruption for reading."""
-    inputs, targets = (seen.batch[key][i].tolist() for key in ("inputs", "targets"))
+    inputs, targets = (seen.batch[key][i].tolist() for key in ("encoder_token_ids", "labels"))
     vocabulary = stream.vocabulary
     return {
         "row": int(seen.row_B[i]),

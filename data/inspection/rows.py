@@ -11,9 +11,9 @@ from data.rows.tables import DocumentRows
 
 def originals(batch):
     """The ids of a masked batch with the masks taken out again: [B, L]."""
-    text_BL = batch["tokens"].copy()
-    row, slot = np.nonzero(batch["weights"])
-    text_BL[row, batch["positions"][row, slot]] = batch["targets"][row, slot]
+    text_BL = batch["token_ids"].copy()
+    row, slot = np.nonzero(batch["label_weights"])
+    text_BL[row, batch["masked_positions"][row, slot]] = batch["labels"][row, slot]
     return text_BL
 
 
@@ -36,9 +36,12 @@ def packed(stream, seen):
         home_P = np.searchsorted(starts, first_P, side="right") - 1
         across += ((first_P - starts[home_P]) % width > 0).sum()
         across += (length_P != np.minimum(starts[home_P + 1] - first_P, width)).sum()
-        there, places = there + each.batch["valid"].sum(), places + each.batch["valid"].size
+        there, places = (
+            there + each.batch["attention_mask"].sum(),
+            places + each.batch["attention_mask"].size,
+        )
         for i, (row, valid, pieces) in enumerate(
-            zip(originals(each.batch), each.batch["valid"], each.batch["pieces"])
+            zip(originals(each.batch), each.batch["attention_mask"], each.batch["segment_ids"])
         ):
             first, length = first_P[row_P == i].tolist(), length_P[row_P == i].tolist()
             uncounted += pieces.tolist() != [
@@ -73,7 +76,9 @@ def documents(stream, seen):
         first_B, _ = stream.table.spans(each.row_B)
         if not separate:
             _, first_B = stream.table.separators(first_B)
-        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
+        for row, valid, first in zip(
+            originals(each.batch), each.batch["attention_mask"], first_B.tolist()
+        ):
             body = row[1 : valid.sum() - 1]
             if separate:
                 other_text += not np.array_equal(body, tokens[first : first + len(body)])
@@ -96,7 +101,9 @@ def sentences(stream, seen):
     for each in seen:
         start_B, _ = stream.table.spans(each.row_B)
         _, first_B = stream.table.separators(start_B)
-        for row, valid, first in zip(originals(each.batch), each.batch["valid"], first_B.tolist()):
+        for row, valid, first in zip(
+            originals(each.batch), each.batch["attention_mask"], first_B.tolist()
+        ):
             body = row[1 : valid.sum() - 1]
             end = first + int((body != stream.vocabulary.sep).sum())
             for border in (first, end):
@@ -138,8 +145,8 @@ def pairs(stream, seen):
         across += (np.searchsorted(starts, a_start + a - 1, side="right") != home).sum()
         across += (np.searchsorted(starts, b_start + b - 1, side="right") != away).sum()
         follows = (home == away) & (b_start == a_start + a)
-        mislabelled += np.where(batch["next_sentence"] == 0, ~follows, home == away).sum()
-        other, rows = other + batch["next_sentence"].sum(), rows + len(home)
+        mislabelled += np.where(batch["next_sentence_labels"] == 0, ~follows, home == away).sum()
+        other, rows = other + batch["next_sentence_labels"].sum(), rows + len(home)
         for i, row in enumerate(text_BL):
             first, second = (
                 tokens[a_start[i] : a_start[i] + a[i]],
@@ -148,8 +155,8 @@ def pairs(stream, seen):
             expected = np.concatenate(
                 [[vocabulary.cls], first, [vocabulary.sep], second, [vocabulary.sep]]
             )
-            other_text += not np.array_equal(row[batch["valid"][i]], expected)
-            segments = batch["segments"][i]
+            other_text += not np.array_equal(row[batch["attention_mask"][i]], expected)
+            segments = batch["token_type_ids"][i]
             layout += segments.sum() != b[i] + 1 or not segments[a[i] + 2 : a[i] + b[i] + 3].all()
     return [
         none("segments across documents", across),
@@ -165,7 +172,7 @@ def orders(stream, seen):
     tokens, starts, sep = stream.split.tokens, stream.split.document_starts, stream.vocabulary.sep
     across = mislabelled = layout = other_text = swapped = rows = 0
     for each in seen:
-        batch, counts_B = each.batch, each.batch["order_weights"] > 0
+        batch, counts_B = each.batch, each.batch["sentence_order_weights"] > 0
         (start_B, a_B), (_, b_B), *_ = stream.table.halves(
             each.row_B, each.key_B, stream.objective.short
         )
@@ -174,9 +181,12 @@ def orders(stream, seen):
             != np.searchsorted(starts, start_B + a_B + b_B - 1, "right")
         ).sum()
         mislabelled += (counts_B != (b_B > 0)).sum()
-        swapped, rows = swapped + batch["order"][counts_B].sum(), rows + counts_B.sum()
+        swapped, rows = (
+            swapped + batch["sentence_order_labels"][counts_B].sum(),
+            rows + counts_B.sum(),
+        )
         for i, row in enumerate(originals(batch)):
-            body, segments = row[batch["valid"][i]][1:-1], batch["segments"][i]
+            body, segments = row[batch["attention_mask"][i]][1:-1], batch["token_type_ids"][i]
             cut = int(np.argmax(body == sep))
             first, second = body[:cut], body[cut + 1 :]
             text = tokens[start_B[i] : start_B[i] + a_B[i] + b_B[i]]
@@ -185,7 +195,7 @@ def orders(stream, seen):
                 for parts in ((first, second), (second, first))
             ]
             other_text += not any(fitting)
-            mislabelled += any(fitting) and not fitting[batch["order"][i]]
+            mislabelled += any(fitting) and not fitting[batch["sentence_order_labels"][i]]
             layout += (
                 segments.sum() != len(second) + 1 or not segments[cut + 2 : len(body) + 2].all()
             )

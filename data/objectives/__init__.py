@@ -1,39 +1,33 @@
-"""Objectives turn rows of token ids into batches; one file each, and this table names them."""
+"""Objectives turn rows of token ids into batches: one file each, found by looking into this folder.
 
-from data.objectives.answer_span import AnswerSpan
-from data.objectives.causal_lm import CausalLm
-from data.objectives.classification import Classification
-from data.objectives.denoising import Denoising
-from data.objectives.distillation import Distillation
-from data.objectives.masked_lm import MaskedLm
-from data.objectives.multiple_choice import MultipleChoice
-from data.objectives.prefix_lm import PrefixLm
-from data.objectives.regression import Regression
-from data.objectives.replaced_token import ReplacedToken
-from data.objectives.sentence_order import SentenceOrder
-from data.objectives.sentence_pair import SentencePair
-from data.objectives.seq2seq import Seq2Seq
-from data.objectives.span_corruption import SpanCorruption
-from data.objectives.tagging import Tagging
-from data.objectives.text2text import Text2Text
+`OBJECTIVES` is {name: class}; each class can be imported from here, too.
+"""
 
-OBJECTIVES = {
-    objective.name: objective
-    for objective in (
-        *(
-            MaskedLm,
-            SentencePair,
-            SpanCorruption,
-            SentenceOrder,
-            CausalLm,
-            PrefixLm,
-            Seq2Seq,
-            ReplacedToken,
-            Denoising,
-            Distillation,
-        ),
-        *(Classification, Regression),
-        *(Tagging, MultipleChoice, AnswerSpan),
-        Text2Text,
-    )
-}
+import importlib
+import inspect
+import pkgutil
+from typing import Any
+
+from data.objectives.base import Objective
+
+
+def find_objectives() -> dict[str, type[Objective]]:
+    """Return {name: class} of the objectives that the files of this folder hold."""
+    found = {}
+    for module in pkgutil.iter_modules(__path__):
+        held = vars(importlib.import_module(f"{__name__}.{module.name}")).values()
+        for kind in held:
+            if inspect.isclass(kind) and issubclass(kind, Objective) and "name" in vars(kind):
+                found[kind.name] = kind
+    return dict(sorted(found.items()))
+
+
+OBJECTIVES = find_objectives()
+CLASSES = {kind.__name__: kind for kind in OBJECTIVES.values()}
+
+
+def __getattr__(name: str) -> Any:
+    """Return the objective of that class name."""
+    if name in CLASSES:
+        return CLASSES[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,16 +5,22 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKENS, Field
+from data.inspection.qa import window_row, windows
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows.qa_windows import window_rows
 from data.store.qa_reader import opened
 
 
 @dataclass(frozen=True)
-class AnswerSpan:
+class AnswerSpan(Objective):
     """Rows of a question and a part of its context, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "answer_span"
+    description: ClassVar[str] = (
+        "where answers to questions begin and end, rows of {length} that share {stride} tokens of a longer context"
+    )
     length: int = (
         384  # L: tokens of a row, [CLS] and [SEP]s included; a longer context is read in several
     )
@@ -25,11 +31,25 @@ class AnswerSpan:
     def dims(self):
         return {"L": self.length}
 
+    def spec(self):
+        return TOKENS | {
+            "token_type_ids": Field("int32", "BL"),  # 1 for the context and the [SEP] behind it
+            # Of the answer's first and last token; 0, which is [CLS], where it is not in this part of the context.
+            "start_positions": Field("int32", "B"),
+            "end_positions": Field("int32", "B"),
+            "question_ids": Field(
+                "int32", "B"
+            ),  # the number of the question in its part of the store
+            "context_starts": Field("int32", "B"),  # the position that the context begins at
+            "context_offsets": Field("int32", "B"),  # how many of its tokens stand before this part
+            "label_weights": Field("float32", "B"),
+        }
+
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         if self.separators not in (1, 2):
             raise ValueError(
-                f"answer_span: separators={self.separators}; between two texts stands one [SEP], or RoBERTa's two"
+                f"answer_span: separators={self.separators}; between two texts stand one or two [SEP]"
             )
         if self.question < 1 or self.stride < 0:
             raise ValueError(
@@ -47,5 +67,11 @@ class AnswerSpan:
         table, rows = window_rows(self, split.tokens, opened(split).spans_Q6, vocabulary)
         return table, lambda row_B, key_B: {
             **rows(row_B),
-            "weights": np.ones(len(row_B), np.float32),
+            "label_weights": np.ones(len(row_B), np.float32),
         }
+
+    def measure(self, stream, seen, token_id):
+        return windows(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return window_row(stream, seen, i)

@@ -8,13 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKEN_ID, Field
+from data.inspection.causal import successions
+from data.inspection.rendering import next_row
+from data.objectives.base import Objective
 from data.objectives.masked_lm import joined
 from data.objectives.masking import needs
 from data.rows.tables import TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
-class CausalLm:
+class CausalLm(Objective):
     """Rows of one stream of documents with the end-of-text token between them, as GPT-2 and GPT-3 read it.
 
     A row reads across its documents: "sequences with multiple documents are not masked in any special way", the end-of-text
@@ -22,6 +26,8 @@ class CausalLm:
     """
 
     name: ClassVar[str] = "causal_lm"
+    description: ClassVar[str] = "the next token, rows of {length} across documents"
+    gaps: ClassVar[str] = "following"
     length: int = 1024  # L: tokens that a row reads; it is to tell the next of each
     end_of_text: bool = (
         True  # between documents; GPT (2018), whose vocabulary has no such token, read them without
@@ -29,6 +35,13 @@ class CausalLm:
 
     def dims(self):
         return {"L": self.length}
+
+    def spec(self):
+        return {
+            "token_ids": Field("int32", "BL", TOKEN_ID),  # without padding
+            "labels": Field("int32", "BL", TOKEN_ID),  # the tokens one place further on
+            "label_weights": Field("float32", "BL"),
+        }
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -53,9 +66,15 @@ class CausalLm:
                 row_BN[:] = read.runs(table.starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)
             return {
-                "tokens": row_BN[:, :-1].copy(),
-                "targets": row_BN[:, 1:].copy(),
-                "weights": weights_BL,
+                "token_ids": row_BN[:, :-1].copy(),
+                "labels": row_BN[:, 1:].copy(),
+                "label_weights": weights_BL,
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return successions(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return next_row(stream, seen, i)

@@ -5,16 +5,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKENS, Field
+from data.inspection.labelled import labelled_row, labels
+from data.objectives.base import Objective
 from data.objectives.regression import check_labelled
 from data.objectives.weighting import check_weights, weight_of
 from data.rows.labelled import labelled_rows
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Objective):
     """Rows of one example each, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "classification"
+    description: ClassVar[str] = "the labels of examples, rows of {length}"
     length: int = (
         128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
     )
@@ -29,6 +33,14 @@ class Classification:
 
     def dims(self):
         return {"L": self.length}
+
+    def spec(self):
+        return TOKENS | {
+            "token_type_ids": Field("int32", "BL"),  # 1 for the second text and the [SEP] behind it
+            "labels": Field("int32", "B"),  # the number of a class
+            "label_weights": Field("float32", "B"),  # of its class
+            "row_weights": Field("float32", "B"),  # 1.0 for a row
+        }
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -46,8 +58,14 @@ class Classification:
             return {
                 **rows(row_B),
                 "labels": labels_B,
-                "weights": weight_C[labels_B],
+                "label_weights": weight_C[labels_B],
                 "row_weights": ones_B,
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return labels(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return labelled_row(stream, seen, i)

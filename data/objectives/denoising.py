@@ -9,19 +9,26 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import SEQ2SEQ
+from data.inspection.damages import damages
+from data.inspection.rendering import part_row
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows import hashing
 from data.rows.tables import DocumentRows, TokenReader
 
 
 @dataclass(frozen=True)
-class Denoising:
+class Denoising(Objective):
     """Rows `<s> text </s>` of one document: sentence permutation, then text infilling, as in the paper's largest models.
 
     A span's length is drawn from a Poisson distribution; each span becomes one mask, so a mask may stand for many tokens, or for none.
     """
 
     name: ClassVar[str] = "denoising"
+    description: ClassVar[str] = (
+        "the text, from one whose sentences were shuffled and whose spans were hidden ({rate:.0%} of the tokens, rows of {length})"
+    )
     length: int = 512  # L and T: tokens of a row, <s> and </s> included
     rate: float = 0.3  # share of the tokens that are hidden
     mean_span: float = 3.0  # the paper's lambda
@@ -29,6 +36,9 @@ class Denoising:
 
     def dims(self):
         return {"L": self.length, "T": self.length}
+
+    def spec(self):
+        return SEQ2SEQ
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -86,13 +96,19 @@ class Denoising:
                 )
             )
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": read_BL,
-                "targets": targets_BT,
-                "weights": written_BT.astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": read_BL,
+                "labels": targets_BT,
+                "label_weights": written_BT.astype(np.float32),
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return damages(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return part_row(stream, seen, i)
 
 
 def poisson(mean):

@@ -9,3 +9,6 @@ from data.objectives.masked_lm import MaskedLm
 @dataclass(frozen=True)
 class Distillation(MaskedLm):
     name: ClassVar[str] = "distillation"
+    description: ClassVar[str] = (
+        "masked words ({rate:.0%}), and what a larger model thinks of them, rows of {length}"
+    )

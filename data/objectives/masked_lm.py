@@ -9,6 +9,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from data.batch_spec import MASKED, SEGMENTS, TOKENS
+from data.inspection.masked import masks
+from data.inspection.rendering import masked_row
+from data.inspection.rows import texts
+from data.objectives.base import Objective
 from data.objectives.masking import Masker, check_masking, count
 from data.rows.full_sentences import SentenceRows
 from data.rows.packed import PackedRows, laid_out
@@ -16,10 +21,14 @@ from data.rows.tables import DocumentRows, TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
-class MaskedLm:
+class MaskedLm(Objective):
     """Rows `[CLS] text [SEP]`, or several of these, with masked positions: BERT without sentence pairs, as in RoBERTa (Liu et al. 2019)."""
 
     name: ClassVar[str] = "masked_lm"
+    description: ClassVar[str] = (
+        "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)"
+    )
+    gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP] included
     predictions: int = 20  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that are predicted
@@ -34,6 +43,9 @@ class MaskedLm:
     def dims(self):
         return {"L": self.length, "P": self.predictions}
 
+    def spec(self):
+        return TOKENS | MASKED | (SEGMENTS if self.rows == "packed" else {})
+
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         check_rows(self, vocabulary)
@@ -41,6 +53,12 @@ class MaskedLm:
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, masked as the keys say."""
         return masked_rows(self, split, vocabulary, Masker(self, vocabulary))
+
+    def measure(self, stream, seen, token_id):
+        return [*masks(stream, seen, token_id), *texts(stream, seen)]
+
+    def render(self, stream, seen, i):
+        return masked_row(stream, seen, i)
 
 
 def check_rows(objective, vocabulary):
@@ -59,7 +77,7 @@ def masked_rows(objective, split, vocabulary, masker):
     def build(row_B, key_B):
         rows = lay_out(row_B)
         return rows | masker(
-            rows["tokens"], rows["valid"], key_B
+            rows["token_ids"], rows["attention_mask"], key_B
         )  # which masks the tokens in place
 
     return table, build
@@ -78,7 +96,7 @@ def framed(make_table, body, split, length, vocabulary):
             np.copyto(tokens_BL, vocabulary.pad, where=~valid_BL)
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL[np.arange(len(row_B)), length_B + 1] = vocabulary.sep
-        return {"tokens": tokens_BL, "valid": valid_BL}
+        return {"token_ids": tokens_BL, "attention_mask": valid_BL}
 
     return table, lay_out
 

@@ -47,7 +47,7 @@ class Masker:
         )  # ids where special turns to ordinary, or back
 
     def __call__(self, tokens_BL, valid_BL, key_B):
-        """Mask contiguous int32 ids in place and give {"positions", "targets", "weights"}, [B, P] each, for data/batch_spec.py.
+        """Mask contiguous int32 ids in place and give {"masked_positions", "labels", "label_weights"}, [B, P] each, for data/batch_spec.py.
 
         A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
@@ -73,9 +73,9 @@ class Masker:
         bits_BP = hashing.words(hide_B, self.predictions)
         flat[place_M] = self.hide(targets_M, bits_BP[used_BP])
         return {
-            "positions": filled(used_BP, place_M % L),
-            "targets": filled(used_BP, targets_M),
-            "weights": used_BP.astype(np.float32),
+            "masked_positions": filled(used_BP, place_M % L),
+            "labels": filled(used_BP, targets_M),
+            "label_weights": used_BP.astype(np.float32),
         }
 
     def maskable(self, tokens_BL):

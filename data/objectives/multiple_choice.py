@@ -5,22 +5,35 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKEN_ID, Field
+from data.inspection.choices import choices, question_row
+from data.objectives.base import Objective
 from data.objectives.regression import check_labelled
 from data.rows.labelled import fit, pairs
 from data.rows.tables import source_edges
 
 
 @dataclass(frozen=True)
-class MultipleChoice:
+class MultipleChoice(Objective):
     """A row for each choice of a question, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "multiple_choice"
+    description: ClassVar[str] = "the right one of {choices} choices, rows of {length}"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut as a pair of texts is, and its question counted
     choices: int = 4  # C
     separators: int = 1  # [SEP]s between the texts of a pair; RoBERTa has 2
 
     def dims(self):
         return {"L": self.length, "C": self.choices}
+
+    def spec(self):
+        return {  # a row for each choice of a question
+            "token_ids": Field("int32", "BCL", TOKEN_ID),
+            "attention_mask": Field("bool", "BCL"),
+            "token_type_ids": Field("int32", "BCL"),  # 1 for the choice and the [SEP] behind it
+            "labels": Field("int32", "B"),  # the number of the right choice
+            "label_weights": Field("float32", "B"),
+        }
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -41,9 +54,19 @@ class MultipleChoice:
                 key: array.reshape(len(row_B), self.choices, self.length)
                 for key, array in flat.items()
             }
-            return {**batch, "labels": labels_D[row_B], "weights": np.ones(len(row_B), np.float32)}
+            return {
+                **batch,
+                "labels": labels_D[row_B],
+                "label_weights": np.ones(len(row_B), np.float32),
+            }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return choices(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return question_row(stream, seen, i)
 
 
 class ChoiceRows:

@@ -8,23 +8,31 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import SEQ2SEQ
+from data.inspection.causal import continuations
+from data.inspection.rendering import part_row
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows import hashing
 from data.rows.tables import TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
-class PrefixLm:
+class PrefixLm(Objective):
     """`length` tokens of text, cut after any of them but the last, all cuts alike likely, as in the paper's code.
 
     Both parts end with </s> and are padded to `length`, which the longer one may fill.
     """
 
     name: ClassVar[str] = "prefix_lm"
+    description: ClassVar[str] = "the rest of a text ({length} tokens, cut anywhere)"
     length: int = 512  # L and T: tokens of text that make one example
 
     def dims(self):
         return {"L": self.length, "T": self.length}
+
+    def spec(self):
+        return SEQ2SEQ
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -58,10 +66,16 @@ class PrefixLm:
             inputs_BL, inputs_valid_BL = part(start_B, prefix_B)
             targets_BT, written_BT = part(start_B + prefix_B, self.length - prefix_B)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": inputs_valid_BL,
-                "targets": targets_BT,
-                "weights": written_BT.astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": inputs_valid_BL,
+                "labels": targets_BT,
+                "label_weights": written_BT.astype(np.float32),
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return continuations(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return part_row(stream, seen, i)

@@ -5,15 +5,19 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKENS, Field
+from data.inspection.labelled import labelled_row, labels
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows.labelled import labelled_rows
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Objective):
     """Rows of one example each, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "regression"
+    description: ClassVar[str] = "the scores of examples, rows of {length}"
     length: int = (
         128  # L: tokens of a row, [CLS] and [SEP]s included; what is longer is cut, and counted
     )
@@ -26,6 +30,13 @@ class Regression:
     def dims(self):
         return {"L": self.length}
 
+    def spec(self):
+        return TOKENS | {
+            "token_type_ids": Field("int32", "BL"),  # 1 for the second text and the [SEP] behind it
+            "labels": Field("float32", "B"),  # the score
+            "label_weights": Field("float32", "B"),
+        }
+
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         check_labelled(self, vocabulary)
@@ -37,18 +48,24 @@ class Regression:
         def build(row_B, key_B):
             return {
                 **rows(row_B),
-                "scores": table.labels[row_B].astype(np.float32),
-                "weights": np.ones(len(row_B), np.float32),
+                "labels": table.labels[row_B].astype(np.float32),
+                "label_weights": np.ones(len(row_B), np.float32),
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return labels(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return labelled_row(stream, seen, i)
 
 
 def check_labelled(objective, vocabulary):
     """Raise a ValueError unless rows of labelled examples can be made with these settings and this vocabulary."""
     if objective.separators not in (1, 2):
         raise ValueError(
-            f"{objective.name}: separators={objective.separators}; between two texts stands one [SEP], or RoBERTa's two"
+            f"{objective.name}: separators={objective.separators}; between two texts stand one or two [SEP]"
         )
     if objective.length < 6:
         raise ValueError(

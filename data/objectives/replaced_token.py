@@ -11,16 +11,25 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from data.batch_spec import MASKED, SEGMENTS, TOKENS, Field
+from data.inspection.masked import masks, replacements
+from data.inspection.rendering import masked_row
+from data.inspection.rows import texts
+from data.objectives.base import Objective
 from data.objectives.masked_lm import check_rows, masked_rows
 from data.objectives.masking import Masker
 from data.rows import hashing
 
 
 @dataclass(frozen=True)
-class ReplacedToken:
+class ReplacedToken(Objective):
     """Rows of masked_lm in which every chosen word is a [MASK], for the generator to fill."""
 
     name: ClassVar[str] = "replaced_token"
+    description: ClassVar[str] = (
+        "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}"
+    )
+    gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = False
     length: int = 512  # L: tokens of a row, [CLS] and [SEP] included
     predictions: int = 77  # P: at most so many masked positions in a row
@@ -32,6 +41,15 @@ class ReplacedToken:
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}
+
+    def spec(self):
+        own = {
+            # From 0 to below 1: each draws the word that the generator puts there.
+            "uniforms": Field("float32", "BP"),
+            # 1.0 where there is a token, each of which the discriminator reads.
+            "discriminator_weights": Field("float32", "BL"),
+        }
+        return TOKENS | MASKED | own | (SEGMENTS if self.rows == "packed" else {})
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -46,6 +64,19 @@ class ReplacedToken:
         def build(row_B, key_B):
             rows = masked(row_B, key_B)
             chances_BP = hashing.fractions(hashing.key(key_B, hashing.FILL), self.predictions)
-            return rows | {"chances": chances_BP, "token_weights": rows["valid"].astype(np.float32)}
+            return rows | {
+                "uniforms": chances_BP,
+                "discriminator_weights": rows["attention_mask"].astype(np.float32),
+            }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return [
+            *masks(stream, seen, token_id, shares=(1.0, 0.0)),
+            *texts(stream, seen),
+            *replacements(seen),
+        ]
+
+    def render(self, stream, seen, i):
+        return masked_row(stream, seen, i)

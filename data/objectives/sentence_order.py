@@ -10,17 +10,28 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import MASKED, TOKENS, Field
+from data.inspection.masked import masks
+from data.inspection.rendering import masked_row
+from data.inspection.rows import orders
+from data.objectives.base import Objective
 from data.objectives.masking import Masker, check_masking
 from data.rows import hashing
 from data.rows.sentence_pairs import ChunkRows, laid_out
 from data.rows.tables import TokenReader
 
+LABELS = ("A stands before B in the document", "A stands behind B in the document")
+
 
 @dataclass(frozen=True)
-class SentenceOrder:
+class SentenceOrder(Objective):
     """Rows `[CLS] A [SEP] B [SEP]`, whose segments follow each other in a document, half of them in the other order."""
 
     name: ClassVar[str] = "sentence_order"
+    description: ClassVar[str] = (
+        "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}"
+    )
+    gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = True  # n-grams are of complete words
     length: int = 512  # L: tokens of a row, the three special tokens included
     predictions: int = 77  # P: at most so many masked positions in a row
@@ -33,6 +44,19 @@ class SentenceOrder:
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}
+
+    def spec(self):
+        return (
+            TOKENS
+            | MASKED
+            | {
+                "token_type_ids": Field(
+                    "int32", "BL"
+                ),  # 0 for [CLS] A [SEP] and padding, 1 for B [SEP]
+                "sentence_order_labels": Field("int32", "B"),  # 0: A stands before B; 1: behind it
+                "sentence_order_weights": Field("float32", "B"),
+            }
+        )
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -63,15 +87,21 @@ class SentenceOrder:
             first = np.where(swap_B, b_start_B, a_start_B), np.where(swap_B, b_B, a_B)
             second = np.where(swap_B, a_start_B, b_start_B), np.where(swap_B, a_B, b_B)
             rows = laid_out(read, vocabulary, self.length, first, second)
-            masked = masker(rows["tokens"], rows["valid"], key_B)
+            masked = masker(rows["token_ids"], rows["attention_mask"], key_B)
             return {
                 **rows,
                 **masked,
-                "order": swap_B.astype(np.int32),
-                "order_weights": (b_B > 0).astype(np.float32),
+                "sentence_order_labels": swap_B.astype(np.int32),
+                "sentence_order_weights": (b_B > 0).astype(np.float32),
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return [*masks(stream, seen, token_id), *orders(stream, seen)]
+
+    def render(self, stream, seen, i):
+        return masked_row(stream, seen, i, LABELS[seen.batch["sentence_order_labels"][i]])
 
 
 def swapped(key_B):

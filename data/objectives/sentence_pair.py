@@ -8,16 +8,27 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import MASKED, TOKENS, Field
+from data.inspection.masked import masks
+from data.inspection.rendering import masked_row
+from data.inspection.rows import pairs
+from data.objectives.base import Objective
 from data.objectives.masking import Masker, check_masking
 from data.rows.sentence_pairs import SentencePairRows, laid_out
 from data.rows.tables import TokenReader
 
+LABELS = ("B follows A", "B comes from another document")
+
 
 @dataclass(frozen=True)
-class SentencePair:
+class SentencePair(Objective):
     """Rows `[CLS] A [SEP] B [SEP]`, masked as in `MaskedLm`; B follows A in its document or comes from another one."""
 
     name: ClassVar[str] = "sentence_pair"
+    description: ClassVar[str] = (
+        "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two documents), rows of {length}"
+    )
+    gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, the three special tokens included
     predictions: int = 20  # P: at most so many masked positions in a row
     rate: float = 0.15  # share of a row's tokens that are predicted
@@ -30,6 +41,21 @@ class SentencePair:
 
     def dims(self):
         return {"L": self.length, "P": self.predictions}
+
+    def spec(self):
+        return (
+            TOKENS
+            | MASKED
+            | {
+                "token_type_ids": Field(
+                    "int32", "BL"
+                ),  # 0 for [CLS] A [SEP] and padding, 1 for B [SEP]
+                "next_sentence_labels": Field(
+                    "int32", "B"
+                ),  # 0: B follows A; 1: from another document
+                "next_sentence_weights": Field("float32", "B"),
+            }
+        )
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -52,13 +78,19 @@ class SentencePair:
         def build(row_B, key_B):
             first, second, other_B = table.pairs(row_B, key_B, self.short, self.random_next)
             rows = laid_out(read, vocabulary, self.length, first, second)
-            masked = masker(rows["tokens"], rows["valid"], key_B)
+            masked = masker(rows["token_ids"], rows["attention_mask"], key_B)
             ones_B = np.ones(len(row_B), np.float32)
             return {
                 **rows,
                 **masked,
-                "next_sentence": other_B.astype(np.int32),
-                "next_weights": ones_B,
+                "next_sentence_labels": other_B.astype(np.int32),
+                "next_sentence_weights": ones_B,
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return [*masks(stream, seen, token_id), *pairs(stream, seen)]
+
+    def render(self, stream, seen, i):
+        return masked_row(stream, seen, i, LABELS[seen.batch["next_sentence_labels"][i]])

@@ -8,24 +8,41 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKEN_ID, Field
+from data.inspection.causal import translations
+from data.inspection.rendering import part_row
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows.tables import TokenReader
 from data.rows.translation import ParallelRows
 
 
 @dataclass(frozen=True)
-class Seq2Seq:
+class Seq2Seq(Objective):
     """Rows of as many pairs as fit into `length` and `target_length`, each side ended by </s>; no pair sees another.
 
     A pair with a side that is longer is left out, in training and evaluation. The store is one of `prepare --document pair`.
     """
 
     name: ClassVar[str] = "seq2seq"
+    description: ClassVar[str] = (
+        "the targets of pairs of texts (several in rows of {length} and {target_length})"
+    )
     length: int = 256  # L: tokens of sources in a row, each with its </s>
     target_length: int = 256  # T: of targets
 
     def dims(self):
         return {"L": self.length, "T": self.target_length}
+
+    def spec(self):
+        return {  # several pairs a row: segments count them from 1; 0 on padding
+            "encoder_token_ids": Field("int32", "BL", TOKEN_ID),
+            "encoder_attention_mask": Field("bool", "BL"),
+            "encoder_segment_ids": Field("int32", "BL"),
+            "labels": Field("int32", "BT", TOKEN_ID),
+            "decoder_segment_ids": Field("int32", "BT"),
+            "label_weights": Field("float32", "BT"),
+        }
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -52,12 +69,18 @@ class Seq2Seq:
             inputs_BL, inputs_segments_BL = side(0, row_B, self.length)
             targets_BT, targets_segments_BT = side(1, row_B, self.target_length)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": inputs_segments_BL > 0,
-                "inputs_segments": inputs_segments_BL,
-                "targets": targets_BT,
-                "targets_segments": targets_segments_BT,
-                "weights": (targets_segments_BT > 0).astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": inputs_segments_BL > 0,
+                "encoder_segment_ids": inputs_segments_BL,
+                "labels": targets_BT,
+                "decoder_segment_ids": targets_segments_BT,
+                "label_weights": (targets_segments_BT > 0).astype(np.float32),
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return translations(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return part_row(stream, seen, i)

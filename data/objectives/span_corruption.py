@@ -9,16 +9,24 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import SEQ2SEQ
+from data.inspection.rendering import span_row
+from data.inspection.spans import spans
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows import hashing
 from data.rows.tables import TokenReader, WindowRows
 
 
 @dataclass(frozen=True)
-class SpanCorruption:
+class SpanCorruption(Objective):
     """Inputs of exactly `inputs` tokens; the targets' and the raw text's lengths follow from the paper's formula."""
 
     name: ClassVar[str] = "span_corruption"
+    description: ClassVar[str] = (
+        "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})"
+    )
+    gaps: ClassVar[str] = "spans"
     inputs: int = 512  # L: tokens of the encoder's row: text, sentinels and </s>
     rate: float = 0.15  # share of the raw tokens that are removed
     mean_span: float = 3.0  # tokens of a removed span, on average
@@ -46,6 +54,9 @@ class SpanCorruption:
         """T: tokens of the decoder's row: spans, sentinels and </s> (512 -> 114)."""
         return self.noise + self.spans + 1
 
+    def spec(self):
+        return SEQ2SEQ
+
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
         needs(self.name, vocabulary, "eos")
@@ -59,7 +70,7 @@ class SpanCorruption:
                 f"span_corruption: inputs={self.inputs}, rate={self.rate}, mean_span={self.mean_span} make "
                 f"{self.spans} spans a row, but the vocabulary ({vocabulary.kind}, {vocabulary.size} ids) has "
                 f"{len(vocabulary.sentinels)} sentinels "
-                "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a t5 vocabulary"
+                "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a vocabulary that has more of them"
             )
 
     def examples(self, split, vocabulary):
@@ -72,10 +83,10 @@ class SpanCorruption:
             kept_BK, gone_BK = self.segments(key_B)
             inputs_BL, targets_BT = corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, vocabulary.eos)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": np.ones(inputs_BL.shape, bool),
-                "targets": targets_BT,
-                "weights": np.ones(targets_BT.shape, np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": np.ones(inputs_BL.shape, bool),
+                "labels": targets_BT,
+                "label_weights": np.ones(targets_BT.shape, np.float32),
             }
 
         return table, build
@@ -89,6 +100,12 @@ class SpanCorruption:
             hashing.key(key_B, hashing.KEPT), self.raw_length - self.noise, self.spans
         )
         return kept_BK, lengths_of(hashing.key(key_B, hashing.GONE), self.noise, self.spans)
+
+    def measure(self, stream, seen, token_id):
+        return spans(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return span_row(stream, seen, i)
 
 
 def lengths_of(key_B, n, k):

@@ -5,16 +5,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from data.batch_spec import TOKENS, Field
+from data.inspection.word_tags import tagged_row, tags
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.objectives.weighting import check_weights, weight_of
 from data.rows.tagged import tagged_rows
 
 
 @dataclass(frozen=True)
-class Tagging:
+class Tagging(Objective):
     """Rows of one sentence each, of a store that `finetune` makes."""
 
     name: ClassVar[str] = "tagging"
+    description: ClassVar[str] = "the tags of words, rows of {length}"
     length: int = (
         128  # L: tokens of a row, [CLS] and [SEP] included; what is longer is cut, and counted
     )
@@ -27,6 +31,14 @@ class Tagging:
 
     def dims(self):
         return {"L": self.length}
+
+    def spec(self):
+        return TOKENS | {
+            "labels": Field("int32", "BL"),  # the number of a word's tag, at its first piece
+            "label_weights": Field("float32", "BL"),  # there, of its tag
+            "word_weights": Field("float32", "BL"),  # 1.0 there
+            "row_weights": Field("float32", "B"),  # 1.0 for a row
+        }
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -49,6 +61,16 @@ class Tagging:
         def build(row_B, key_B):
             batch = rows(row_B)
             weights_BL = batch["word_weights"] * weight_C[batch["labels"]]
-            return {**batch, "weights": weights_BL, "row_weights": np.ones(len(row_B), np.float32)}
+            return {
+                **batch,
+                "label_weights": weights_BL,
+                "row_weights": np.ones(len(row_B), np.float32),
+            }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return tags(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return tagged_row(stream, seen, i)

@@ -8,6 +8,10 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from data.batch_spec import SEQ2SEQ
+from data.inspection.causal import answers
+from data.inspection.rendering import part_row
+from data.objectives.base import Objective
 from data.objectives.masking import needs
 from data.rows.tables import TokenReader, source_edges
 
@@ -16,7 +20,7 @@ ENDS = "ends.bin"  # int32 [D]: tokens of each input up to the end of the answer
 
 
 @dataclass(frozen=True)
-class Text2Text:
+class Text2Text(Objective):
     """Rows of one pair each, of a store that `finetune` makes; both sides end with </s>.
 
     What an answer is: a text as it stands; the word of a class, where there are `labels`; a score, rounded to multiples of `step`; of
@@ -24,6 +28,9 @@ class Text2Text:
     """
 
     name: ClassVar[str] = "text2text"
+    description: ClassVar[str] = (
+        "answers, written as text (inputs of {length}, answers of {target_length})"
+    )
     length: int = (
         128  # L: tokens of an input, its </s> included; what is longer is cut, and counted
     )
@@ -54,6 +61,9 @@ class Text2Text:
 
     def dims(self):
         return {"L": self.length, "T": self.target_length}
+
+    def spec(self):
+        return SEQ2SEQ
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -102,13 +112,19 @@ class Text2Text:
             inputs_BL, read_BL = side(0, row_B, self.length)
             targets_BT, written_BT = side(1, row_B, self.target_length)
             return {
-                "inputs": inputs_BL,
-                "inputs_valid": read_BL,
-                "targets": targets_BT,
-                "weights": written_BT.astype(np.float32),
+                "encoder_token_ids": inputs_BL,
+                "encoder_attention_mask": read_BL,
+                "labels": targets_BT,
+                "label_weights": written_BT.astype(np.float32),
             }
 
         return table, build
+
+    def measure(self, stream, seen, token_id):
+        return answers(stream, seen, token_id)
+
+    def render(self, stream, seen, i):
+        return part_row(stream, seen, i)
 
 
 class Text2TextRows:

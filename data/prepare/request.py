@@ -3,10 +3,7 @@
 import dataclasses
 import math
 
-LAYOUTS = {  # of each algorithm
-    **dict.fromkeys(("unigram", "bpe"), ("bert", "t5", "gpt", "transformer")),
-    "byte_bpe": ("roberta", "gpt2"),
-}
+from data.vocabulary.layouts import DEFAULT, LAYOUTS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Request:
     sources: tuple[str, ...]
     vocabulary: str | None = None
     vocab_size: int = 32768
-    layout: str = "bert"
+    layout: str = DEFAULT
     algorithm: str = "unigram"
     lowercase: bool = False
     sample_size: int = 10_000_000

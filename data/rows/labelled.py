@@ -53,7 +53,7 @@ def fit(a_D, b_D, width):
 
 
 def labelled_rows(objective, split, vocabulary):
-    """(table, rows), where rows(row_B) gives {"tokens", "valid", "segments"} [B, L]; segments: 1 for B and the [SEP] behind it."""
+    """(table, rows), where rows(row_B) gives {"token_ids", "attention_mask", "token_type_ids"} [B, L]; segments: 1 for B and the [SEP] behind it."""
     table = LabelledRows(split, objective.length, objective.separators)
     build = pairs(objective, split, vocabulary)
     return table, lambda row_B: build(table.start_D2[row_B], table.length_D2[row_B])
@@ -84,9 +84,9 @@ def pairs(objective, split, vocabulary):
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL = np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32)
         return {
-            "tokens": tokens_BL,
-            "valid": valid_BL,
-            "segments": ((column_L >= second_B1) & valid_BL).astype(np.int32),
+            "token_ids": tokens_BL,
+            "attention_mask": valid_BL,
+            "token_type_ids": ((column_L >= second_B1) & valid_BL).astype(np.int32),
         }
 
     return build

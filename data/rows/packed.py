@@ -115,7 +115,7 @@ def recipes(count_N, width):
 
 
 def laid_out(table, read, row_B, vocabulary):
-    """{"tokens", "valid", "pieces"} [B, L] of rows: "pieces" counts them from 1 in each row, and is 0 on padding."""
+    """{"token_ids", "attention_mask", "segment_ids"} [B, L] of rows: "segment_ids" counts them from 1 in each row, and is 0 on padding."""
     row_P, start_P, length_P, at_P = table.spans(row_B)
     shape = B, L = len(row_B), table.length
     begin_P = row_P * L + at_P  # places in the flattened rows
@@ -139,4 +139,4 @@ def laid_out(table, read, row_B, vocabulary):
     padding_RL = np.arange(L) >= used_B[row_R, None]
     for array_BL, value in ((tokens_BL, vocabulary.pad), (valid_BL, False), (pieces_BL, 0)):
         array_BL[row_R] = np.where(padding_RL, value, array_BL[row_R])
-    return {"tokens": tokens_BL, "valid": valid_BL, "pieces": pieces_BL}
+    return {"token_ids": tokens_BL, "attention_mask": valid_BL, "segment_ids": pieces_BL}

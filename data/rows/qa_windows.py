@@ -71,16 +71,16 @@ def window_rows(objective, tokens, spans_Q6, vocabulary):
         tokens_BL[:, 0] = vocabulary.cls
         tokens_BL = np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32)
         named = {
-            "starts": table.start_R,
-            "ends": table.end_R,
-            "questions": table.question_R,
-            "contexts": table.context_R,
-            "skipped": table.skipped_R,
+            "start_positions": table.start_R,
+            "end_positions": table.end_R,
+            "question_ids": table.question_R,
+            "context_starts": table.context_R,
+            "context_offsets": table.skipped_R,
         }
         return {
-            "tokens": tokens_BL,
-            "valid": valid_BL,
-            "segments": ((column_L >= context_B1) & valid_BL).astype(np.int32),
+            "token_ids": tokens_BL,
+            "attention_mask": valid_BL,
+            "token_type_ids": ((column_L >= context_B1) & valid_BL).astype(np.int32),
             **{key: array[row_B].astype(np.int32) for key, array in named.items()},
         }
 

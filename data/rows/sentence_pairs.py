@@ -120,7 +120,7 @@ class SentencePairRows(ChunkRows):
 
 
 def laid_out(read, vocabulary, length, first, second):
-    """{"tokens", "valid", "segments"} [B, L] of rows [CLS] A [SEP] B [SEP]; of each segment (first token [B], number of tokens [B])."""
+    """{"token_ids", "attention_mask", "token_type_ids"} [B, L] of rows [CLS] A [SEP] B [SEP]; of each segment (first token [B], number of tokens [B])."""
     (a_start_B, a_B), (b_start_B, b_B) = first, second
     column_L, row = np.arange(length), np.arange(len(a_B))
     behind_a_BL = column_L > a_B[:, None] + 1
@@ -132,9 +132,9 @@ def laid_out(read, vocabulary, length, first, second):
     tokens_BL[:, 0] = vocabulary.cls
     tokens_BL[row, a_B + 1] = tokens_BL[row, a_B + b_B + 2] = vocabulary.sep
     return {
-        "tokens": tokens_BL,
-        "valid": valid_BL,
-        "segments": (behind_a_BL & valid_BL).astype(np.int32),
+        "token_ids": tokens_BL,
+        "attention_mask": valid_BL,
+        "token_type_ids": (behind_a_BL & valid_BL).astype(np.int32),
     }
 
 

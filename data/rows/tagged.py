@@ -38,7 +38,7 @@ class TaggedRows:
 
 
 def tagged_rows(objective, split, vocabulary):
-    """(table, rows), where rows(row_B) gives {"tokens", "valid", "labels", "word_weights"} [B, L]; word_weights: 1 at a word's first piece, else 0."""
+    """(table, rows), where rows(row_B) gives {"token_ids", "attention_mask", "labels", "word_weights"} [B, L]; word_weights: 1 at a word's first piece, else 0."""
     table, read = TaggedRows(split, objective.length), TokenReader(split.tokens, vocabulary.size)
     column_L = np.arange(objective.length)
 
@@ -51,8 +51,8 @@ def tagged_rows(objective, split, vocabulary):
         tokens_BL[:, 0] = vocabulary.cls
         tag_BL = np.where(own_BL, table.tag_T[index_BL], NOT)
         return {
-            "tokens": np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32),
-            "valid": valid_BL,
+            "token_ids": np.where(valid_BL, tokens_BL, vocabulary.pad).astype(np.int32),
+            "attention_mask": valid_BL,
             "labels": np.maximum(tag_BL, 0).astype(np.int32),
             "word_weights": (tag_BL != NOT).astype(np.float32),
         }

@@ -12,17 +12,15 @@ from collections.abc import Iterable
 import tokenizers
 from tokenizers import models, pre_tokenizers, trainers
 
+from data.vocabulary.layouts import BYTE_BPE as LAYOUTS
+from data.vocabulary.layouts import DEFAULT_OF_BYTES as DEFAULT
 from data.vocabulary.released import ReleasedVocabulary, read_byte_bpe
 
-LAYOUTS = {
-    "roberta": (("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
-    "gpt2": ((), ("<|endoftext|>",)),
-}  # before the pieces, behind them
 RARE = 2  # a pair seen less often than this is no piece
 
 
 def train_byte_bpe(
-    texts: Iterable[str], size: int, layout: str = "roberta", lowercase: bool = False
+    texts: Iterable[str], size: int, layout: str = DEFAULT, lowercase: bool = False
 ) -> ReleasedVocabulary:
     """Train a vocabulary of `size` ids, specials included, on `texts`. The same texts give the same one on any machine.
 

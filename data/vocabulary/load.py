@@ -17,6 +17,7 @@ import pathlib
 from data.corpus.paths import as_path
 from data.vocabulary.base import DESCRIPTION, PROBE, ROLES, VERSION, Vocabulary
 from data.vocabulary.byte_bpe import train_byte_bpe
+from data.vocabulary.layouts import DEFAULT
 from data.vocabulary.released import (
     is_word_bpe,
     read_byte_bpe,
@@ -39,7 +40,7 @@ __all__ = [
 
 
 def train_vocabulary(
-    texts, size, layout="bert", algorithm="unigram", lowercase=False
+    texts, size, layout=DEFAULT, algorithm="unigram", lowercase=False
 ) -> Vocabulary:
     """Train a vocabulary of `size` ids, specials and sentinels included: see train_sentencepiece and train_byte_bpe.
 

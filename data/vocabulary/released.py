@@ -131,7 +131,7 @@ def read_word_bpe(vocab: str, merges: str) -> ReleasedVocabulary:
     ids = json.loads(vocab)
     if "<unk>" not in ids:
         raise ValueError(
-            "vocab.json: no piece <unk>, which GPT's vocabulary has for what its letters cannot write"
+            "vocab.json: no piece <unk>, which such a vocabulary has for what its letters cannot write"
         )
     bpe = models.BPE(ids, _pairs(merges), unk_token="<unk>", end_of_word_suffix=END_OF_WORD)
     tokenizer = tokenizers.Tokenizer(bpe)

@@ -18,6 +18,8 @@ import numpy as np
 import sentencepiece
 
 from data.vocabulary.base import SENTINELS, Vocabulary, is_unused
+from data.vocabulary.layouts import DEFAULT, WITH_SENTINELS
+from data.vocabulary.layouts import SENTENCEPIECE as LAYOUTS
 from data.vocabulary.sentencepiece_proto import ModelProto
 
 SPACE = "▁"  # SentencePiece's mark of a word's beginning
@@ -28,15 +30,6 @@ GROUP = (
 SMALLEST = 16  # ids without sentinels
 SEED_PIECES = 300_000  # candidates that unigram training starts from; enough for a million sentences, and quick
 
-LAYOUTS = {
-    "bert": dict(
-        pad_id=0, pad_piece="[PAD]", unk_id=1, unk_piece="[UNK]", bos_id=2, bos_piece="[CLS]", eos_id=3,
-        eos_piece="[SEP]", control_symbols=["[MASK]"],
-    ),
-    "t5": dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
-    "gpt": dict(unk_id=0, eos_id=1, eos_piece="<|endoftext|>", bos_id=-1, pad_id=-1),
-    "transformer": dict(pad_id=0, unk_id=1, eos_id=2, bos_id=-1),
-}  # fmt: skip
 NORMALISATION = {False: "nmt_nfkc", True: "nmt_nfkc_cf"}  # by `lowercase`
 
 
@@ -124,20 +117,27 @@ class SentencePieceVocabulary(Vocabulary):
 def read_sentencepiece(model: bytes) -> SentencePieceVocabulary:
     """A `.model` file; T5's layout (pad 0, </s> 1, <unk> 2, no bos) without sentinels of its own gets them appended."""
     processor = _processor(model)
-    t5 = (processor.pad_id(), processor.eos_id(), processor.unk_id(), processor.bos_id()) == (
+    needs_sentinels = (
+        processor.pad_id(),
+        processor.eos_id(),
+        processor.unk_id(),
+        processor.bos_id(),
+    ) == (
         0,
         1,
         2,
         -1,
     )
     sentinels = processor.piece_to_id("<extra_id_0>") != processor.unk_id()
-    return SentencePieceVocabulary(model, appended=SENTINELS if t5 and not sentinels else 0)
+    return SentencePieceVocabulary(
+        model, appended=SENTINELS if needs_sentinels and not sentinels else 0
+    )
 
 
 def train_sentencepiece(
     texts: Iterable[str],
     size: int,
-    layout: str = "bert",
+    layout: str = DEFAULT,
     algorithm: str = "unigram",
     lowercase: bool = False,
 ) -> SentencePieceVocabulary:
@@ -150,7 +150,7 @@ def train_sentencepiece(
         raise ValueError(f"layout {layout!r}: one of {', '.join(LAYOUTS)}")
     if algorithm not in ("unigram", "bpe"):
         raise ValueError(f"algorithm {algorithm!r}: unigram or bpe, or byte_bpe")
-    appended = SENTINELS if layout == "t5" else 0
+    appended = SENTINELS if layout == WITH_SENTINELS else 0
     if size < SMALLEST + appended:
         raise ValueError(
             f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}"

@@ -1,7 +1,7 @@
 """Decoding: from a model's scores to text. A prompt is read in one pass, then one id a step is chosen, written and read.
 
-    generate(model, params, inputs_BM, valid_BM, length=64, strategy=Beam(4))              an encoder-decoder
-    extend(model, params, tokens_BM, length_B, length=64, strategy=Sample(top_p=0.9))      a decoder, behind its prompts
+    generate(model, params, encoder_token_ids, encoder_attention_mask, length=64, strategy=Beam(4))              an encoder-decoder
+    extend(model, params, token_ids, length_B, length=64, strategy=Sample(top_p=0.9))      a decoder, behind its prompts
 
 A step reads the keys and values of what was written from a cache (`models.layers.cache`), so its time does not grow with that. Its
 attention is XLA's always: the kernels that a trainer puts in the place of `attend` step aside.
@@ -35,8 +35,8 @@ def unstack_model(model, params):
 def generate(
     model,
     params,
-    inputs_BM,
-    inputs_valid_BM,
+    encoder_token_ids,
+    encoder_attention_mask,
     *,
     length,
     strategy=Greedy(),
@@ -55,11 +55,11 @@ def generate(
       seed, rows_B      of `Sample`: a row draws by the seed (0) and its own number, int32 [B] (0, 1, ...), in whatever batch it stands
     The arguments are arrays, not traced: their values are checked. Raises ValueError for what cannot be meant.
     """
-    _check_ids(model, "inputs", np.where(inputs_valid_BM, inputs_BM, 0))
+    _check_ids(model, "encoder_token_ids", np.where(encoder_attention_mask, encoder_token_ids, 0))
     _check_ids(model, "start", np.int32(start))
     write = generator(
         model,
-        len(inputs_BM),
+        len(encoder_token_ids),
         length=length,
         strategy=strategy,
         start=start,
@@ -67,11 +67,13 @@ def generate(
         pad=pad,
         **how,
     )
-    return write(params, inputs_BM, inputs_valid_BM)
+    return write(params, encoder_token_ids, encoder_attention_mask)
 
 
 def generator(model, B, *, length, strategy=Greedy(), start=0, end=1, pad=0, **how):
-    """The part of `generate` that is computed, (params, inputs_BM, inputs_valid_BM) -> int32 [B, T], to be jitted as one likes.
+    """The part of `generate` that is computed, (params, encoder_token_ids, encoder_attention_mask) -> int32 [B, T].
+
+    The result is to be jitted as one likes.
 
     What it is given is not looked at: ids that the model does not have are to be refused before.
     """
@@ -83,26 +85,26 @@ def generator(model, B, *, length, strategy=Greedy(), start=0, end=1, pad=0, **h
 
 
 def extend(
-    model, params, tokens_BM, length_B, *, length, strategy=Greedy(), end=None, pad=0, **how
+    model, params, token_ids, length_B, *, length, strategy=Greedy(), end=None, pad=0, **how
 ):
     """What a decoder writes behind each row: int32 [B, T = length]. The rest is as in `generate`.
 
     model: a Linen module with `config.vocab` and the methods `states` and `logits` of `models.gpt.Gpt`; length_B: how many of a row's
     tokens are its own, 1 at least. What stands behind them is overwritten. All N positions must be within those of the model.
     """
-    lengths, M = np.asarray(length_B), np.shape(tokens_BM)[1]
+    lengths, M = np.asarray(length_B), np.shape(token_ids)[1]
     if not ((lengths > 0) & (lengths <= M)).all():
         row = int(np.flatnonzero((lengths < 1) | (lengths > M))[0])
         raise ValueError(
             f"prompt {row} has {lengths[row]} tokens of a row of {M}: there must be at least 1, as each word is told from those before it. "
-            "Where nothing is to be continued, GPT-2 begins with the token that ends a text, and GPT, which has none, cannot"
+            "Where nothing is to be continued, begin with the token that ends a text, if the vocabulary has one"
         )
     rules, key_B = _rules(model, len(lengths), length, end, pad, **how)
-    _check_ids(model, "tokens", np.where(np.arange(M) < lengths[:, None], tokens_BM, 0))
+    _check_ids(model, "token_ids", np.where(np.arange(M) < lengths[:, None], token_ids, 0))
     return _extend(
         model,
         params,
-        tokens_BM,
+        token_ids,
         jnp.asarray(lengths, jnp.int32),
         key_B,
         rules=rules,
@@ -139,11 +141,17 @@ def _check_ids(model, name, ids_BM):
 
 
 @partial(jax.jit, static_argnames=("model", "rules", "strategy"))
-def _generate(model, params, inputs_BM, inputs_valid_BM, start_B1, key_B, *, rules, strategy):
-    memory_BMD = model.apply({"params": params}, inputs_BM, inputs_valid_BM, method="encode")
+def _generate(
+    model, params, encoder_token_ids, encoder_attention_mask, start_B1, key_B, *, rules, strategy
+):
+    memory_BMD = model.apply(
+        {"params": params}, encoder_token_ids, encoder_attention_mask, method="encode"
+    )
 
     def states(variables, tokens_BL, **kw):
-        return model.apply(variables, memory_BMD, inputs_valid_BM, tokens_BL, method="decode", **kw)
+        return model.apply(
+            variables, memory_BMD, encoder_attention_mask, tokens_BL, method="decode", **kw
+        )
 
     return _write(
         model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy

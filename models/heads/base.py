@@ -24,12 +24,12 @@ class Headed(nn.Module):
     def setup(self):
         self.encoder = build(self.config.encoder, constrain=self.constrain, attend=self.attend)
 
-    def __call__(self, tokens, valid, segments=None, train=False):
-        return self.states(tokens, valid, segments, train)
+    def __call__(self, token_ids, attention_mask, token_type_ids=None, train=False):
+        return self.states(token_ids, attention_mask, token_type_ids, train)
 
-    def read(self, tokens_BL, valid_BL, segments_BL, train):
-        """(last hidden states [B, L, D], the pooled first position [B, D]). An encoder of one segment tells the texts of a pair apart by what
+    def read(self, token_ids, attention_mask, token_type_ids, train):
+        """(last hidden states [B, L, D], the pooled first position [B, D]). An encoder of one token type tells the texts of a pair apart by what
         stands between them."""
-        if segments_BL is not None:
-            segments_BL = jnp.minimum(segments_BL, self.config.encoder.segments - 1)
-        return self.encoder.encode(tokens_BL, valid_BL, segments_BL, train=train)
+        if token_type_ids is not None:
+            token_type_ids = jnp.minimum(token_type_ids, self.config.encoder.segments - 1)
+        return self.encoder.encode(token_ids, attention_mask, token_type_ids, train=train)

@@ -1,7 +1,7 @@
 """A pretrained encoder and one new layer, which tells the class of a text or of a pair of texts, or its score (Devlin et al. 2018, section 4.1).
 
-The row is read where every encoder gathers it: at its first position, through BERT's, RoBERTa's and ALBERT's pooler, or through a new hidden
-layer where there is none (ELECTRA, DistilBERT), as Hugging Face transformers have it.
+The row is read where every encoder gathers it: at its first position, through its pooler, or through a new hidden
+layer where it has none, as Hugging Face transformers have it.
 
 B batch   L length   C classes
 """
@@ -10,33 +10,35 @@ from functools import partial
 
 import flax.linen as nn
 
-from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
 from models.config.heads import ClassifierConfig
 from models.heads.base import Headed
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead, HiddenClassHead
 from models.layers.mlp import gelu
 
-HEADS = {
-    BertConfig: ClassHead,
-    RobertaConfig: ClassHead,
-    AlbertConfig: ClassHead,
-    ElectraConfig: partial(HiddenClassHead, act=gelu),
-    DistilBertConfig: partial(HiddenClassHead, act=nn.relu),
-}
+ACTIVATIONS = {"gelu": gelu, "relu": nn.relu}
+
+
+def make_row_head(config, outputs):
+    """Return the head that scores a row of a fine-tuned model: of an encoder without a pooler it has a hidden layer."""
+    dropout, activation = partial(Dropout, config.dropout), config.encoder.head_activation
+    if activation is None:
+        return ClassHead(outputs, dropout)
+    return HiddenClassHead(outputs, dropout, ACTIVATIONS[activation])
 
 
 class Classifier(Headed):
-    """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, C], logits of the classes, or one score."""
+    """token_ids, token_type_ids: int32 [B, L]; attention_mask: bool [B, L], False on padding.
+
+    Returns float32 [B, C], logits of the classes, or one score.
+    """
 
     config: ClassifierConfig
 
     def setup(self):
         super().setup()
-        self.classifier = HEADS[type(self.config.encoder)](
-            self.config.outputs, partial(Dropout, self.config.dropout)
-        )
+        self.classifier = make_row_head(self.config, self.config.outputs)
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        _, pooled_BD = self.read(tokens_BL, valid_BL, segments_BL, train)
+    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+        _, pooled_BD = self.read(token_ids, attention_mask, token_type_ids, train)
         return self.classifier(pooled_BD, train)

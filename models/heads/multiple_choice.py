@@ -5,24 +5,24 @@ A choice is read as the row of a text pair is (models/heads/classifier.py), so t
 B questions   C choices of each   L length
 """
 
-from functools import partial
-
 from models.heads.base import Headed
-from models.heads.classifier import HEADS
-from models.layers.dropout import Dropout
+from models.heads.classifier import make_row_head
 
 
 class Chooser(Headed):
-    """tokens_BCL, segments_BCL: int32; valid_BCL: bool, False on padding. Returns float32 [B, C], a score for each choice."""
+    """token_ids, token_type_ids: int32 [B, C, L]; attention_mask: bool [B, C, L], False on padding.
+
+    Returns float32 [B, C], a score for each choice.
+    """
 
     def setup(self):
         super().setup()
-        self.classifier = HEADS[type(self.config.encoder)](1, partial(Dropout, self.config.dropout))
+        self.classifier = make_row_head(self.config, 1)
 
-    def states(self, tokens_BCL, valid_BCL, segments_BCL=None, train=False):
-        B, C, L = tokens_BCL.shape
-        segments_NL = None if segments_BCL is None else segments_BCL.reshape(B * C, L)
+    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+        B, C, L = token_ids.shape
+        token_type_ids_NL = None if token_type_ids is None else token_type_ids.reshape(B * C, L)
         _, pooled_ND = self.read(
-            tokens_BCL.reshape(B * C, L), valid_BCL.reshape(B * C, L), segments_NL, train
+            token_ids.reshape(B * C, L), attention_mask.reshape(B * C, L), token_type_ids_NL, train
         )
         return self.classifier(pooled_ND, train).reshape(B, C)

@@ -13,12 +13,15 @@ from models.layers.heads import ClassHead
 
 
 class SpanReader(Headed):
-    """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, L, 2]: logits of the first token and of the last."""
+    """token_ids, token_type_ids: int32 [B, L]; attention_mask: bool [B, L], False on padding.
+
+    Returns float32 [B, L, 2]: logits of the first token and of the last.
+    """
 
     def setup(self):
         super().setup()
         self.span = ClassHead(2, partial(Dropout, self.config.dropout))
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        x_BLD, _ = self.read(tokens_BL, valid_BL, segments_BL, train)
+    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+        x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)
         return self.span(x_BLD, train)

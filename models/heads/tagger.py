@@ -14,7 +14,10 @@ from models.layers.heads import ClassHead
 
 
 class Tagger(Headed):
-    """tokens_BL, segments_BL: int32; valid_BL: bool, False on padding. Returns float32 [B, L, C], logits of the tags at each token."""
+    """token_ids, token_type_ids: int32 [B, L]; attention_mask: bool [B, L], False on padding.
+
+    Returns float32 [B, L, C], logits of the tags at each token.
+    """
 
     config: TaggerConfig
 
@@ -22,6 +25,6 @@ class Tagger(Headed):
         super().setup()
         self.classifier = ClassHead(self.config.outputs, partial(Dropout, self.config.dropout))
 
-    def states(self, tokens_BL, valid_BL, segments_BL=None, train=False):
-        x_BLD, _ = self.read(tokens_BL, valid_BL, segments_BL, train)
+    def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
+        x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)
         return self.classifier(x_BLD, train)

@@ -107,7 +107,7 @@ class Attention(nn.Module):
     the same memory, as those of a beam do, stand one behind the other.
     """
 
-    heads: int
+    num_heads: int
     head_width: int | None = None  # D / H unless given
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
@@ -119,9 +119,9 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x_BLD, memory_BMD=None, train=False, **kw):
         D = x_BLD.shape[-1]
-        if self.head_width is None and D % self.heads:
-            raise ValueError(f"a width of {D} does not divide into {self.heads} heads")
-        shape_HK = (self.heads, self.head_width or D // self.heads)
+        if self.head_width is None and D % self.num_heads:
+            raise ValueError(f"a width of {D} does not divide into {self.num_heads} heads")
+        shape_HK = (self.num_heads, self.head_width or D // self.num_heads)
         project = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
         q_BLHK = project(shape_HK, kernel_init=self.query_init or self.kernel_init, name="query")(
             x_BLD

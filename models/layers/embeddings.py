@@ -18,7 +18,7 @@ class Embeddings(nn.Module):
     """word + position + segment, normalised (Devlin et al. 2018, section 3, figure 2).
 
     length: the longest row. types: kinds of segments, or 0 where they are not told apart. first: the row of the table of positions that a row's first token reads.
-    pieces_BL: the text that a token belongs to, where a row has several side by side: positions begin anew with each.
+    segment_ids: the text that a token belongs to, where a row has several side by side: positions begin anew with each.
     """
 
     vocab: int
@@ -37,19 +37,19 @@ class Embeddings(nn.Module):
         self.norm = LayerNorm(self.epsilon)
         self.drop = self.dropout()
 
-    def __call__(self, tokens_BL, segments_BL, train, pieces_BL=None):
-        L = tokens_BL.shape[1]
+    def __call__(self, token_ids, token_type_ids, train, segment_ids=None):
+        L = token_ids.shape[1]
         if L > self.length:
             raise ValueError(
                 f"a row of {L} tokens is longer than the {self.length} positions of the model (model.length)"
             )
-        x_BLD = self.words(tokens_BL)
-        if pieces_BL is None:
+        x_BLD = self.words(token_ids)
+        if segment_ids is None:
             x_BLD += self.positions.embedding[self.first : self.first + L]
         else:
-            x_BLD += self.positions(self.first + places(pieces_BL))
+            x_BLD += self.positions(self.first + places(segment_ids))
         if self.types:
             # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
             table_SD = self.segments.embedding
-            x_BLD += jax.nn.one_hot(segments_BL, self.types, dtype=table_SD.dtype) @ table_SD
+            x_BLD += jax.nn.one_hot(token_type_ids, self.types, dtype=table_SD.dtype) @ table_SD
         return self.drop(self.norm(x_BLD), deterministic=not train)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from models.layers.matmul import product, product_of, shift
 
-Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, heads=12)
+Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, num_heads=12)
 Init = nn.initializers.Initializer
 
 # A normal of 0.02 cut at two deviations and not rescaled, as BERT's own code draws it: what is left deviates by 0.0176.

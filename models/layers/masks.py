@@ -72,16 +72,16 @@ class Mask(flax.struct.PyTreeNode):
         return reduce(jnp.logical_and, parts) if parts else None
 
 
-def padding_mask(valid_BM, pieces_BM=None):
+def padding_mask(valid_BM, segment_ids_BM=None):
     """Whoever reads, reads only what is there, and of several texts in a row only its own."""
-    return Mask(valid_BM, None if pieces_BM is None else (pieces_BM, pieces_BM))
+    return Mask(valid_BM, None if segment_ids_BM is None else (segment_ids_BM, segment_ids_BM))
 
 
-def causal_mask(valid_BM=None, segments_BL=None, window=None, step=None):
+def causal_mask(valid_BM=None, segment_ids_BL=None, window=None, step=None):
     """A decoder's: each position reads itself and what stands before it, in its own segment where there are several."""
     return Mask(
         valid_BM,
-        None if segments_BL is None else (segments_BL, segments_BL),
+        None if segment_ids_BL is None else (segment_ids_BL, segment_ids_BL),
         causal=True,
         window=window,
         step=step,

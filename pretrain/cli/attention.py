@@ -108,7 +108,10 @@ def check(args):
 def check_numbers(args, model):
     """The layers and heads are the model's."""
     depth = min(model.depth, getattr(model, "decoder_depth", model.depth))
-    for name, numbers, most in (("layers", args.layers, depth), ("heads", args.heads, model.heads)):
+    for name, numbers, most in (
+        ("layers", args.layers, depth),
+        ("heads", args.heads, model.num_heads),
+    ):
         if wrong := [number for number in numbers or () if not 1 <= number <= most]:
             raise ValueError(f"--{name} {wrong[0]}: the model has {name} 1 to {most}")
 

@@ -8,13 +8,13 @@ from pretrain.inference import random_head
 
 def add_arguments(parser):
     parser.add_argument(
-        "config", help="distilbert_base, configs/distilbert_base.py, or a saved config.json"
+        "config", help="a name in configs/, a .py file like those, or a saved config.json"
     )
     parser.add_argument(
         "--teacher",
         required=True,
         metavar="WORKDIR",
-        help="of a BERT that was trained, or imported",
+        help="of a model that was trained, or imported",
     )
     parser.add_argument(
         "--step", type=int, help="the teacher's checkpoint; the newest good one unless given"
@@ -38,9 +38,9 @@ def run(args):
     trained = open_trained(
         args.teacher, args.step, report=lambda text: print(text, file=sys.stderr)
     )
-    check_teacher(config.model, trained.run.model, trained.step)
+    distilled = check_teacher(config.model, trained.run.model, trained.step)
     random_head.check_head(trained, "distil", args.allow_random_head, sentence_heads=False)
-    params = begin(config.model, trained.run.model, trained.params)
+    params = distilled.begin(config.model, trained.run.model, trained.params)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.teacher)),
         "teacher_step": trained.step,
@@ -55,22 +55,25 @@ def run(args):
 
 
 def check_teacher(model, teacher, step):
-    """Raise ValueError, which names the fields, unless the student can learn from such a teacher."""
-    from models.config import BertConfig, DistilBertConfig
+    """Return the family's `Distilled`. Raises ValueError, which names the fields, unless the student can learn from such a teacher."""
+    from pretrain.families import FAMILIES, family_of
 
-    if not isinstance(model, DistilBertConfig) or model.teacher_depth is None:
-        raise ValueError(
-            f"only a DistilBertConfig with a teacher_depth is distilled, not a {type(model).__name__}"
+    distilled = family_of(model).distilled
+    if distilled is None or model.teacher_depth is None:
+        students = " or ".join(
+            family.config.__name__ for family in FAMILIES.values() if family.distilled
         )
-    if not isinstance(teacher, BertConfig):
-        raise ValueError(f"the teacher is a BERT, not a {type(teacher).__name__}")
-    theirs = {
-        name: getattr(teacher, name)
-        for name in ("vocab", "length", "segments", "width", "heads", "mlp", "epsilon")
-    }
-    theirs["teacher_depth"] = teacher.depth
+        raise ValueError(
+            f"only a {students} with a teacher_depth is distilled, not a {type(model).__name__}"
+        )
+    if type(teacher) is not distilled.teacher:
+        raise ValueError(
+            f"the teacher is a {distilled.teacher.__name__}, not a {type(teacher).__name__}"
+        )
     if words := [
-        f"model.{name}={value}" for name, value in theirs.items() if getattr(model, name) != value
+        f"model.{name}={value}"
+        for name, value in distilled.describe(teacher).items()
+        if getattr(model, name) != value
     ]:
         raise ValueError(
             f"the student's model is not as its teacher's of step {step:,}; say {' '.join(words)}"
@@ -79,34 +82,4 @@ def check_teacher(model, teacher, step):
         raise ValueError(
             f"model.depth={model.depth}: the student has more layers than its teacher's {teacher.depth}"
         )
-
-
-def begin(model, teacher, params):
-    """The parameters with which a student begins, beside its teacher's: every n-th layer from the first on, and all that is not a layer.
-
-    A student has no segments: the vector of the first one, which the teacher adds to every token of a single text, goes into the positions.
-    """
-    from models.layers.layer_layout import stack_layers, unstack_layers
-
-    embeddings = dict(params["bert"]["embeddings"])
-    layers = unstack_layers(params["bert"]["encoder"])
-
-    def stack(numbers):
-        chosen = [layers[f"layer_{i}"] for i in numbers]
-        if model.scan:
-            return {"layers": stack_layers(chosen)}
-        return {f"layer_{n}": one for n, one in enumerate(chosen)}
-
-    segments = embeddings.pop("segments")["embedding"]
-    own = embeddings | {
-        "positions": {"embedding": embeddings["positions"]["embedding"] + segments[0]}
-    }
-    every = [i * teacher.depth // model.depth for i in range(model.depth)]
-    return {
-        "student": {"embeddings": own, "encoder": stack(every), "word": params["word"]},
-        "teacher": {
-            "embeddings": params["bert"]["embeddings"],
-            "encoder": stack(range(teacher.depth)),
-            "word": params["word"],
-        },
-    }
+    return distilled

@@ -124,7 +124,7 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     from pretrain.overrides import ConfigError
     from pretrain.training import truncation_report
     from pretrain.training.evaluation import make_evaluator
-    from pretrain.training.losses import LOSSES
+    from pretrain.training.losses import find_loss
     from pretrain.workdir.checkpoints import read_run
     from pretrain.workdir.load import open_trained
 
@@ -155,9 +155,14 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     for line in truncation_report.told(stream):
         print(line, file=sys.stderr)
     model = build(run.model, **make_model_hooks(mesh, []))
-    loss, metrics = LOSSES[run.data.objective.name], run.evaluate.metrics
+    loss, metrics = find_loss(run.data.objective.name), run.evaluate.metrics
     evaluator = make_evaluator(
-        model, loss, mesh, compute=run.train.compute, metrics=metrics, objective=run.data.objective
+        model,
+        loss,
+        mesh,
+        compute=run.train.compute_dtype,
+        metrics=metrics,
+        objective=run.data.objective,
     )
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(found.params, stream)

@@ -30,7 +30,9 @@ def add_arguments(parser):
     )
     parser.add_argument("--step", type=int, help="its checkpoint; the newest good one unless given")
     names = "classification, regression, tagging, multiple_choice, text2text, squad, squad2, or one of GLUE: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli"
-    several = ". Of several for one T5 or BART: --task NAME=FILE for each, FILE to learn from"
+    several = (
+        ". Of several for one model that writes: --task NAME=FILE for each, FILE to learn from"
+    )
     parser.add_argument(
         "--task", required=True, action="append", metavar="TASK", help=names + several
     )
@@ -159,11 +161,11 @@ def run(args):
         began = None
     if whole.train.end < whole.train.steps:
         goes_on = (
-            f"  python -m pretrain train {workdir}/config.json --workdir {workdir} train.until=0"
+            f"  python -m pretrain train {workdir}/config.json --workdir {workdir} train.stop_at_step=0"
             for workdir in workdirs
         )
         print(
-            f"ended at step {whole.train.end:,} of {whole.train.steps:,}, as train.until says; next:",
+            f"ended at step {whole.train.end:,} of {whole.train.steps:,}, as train.stop_at_step says; next:",
             *goes_on,
             sep="\n",
         )

@@ -3,7 +3,7 @@
 import os
 
 from models.config.heads import ClassifierConfig
-from pretrain.config import Run, override
+from pretrain.config import Run, override, validate
 
 CLASSIFIER = (  # what can be done with one
     "predict --workdir {} --input FILE",
@@ -38,6 +38,7 @@ def run(args):
         raise FileExistsError(f"{workdir}: exists and is not empty; name a new workdir")
     opened = open_model(args.folder)
     config = override(starting_run(opened.config), args.overrides)
+    validate(config)
     params, missing, unused = opened.params(config.model, initialiser(config), args.allow_nonfinite)
     origin = {
         "folder": os.path.basename(os.path.abspath(args.folder)),
@@ -52,34 +53,13 @@ def run(args):
 
 
 def starting_run(model):
-    """The run that an imported model begins, for overrides to change: masked words in rows of 128, T5's spans, next words, or pairs."""
+    """Return the run that an imported model begins, for overrides to change, with the objective that its family's record has for it."""
     from data.config import Data
-    from data.objectives import CausalLm, Denoising, MaskedLm, ReplacedToken
-    from models import config as models
-    from pretrain.config import TRAINED_BY
+    from pretrain.families import family_of
 
     if isinstance(model, ClassifierConfig):
         return classifying_run(model)
-    kind, trained_by = type(model), TRAINED_BY[type(model)]
-    if CausalLm in trained_by:
-        return Run(
-            model=model,
-            data=Data(
-                objective=CausalLm(length=model.length, end_of_text=kind is not models.GptConfig)
-            ),
-        )
-    if kind is models.BartConfig:
-        return Run(model=model, data=Data(objective=Denoising(length=min(512, model.length))))
-    if MaskedLm in trained_by or ReplacedToken in trained_by:
-        length, objective = (
-            min(128, model.length),
-            MaskedLm if MaskedLm in trained_by else ReplacedToken,
-        )
-        return Run(
-            model=model,
-            data=Data(objective=objective(length=length, predictions=max(1, length * 20 // 128))),
-        )
-    return Run(model=model, data=Data(objective=trained_by[0]()))
+    return Run(model=model, data=Data(objective=family_of(model).import_run(model)))
 
 
 def classifying_run(model):

@@ -41,7 +41,7 @@ def add_arguments(parser):
         "words",
         nargs="...",
         metavar="VERB ...",
-        help="a verb and its words, for example: train bert_tiny --workdir runs/many",
+        help="a verb and its words, for example: train CONFIG --workdir runs/many",
     )
 
 
@@ -52,7 +52,7 @@ def run(args):
         raise ValueError(f"local --restarts {args.restarts}: 0 or more")
     if not args.words:
         raise ValueError(
-            "local N needs a verb to run in each process, for example: local 4 train bert_tiny --workdir runs/many"
+            "local N needs a verb to run in each process, for example: local 4 train CONFIG --workdir runs/many"
         )
     return supervise(
         lambda: run_all(args.processes, args.devices, args.words), args.restarts, args.words

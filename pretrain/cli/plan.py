@@ -10,7 +10,9 @@ GIB = 2**30
 
 
 def add_arguments(parser):
-    parser.add_argument("config", help="bert_large, configs/bert_large.py, or a saved config.json")
+    parser.add_argument(
+        "config", help="a name in configs/, a .py file like those, or a saved config.json"
+    )
     parser.add_argument("overrides", nargs="*", metavar="path=value")
     parser.add_argument(
         "--topology", metavar="T", help="a TPU slice: v4:4x4x1, v5e:4x4, v5p:2x2x4, v6e:8x8"

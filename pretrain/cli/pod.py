@@ -101,7 +101,7 @@ def _add_run_arguments(parser, many):
         "words",
         nargs="*",
         metavar="-- VERB ...",
-        help="what to run, e.g. -- train bert_large --workdir gs://...",
+        help="what to run, e.g. -- train CONFIG --workdir gs://...",
     )
 
 
@@ -133,7 +133,7 @@ def check(args):
         args.words = args.words or (["doctor"] if args.action == "doctor" else [])
         if not args.words:
             raise ValueError(
-                f"pod {args.action}: say what to run behind two hyphens, e.g. -- train bert_large --workdir gs://bucket/run"
+                f"pod {args.action}: say what to run behind two hyphens, e.g. -- train CONFIG --workdir gs://bucket/run"
             )
         args.variables = variables(workdir(args), args.env)
     elif args.words:

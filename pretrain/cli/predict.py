@@ -27,7 +27,7 @@ def add_arguments(parser):
         "texts",
         nargs="*",
         metavar="TEXT",
-        help="with [MASK] (BERT) or <extra_id_0> ... (T5) in it, to be continued (GPT), translated (Transformer) or mended (BART)",
+        help="with [MASK] or <extra_id_0> ... in it, or to be continued, translated or mended: what the model was trained for",
     )
     parser.add_argument("--workdir", required=True, help="a run's folder")
     parser.add_argument(
@@ -54,7 +54,7 @@ def add_arguments(parser):
         "--length",
         type=int,
         metavar="T",
-        help="the most tokens that T5, GPT, BART or the Transformer writes (64)",
+        help="the most tokens that a model writes (64)",
     )
     _add_decoding_arguments(parser)
     parser.add_argument(

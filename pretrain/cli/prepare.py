@@ -3,6 +3,7 @@
 import importlib.util
 import logging
 
+from data.vocabulary import layouts
 from pretrain.extras import how_to_install
 
 HELP = {
@@ -15,12 +16,11 @@ HELP = {
     "field": "the field of JSON records and TFDS examples that holds the text (default: text); of pairs, both (default: source,target)",
     "held_out": "share of the documents for evaluation, chosen by hash (default: 0.01)",
     "rates": "how often each source is drawn, in any unit",
-    "temperature": "draw a source in proportion to (its tokens)^S: 1 (default) as is, 0.7 multilingual BERT, 0 alike",
+    "temperature": "draw a source in proportion to (its tokens)^S: 1 (default) as is, 0.7 makes small ones larger, 0 alike",
     "vocabulary": "vocab.txt, vocab.json (with merges.txt), *.model, tokenizer.json, or a folder of them",
     "vocab_size": "ids in all, special ones and sentinels included (default: 32768)",
-    "layout": "special pieces: bert's [PAD] [UNK] [CLS] [SEP] [MASK] (default), t5's <pad> </s> <unk> and 100 sentinels, or gpt's "
-    "<unk> <|endoftext|>, or transformer's <pad> <unk> </s>; of bytes, roberta's <s> <pad> </s> <unk> <mask>, or gpt2's <|endoftext|>",
-    "algorithm": "of SentencePiece unigram (default) or bpe; or byte_bpe, which roberta and gpt2 have",
+    "layout": layouts.HELP,
+    "algorithm": "of SentencePiece unigram (default) or bpe; or byte_bpe",
     "lowercase": "fold case (nmt_nfkc_cf instead of nmt_nfkc)",
     "sample_size": "train on at most so much text, drawn evenly from all of it (default: 10000000)",
     "workers": "processes here (default: all cores; the result is the same)",
@@ -58,8 +58,12 @@ def add_arguments(parser):
     words = parser.add_argument_group("vocabulary", "a released one, or one that is trained here")
     add(words, "vocabulary", metavar="PATH")
     add(words, "vocab_size", type=int, metavar="N")
-    add(words, "layout", choices=("bert", "t5", "gpt", "transformer", "roberta", "gpt2"))
-    add(words, "algorithm", choices=("unigram", "bpe", "byte_bpe"))
+    add(
+        words,
+        "layout",
+        choices=dict.fromkeys(name for names in layouts.LAYOUTS.values() for name in names),
+    )
+    add(words, "algorithm", choices=tuple(layouts.LAYOUTS))
     add(words, "lowercase", action="store_true", default=None)
     add(words, "sample_size", type=int, metavar="BYTES")
     add(parser, "workers", type=int, metavar="N")

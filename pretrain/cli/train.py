@@ -9,7 +9,9 @@ from pretrain.workdir.check import check_place
 
 
 def add_arguments(parser):
-    parser.add_argument("config", help="bert_base, configs/bert_base.py, or a saved config.json")
+    parser.add_argument(
+        "config", help="a name in configs/, a .py file like those, or a saved config.json"
+    )
     parser.add_argument(
         "--workdir", required=True, help="where the run lives; an existing one is continued"
     )

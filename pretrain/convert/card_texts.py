@@ -16,34 +16,6 @@ HEADS = {
 }
 
 
-TASKS = {
-    "bert": "fill-mask",
-    "roberta": "fill-mask",
-    "albert": "fill-mask",
-    "electra": "feature-extraction",
-    "t5": "text2text-generation",
-    "openai-gpt": "text-generation",
-    "gpt2": "text-generation",
-    "marian": "translation",
-    "bart": "text2text-generation",
-    "distilbert": "fill-mask",
-}
-
-
-TITLES = {
-    "bert": "BERT encoder",
-    "roberta": "RoBERTa encoder",
-    "albert": "ALBERT encoder",
-    "electra": "ELECTRA encoder and its generator",
-    "t5": "T5 encoder-decoder",
-    "openai-gpt": "GPT decoder",
-    "gpt2": "GPT-2 decoder",
-    "marian": "Transformer encoder-decoder",
-    "bart": "BART encoder-decoder",
-    "distilbert": "DistilBERT encoder",
-}
-
-
 def written(prompt):
     """Lines that let a model write behind a prompt, or in answer to it."""
     return (
@@ -114,32 +86,4 @@ USES = {
         ),
     ),
     "text-generation": ("It continues a text", "AutoModelForCausalLM", written("It is a")),
-}
-
-
-IDLE = {  # what masked words alone do not train
-    "bert": "the pooler and the next-sentence head",
-    "albert": "the pooler and the sentence-order head",
-    "roberta": "the pooler",
-}
-
-
-OBJECTIVES = {
-    "masked_lm": "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)",
-    "sentence_pair": "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two "
-    "documents), rows of {length}",
-    "sentence_order": "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}",
-    "distillation": "masked words ({rate:.0%}), and what a larger BERT thinks of them, rows of {length}",
-    "replaced_token": "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}",
-    "span_corruption": "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})",
-    "denoising": "the text, from one whose sentences were shuffled and whose spans were hidden ({rate:.0%} of the tokens, rows of {length})",
-    "prefix_lm": "the rest of a text ({length} tokens, cut anywhere)",
-    "seq2seq": "the targets of pairs of texts (several in rows of {length} and {target_length})",
-    "classification": "the labels of examples, rows of {length}",
-    "tagging": "the tags of words, rows of {length}",
-    "multiple_choice": "the right one of {choices} choices, rows of {length}",
-    "regression": "the scores of examples, rows of {length}",
-    "text2text": "answers, written as text (inputs of {length}, answers of {target_length})",
-    "answer_span": "where answers to questions begin and end, rows of {length} that share {stride} tokens of a longer context",
-    "causal_lm": "the next token, rows of {length} across documents",
 }

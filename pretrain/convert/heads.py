@@ -1,35 +1,31 @@
-"""What a new head on an encoder is called by transformers: for each kind of head and each family, how our names become theirs.
+"""What a new head on an encoder is called by transformers: what is alike in all families, for each kind of head.
 
-The encoder's own names are those of its family's table; a rule is as in pretrain/convert/name_map.py.
+The encoder's own names are those of its family's map, and what differs between families is in its `HeadMap`.
 """
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from pretrain.families.record import HeadMap
 from pretrain.families.rules import linear
-
-DROPOUT = {
-    "distilbert": "seq_classif_dropout",
-    "albert": "classifier_dropout_prob",
-}  # else classifier_dropout
 
 
 class Head(NamedTuple):
-    """suffix: of the name of their class. rules: of the head's parameters, by family. settings: (config, family) -> entries of config.json.
+    """suffix: of the name of their class. rules: `HeadMap` -> rules of the head's parameters. settings: (config, `HeadMap`) -> entries of config.json.
 
-    moved: names of the encoder that are others beside this head, by their stems. left_out: those that their class does not have.
+    reads_rows: whether it reads the pooled row. is_classifier: whether the family's names beside a classifier are used.
     """
 
     suffix: str
-    rules: dict[str, tuple]
+    rules: Callable[[HeadMap], tuple]
     settings: Callable
-    moved: dict[str, str] = {}
-    left_out: tuple[str, ...] = ()
+    reads_rows: bool = True
+    is_classifier: bool = False
 
 
-def named(labels):
-    """The two tables of config.json that name what is told."""
+def name_labels(labels):
+    """Return the two tables of config.json that name the labels."""
     names = dict(enumerate(labels))
     return {
         "id2label": {str(number): name for number, name in names.items()},
@@ -37,84 +33,55 @@ def named(labels):
     }
 
 
-def dropped(config, family):
-    """The dropout in front of the last layer, under the name that a family has for it."""
-    return {DROPOUT.get(family, "classifier_dropout"): config.dropout}
+def describe_dropout(config, head_map):
+    """Return the dropout in front of the last layer, under the name that a family has for it."""
+    return {head_map.dropout: config.dropout}
 
 
-def classes(config, family):
+def describe_classes(config, head_map):
     kind = "single_label_classification" if config.labels else "regression"
-    return named(config.labels or ("LABEL_0",)) | dropped(config, family) | {"problem_type": kind}
+    labels = name_labels(config.labels or ("LABEL_0",))
+    return labels | describe_dropout(config, head_map) | {"problem_type": kind}
 
 
-def tags(config, family):
-    return named(config.labels) | dropped(config, family)
+def describe_tags(config, head_map):
+    return name_labels(config.labels) | describe_dropout(config, head_map)
 
 
-def scores(config, family):
-    own = {
-        "summary_type": "first",
-        "summary_use_proj": True,
-        "summary_activation": "gelu",
-        "summary_last_dropout": config.dropout,
-    }
-    return own if family == "electra" else dropped(config, family)
-
-
-def spans(config, family):
+def describe_choices(config, head_map):
     return (
-        {"qa_dropout": config.dropout} if family == "distilbert" else {}
-    )  # the others drop nothing there
+        head_map.choice_settings(config)
+        if head_map.choice_settings
+        else describe_dropout(config, head_map)
+    )
 
 
-POOLERS = (
-    "bert.pooler.dense",
-    "roberta.pooler.dense",
-    "albert.pooler",
-)  # heads that read every token have none
-POOLED = linear("classifier/out", "classifier")
-
-
-def hidden(transform, out):
-    """A head with a hidden layer of its own."""
-    return (*linear("classifier/transform", transform), *linear("classifier/scores/out", out))
+def describe_spans(config, head_map):
+    return {head_map.span_dropout[0]: config.dropout} if head_map.span_dropout else {}
 
 
 HEADS = {
     ClassifierConfig: Head(
         "ForSequenceClassification",
-        {
-            "bert": POOLED,
-            "albert": POOLED,
-            # Their head has a hidden layer where ours is the encoder's pooler: the same numbers under another name.
-            "roberta": linear("classifier/out", "classifier.out_proj"),
-            "electra": hidden("classifier.dense", "classifier.out_proj"),
-            "distilbert": hidden("pre_classifier", "classifier"),
-        },
-        classes,
-        {"roberta.pooler.dense": "classifier.dense"},
+        lambda head_map: head_map.classifier,
+        describe_classes,
+        is_classifier=True,
     ),
     TaggerConfig: Head(
         "ForTokenClassification",
-        dict.fromkeys(("bert", "albert", "roberta", "electra", "distilbert"), POOLED),
-        tags,
-        left_out=POOLERS,
+        lambda head_map: linear("classifier/out", "classifier"),
+        describe_tags,
+        reads_rows=False,
     ),
     SpanReaderConfig: Head(
         "ForQuestionAnswering",
-        dict.fromkeys(
-            ("bert", "albert", "roberta", "electra", "distilbert"), linear("span/out", "qa_outputs")
-        ),
-        spans,
-        left_out=POOLERS,
+        lambda head_map: linear("span/out", "qa_outputs"),
+        describe_spans,
+        reads_rows=False,
     ),
     ChoiceConfig: Head(
         "ForMultipleChoice",
-        {
-            **dict.fromkeys(("bert", "albert", "roberta"), POOLED),
-            "electra": hidden("sequence_summary.summary", "classifier"),
-            "distilbert": hidden("pre_classifier", "classifier"),
-        },
-        scores,
+        lambda head_map: head_map.classifier if head_map.choice is None else head_map.choice,
+        describe_choices,
     ),
 }

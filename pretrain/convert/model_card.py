@@ -6,25 +6,26 @@ import jax
 
 from data.examples.tags_as_text import NONE, UNTYPED
 from data.examples.text2text import NOTHING, source_of
+from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.heads import (
     ChoiceConfig,
     HeadedConfig,
     SpanReaderConfig,
 )
-from pretrain.convert import name_of
-from pretrain.convert.card_texts import HEADS, IDLE, OBJECTIVES, TASKS, TITLES, USES
+from pretrain.convert import family_in
+from pretrain.convert.card_texts import HEADS, USES
 
 
 def task_of(config):
     """What a model is for, as the hub names it."""
-    return HEADS.get(type(config)) or TASKS[name_of(config)]
+    return HEADS.get(type(config)) or family_in(config).task
 
 
 def of(trained):
     """The card of a checkpoint, as Markdown. Says only what the run's own files say."""
     run = trained.run
-    family = name_of(run.model)
+    family = family_in(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
     sections = [
         "\n".join(
@@ -32,11 +33,11 @@ def of(trained):
                 "---",
                 "library_name: transformers",
                 f"pipeline_tag: {task_of(run.model)}",
-                f"tags: [{family}]",
+                f"tags: [{family.hugging_face.model_type}]",
                 "---",
             ]
         ),
-        f"# A {_size(size)} {TITLES[family]}\n\n{_story(trained)}",
+        f"# A {_size(size)} {family.title}\n\n{_story(trained)}",
         "\n".join(
             [
                 "| | |",
@@ -78,7 +79,7 @@ def loading(run, vocabulary, folder):
     """Lines of Python that load an export and use it."""
     (_, auto, use), places = use_of(run)
     use = [
-        line.format(folder=folder, gap=_gap(name_of(run.model), vocabulary), **places)
+        line.format(folder=folder, gap=_gap(family_in(run.model), vocabulary), **places)
         for line in use
     ]
     return [
@@ -92,7 +93,7 @@ def loading(run, vocabulary, folder):
 def _gap(family, vocabulary):
     """The piece that stands for what is to be filled in; of a model that has none, some other special piece."""
     named = (i for i in (vocabulary.mask, vocabulary.eos, vocabulary.unk) if i is not None)
-    return "<extra_id_0>" if family == "t5" else vocabulary.pieces[next(named)]
+    return "<extra_id_0>" if SpanCorruption in family.objectives else vocabulary.pieces[next(named)]
 
 
 def _story(trained):
@@ -129,7 +130,7 @@ def _facts(trained, family, size):
     yield "parameters", f"{size:,}"
     yield (
         "shape",
-        f"{depth} layers, hidden size {model.width}, {model.heads} heads, feed-forward {model.mlp}",
+        f"{depth} layers, hidden size {model.width}, {model.num_heads} heads, feed-forward {model.mlp}",
     )
     if isinstance(run.model, ChoiceConfig):
         yield "choices", f"{run.data.objective.choices} in training, any number in use"
@@ -140,12 +141,8 @@ def _facts(trained, family, size):
         )
     elif run.model is not model:
         yield "labels", ", ".join(run.model.labels) or "none: a score"
-    elif family == "electra":
-        own = f"hidden size {model.generator_width}, {model.generator_heads} heads, feed-forward {model.generator_mlp}"
-        yield (
-            "generator",
-            f"{depth} layers, {own}, in the folder `generator`; it reads the same embeddings",
-        )
+    else:
+        yield from family.facts(model)
     for task in (objective.tasks or (objective,)) if isinstance(objective, Text2Text) else ():
         yield "reads", f"`{sample(task)}`"
         text = f"an answer, or `{NOTHING}`" if task.questions == "squad2" else "text"
@@ -168,14 +165,14 @@ def _facts(trained, family, size):
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
     if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
-    yield "objective", OBJECTIVES[objective.name].format(**vars(objective))
+    yield "objective", objective.description.format(**vars(objective))
     yield "data", _data(trained)
     yield "steps", f"{step:,} of {run.data.batch_size} rows each"
     yield (
         "optimizer",
         f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}",
     )
-    yield "arithmetic", f"{run.train.compute}; these weights are float32"
+    yield "arithmetic", f"{run.train.compute_dtype}; these weights are float32"
 
 
 def _data(trained):
@@ -220,7 +217,7 @@ def _limits(trained, family):
         else " and was not fitted to any task."
     )
     if trained.step and trained.run.data.objective.name == "masked_lm":
-        use += f" Masked words were the only objective: {IDLE[family]} learned nothing here."
+        use += f" Masked words were the only objective: {family.idle} learned nothing here."
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures above was measured; "
         "no licence is stated for the weights, and the licence of the data is for the reader to check."

@@ -1,6 +1,7 @@
 """Applies a family's rules (pretrain/families/rules.py): our parameters to their tensors, and their tensors to our parameters."""
 
 import dataclasses
+import fnmatch
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -39,7 +40,7 @@ def expand(rules, depths) -> list[Match]:
     Raises ValueError that names a path or a name that two rules give, a numbered layer of theirs
     that no rule gives, and a rule that is not one.
     """
-    matches = [match for rule in rules for match in _expand_rule(*rule, depths)]
+    matches = [match for rule in rules for match in _expand_rule(rule, depths)]
     ours, theirs = {}, {}
     for match in matches:
         for path in match.ours:
@@ -58,8 +59,9 @@ def expand(rules, depths) -> list[Match]:
     return matches
 
 
-def _expand_rule(ours, theirs, layout, depths):
+def _expand_rule(rule, depths):
     """Return the matches of one rule: one, or one a layer."""
+    ours, theirs, layout = rule
     paths, names = ((side,) if isinstance(side, str) else tuple(side) for side in (ours, theirs))
     rule = Match(paths, names, layout)
     if (len(paths) > 1 and not isinstance(layout, Join)) or (
@@ -74,7 +76,8 @@ def _expand_rule(ours, theirs, layout, depths):
         return [rule]
     if len(stacks) != 1 or not all("/layers/" in path for path in paths):
         raise ValueError(f"{rule}: a name with an index needs paths with `layers`, of one stack")
-    if any(index is None for _, index, _ in parts):
+    numbered = [(before, index, after) for before, index, after in parts if index is not None]
+    if len(numbered) < len(parts):
         raise ValueError(f"{rule}: a path with `layers` needs {{i}} in every name")
     (stack,) = stacks
     if stack not in depths:
@@ -82,7 +85,7 @@ def _expand_rule(ours, theirs, layout, depths):
     return [
         Match(
             tuple(path.replace("/layers/", f"/layer_{i}/", 1) for path in paths),
-            tuple(f"{before}{index(i)}{after}" for before, index, after in parts),
+            tuple(f"{before}{index(i)}{after}" for before, index, after in numbered),
             layout,
         )
         for i in range(depths[stack])
@@ -149,7 +152,7 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     """(our parameters as float32 arrays, ImportReport) from {their name: array}; the mapping may load when it is read.
 
     heads: beginnings of the names that may be missing, all with one beginning together; there `init_params` stay.
-    body: beginnings of the names that must have a place, unless `known` to have none; others are reported as unused.
+    body: beginnings of the names that must have a place, unless a pattern in `known` has them; others are reported as unused.
     Raises ValueError that names the tensors that are missing, have no place, or have the wrong shape or type.
     """
     matches, leaves = expand(rules, depths), flatten_layers(init_params, depths)
@@ -163,7 +166,12 @@ def fill(tensors, rules, depths, init_params, *, heads, body, known=()):
     )
     if lost := {name for name in missing if not name.startswith(absent)}:
         raise ValueError(f"missing {some(lost)}, which the model cannot do without")
-    if homeless := {name for name in unused if name.startswith(body) and name not in known}:
+    if homeless := {
+        name
+        for name in unused
+        if name.startswith(body)
+        and not any(fnmatch.fnmatchcase(name, pattern) for pattern in known)
+    }:
         raise ValueError(
             f"no place in the model for {some(homeless)}; does config.json belong to these weights?"
         )

@@ -9,8 +9,9 @@ import numpy as np
 
 from data.vocabulary.load import Vocabulary, read_vocabulary
 from models.config.heads import HeadedConfig
-from pretrain.convert import FAMILIES, classifier, family_of, name_of, parts, tokenizer
+from pretrain.convert import classifier, name_of, tokenizer
 from pretrain.convert.finite import FiniteTensors, check_finite
+from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
     CONFIG,
     FolderError,
@@ -21,10 +22,10 @@ from pretrain.convert.safe_folder import (
     write_json,
     write_tensors,
 )
+from pretrain.families import FAMILIES, family_of
 
 REFUSED = {
-    "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration",
-    "ElectraForMaskedLM": "a generator alone; import the folder of its ElectraForPreTraining, with this one in it as generator/",
+    name: why for family in FAMILIES.values() for name, why in family.hugging_face.refused.items()
 }
 
 
@@ -32,11 +33,11 @@ REFUSED = {
 
 
 def converter_of(config):
-    """Return the module that converts a model's parameters: its family's, or that of encoders with a head.
+    """Return what converts a model's parameters: its family's `Converter`, or the module `classifier` for encoders with a head.
 
     Raises ValueError where there is none.
     """
-    return classifier if isinstance(config, HeadedConfig) else family_of(config)
+    return classifier if isinstance(config, HeadedConfig) else Converter(family_of(config))
 
 
 def write_model(
@@ -58,7 +59,7 @@ def write_model(
         for name, tensor in tensors.items():
             check_finite(name, tensor, "--allow-nonfinite exports it as it is.")
     with replace_export(output, overwrite) as folder:
-        for part in (*parts(module), ""):
+        for part in (*module.parts, ""):
             place = folder / part
             place.mkdir(exist_ok=True)
             prefix = f"{part}/" if part else ""
@@ -98,7 +99,7 @@ class Opened:
 
     folder: pathlib.Path
     architectures: tuple[str, ...]
-    module: Any  # the family's table
+    module: Any  # what converts it, see `converter_of`
     config: Any
     tensors: Joined
     vocabulary: Vocabulary
@@ -129,7 +130,7 @@ class Opened:
 
 
 def open_model(folder, report=print):
-    """Look through a Hugging Face folder of one of FAMILIES, or of a classifier: configuration, tokenizer, headers of the tensors' files.
+    """Look through a Hugging Face folder of one of CONVERTERS, or of a classifier: configuration, tokenizer, headers of the tensors' files.
 
     `report` is told what is passed over. Raises FileNotFoundError for no folder, and FolderError or another ValueError
     that names the file, the setting or the tensor for one that cannot be imported.
@@ -137,7 +138,7 @@ def open_model(folder, report=print):
     folder = pathlib.Path(folder)
     described = read_config(folder, report)
     module = _family(folder, described)
-    for part in parts(module):
+    for part in module.parts:
         if not (folder / part).is_dir():
             raise FolderError(
                 f"{folder}: no folder {part} in it. {', '.join(_architectures(described)) or 'This model'} is trained together with its "
@@ -148,7 +149,7 @@ def open_model(folder, report=print):
         config = module.our_config(described)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"{folder / CONFIG}: {error}") from error
-    tensors = Joined({part: Tensors(folder / part) for part in ("", *parts(module))})
+    tensors = Joined({part: Tensors(folder / part) for part in ("", *module.parts)})
     return Opened(
         folder,
         tuple(_architectures(described)),
@@ -169,13 +170,13 @@ def _family(folder, described):
         if name in REFUSED:
             raise FolderError(f"{folder / CONFIG}: {name}: {REFUSED[name]}")
     kind = described.get("model_type")
-    if kind not in FAMILIES:
+    if kind not in CONVERTERS:
         raise FolderError(
-            f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(FAMILIES)} can"
+            f"{folder / CONFIG}: model_type {kind!r} cannot be imported; {', '.join(CONVERTERS)} can"
         )
     if any(classifier.KINDS.get(name) == kind for name in _architectures(described)):
         return classifier
-    return FAMILIES[kind]
+    return CONVERTERS[kind]
 
 
 def _vocabulary(folder, config):

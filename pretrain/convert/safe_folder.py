@@ -16,18 +16,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from data.store.atomic import replace_folder
-from pretrain.convert import FAMILIES, parts
+from pretrain.families import FAMILIES
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SHARD_BYTES = 5_000_000_000
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
-# What an export may consist of: a folder with anything else in it is not ours to replace.
+# What an export may consist of, with the folders in PARTS: a folder with anything else in it is not ours to replace.
 OURS = {
     *(CONFIG, WEIGHTS, INDEX, "generation_config.json", "README.md"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
 }
-PARTS = {part for module in FAMILIES.values() for part in parts(module)}  # folders that it may have
+PARTS = {name for family in FAMILIES.values() for name in family.hugging_face.second_models}
 FRACTIONS = ("F32", "F16", "BF16")  # float32 holds each of their values exactly
 FORMATS = (*FRACTIONS, "I64", "I32", "I16", "I8", "U8", "BOOL")
 UNSAFE = (

@@ -1,15 +1,15 @@
 """A vocabulary as the files that `AutoTokenizer` reads, with the same ids for the same text.
 
 The vocabularies of `data` never see special tokens in text: a batch builder puts them where they belong. The exported
-tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text:
-[CLS] A [SEP] or [CLS] A [SEP] B [SEP] for BERT, ALBERT and ELECTRA, <s> A </s> or <s> A </s></s> B </s> for RoBERTa, A </s> for T5
-and the Transformer, A alone for GPT and GPT-2.
+tokenizer is the same pipeline with the special tokens known by name, and a template that puts them around a text, which the family's
+record names.
 """
 
 from tokenizers import AddedToken, Tokenizer, processors
 
 from pretrain.convert import sentencepiece
 from pretrain.convert.safe_folder import write_json
+from pretrain.families import find_by_model_type
 
 ROLES = {  # the name of a role in a vocabulary -> its name in transformers
     "bos": "bos_token",
@@ -20,36 +20,15 @@ ROLES = {  # the name of a role in a vocabulary -> its name in transformers
     "cls": "cls_token",
     "mask": "mask_token",
 }
-NEEDED = {
-    "bert": ("pad", "unk", "cls", "sep", "mask"),
-    "roberta": ("pad", "cls", "sep", "mask"),  # bytes are never unknown
-    "albert": ("pad", "unk", "cls", "sep", "mask"),
-    "electra": ("pad", "unk", "cls", "sep", "mask"),
-    "t5": ("pad", "eos", "unk"),
-    "openai-gpt": ("unk",),
-    "gpt2": ("eos",),
-    "marian": ("pad", "eos"),
-    "bart": ("pad", "bos", "eos", "mask"),
-    "distilbert": ("pad", "unk", "cls", "sep", "mask"),
-}
-INPUTS = {
-    **{
-        name: ["input_ids", "token_type_ids", "attention_mask"]
-        for name in ("bert", "albert", "electra")
-    },
-    **{
-        name: ["input_ids", "attention_mask"]
-        for name in ("roberta", "t5", "openai-gpt", "gpt2", "marian", "bart", "distilbert")
-    },
-}
 
 
 def build(vocabulary, family):
-    """A `tokenizers.Tokenizer` of a vocabulary for a family of models, a key of NEEDED.
+    """Return the `tokenizers.Tokenizer` of a vocabulary for a family of models, named by its model_type.
 
     Raises ValueError where the vocabulary lacks a special piece that the family needs, or cannot be said in the format.
     """
-    missing = [role for role in NEEDED[family] if getattr(vocabulary, role) is None]
+    record = find_by_model_type(family)
+    missing = [role for role in record.token_roles if getattr(vocabulary, role) is None]
     if missing:
         raise ValueError(
             f"a {family} tokenizer needs {', '.join(ROLES[role] for role in missing)}, which this {vocabulary.kind} "
@@ -67,8 +46,8 @@ def build(vocabulary, family):
     _check(pipeline, vocabulary)
     pipeline.no_truncation()
     pipeline.no_padding()
-    if pipeline.post_processor is None and family in TEMPLATES:
-        pipeline.post_processor = TEMPLATES[family](vocabulary)
+    if pipeline.post_processor is None and record.template in TEMPLATES:
+        pipeline.post_processor = TEMPLATES[record.template](vocabulary)
     return pipeline
 
 
@@ -87,7 +66,11 @@ def write(vocabulary, family, folder, length=None):
         names["additional_special_tokens"] = [vocabulary.pieces[i] for i in vocabulary.sentinels]
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        "model_input_names": INPUTS[family],
+        "model_input_names": [
+            "input_ids",
+            *(["token_type_ids"] if find_by_model_type(family).token_types else []),
+            "attention_mask",
+        ],
         "clean_up_tokenization_spaces": False,
         **names,
     }
@@ -169,12 +152,7 @@ def _enclosed_twice(vocabulary):
 
 
 TEMPLATES = {
-    "bert": _enclosed,
-    "albert": _enclosed,
-    "electra": _enclosed,
-    "t5": _ended,
-    "marian": _ended,
-    "roberta": _enclosed_twice,
-    "bart": _enclosed_twice,
-    "distilbert": _enclosed,
-}
+    "eos": _ended,
+    "cls_sep": _enclosed,
+    "cls_sep_sep": _enclosed_twice,
+}  # by `Family.template`; "none" is in no table

@@ -57,7 +57,7 @@ class HeldOut:
     def __call__(self, params, batch):
         """The texts that are written for the rows of a batch on the mesh."""
         written_BT = jax.device_get(
-            self.write(params, batch["inputs"], batch["inputs_valid"])
+            self.write(params, batch["encoder_token_ids"], batch["encoder_attention_mask"])
         ).tolist()
         return [spelt(self.vocabulary, ids) for ids in written_BT]
 

@@ -3,7 +3,7 @@
 An entity counts as found only where all of it is; counts are summed over all sentences (micro). Words whose first piece is in no row, of
 sentences that are longer than one, count as told O: their entities are missed.
 
-N sentences   K columns of `losses.Loss.judged`   S words
+N sentences   K columns of `losses.Loss.row_predictions`   S words
 """
 
 import numpy as np

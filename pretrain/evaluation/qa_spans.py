@@ -39,7 +39,7 @@ class Chosen(NamedTuple):
 
 
 def chosen(rows_NK, count):
-    """The best over all windows of each of `count` questions, of which `rows_NK` (answer_span.judged) has every window."""
+    """The best over all windows of each of `count` questions, of which `rows_NK` (answer_span.predict_spans) has every window."""
     question_N, begin_N, end_N, score_N, null_N, total_N, _ = rows_NK.astype(np.float64).T
     question_N = question_N.astype(np.int64)
     best_Q, null_Q = first_of(question_N, -score_N, count), first_of(question_N, null_N, count)

@@ -26,7 +26,7 @@ SEVERAL = "several tasks"  # that are written: each has metrics of its own
 class Metric(NamedTuple):
     """objectives: whose predictions it is of; library: that it needs.
 
-    score: (what `losses.Loss.judged` gives of all rows, the model's configuration, the split that they are of) -> a number, or {name: number}
+    score: (what `losses.Loss.row_predictions` gives of all rows, the model's configuration, the split that they are of) -> a number, or {name: number}
     of all metrics that are computed together and of what is told beside them; of text2text (the texts that were written, the answers) ->
     a number.
     """
@@ -154,7 +154,7 @@ def check_metrics(names, objective, labels=2):
 
 
 def measured(names, rows_NK, config=None, split=None):
-    """{name: number} of the rows that `losses.Loss.judged` gives; those that only fill a batch, whose last column is 0, are left out."""
+    """{name: number} of the rows that `losses.Loss.row_predictions` gives; those that only fill a batch, whose last column is 0, are left out."""
     rows_NK = rows_NK[rows_NK[:, -1] > 0].astype(np.float64)
     found = {}
     for name in names:

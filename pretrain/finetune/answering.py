@@ -1,5 +1,7 @@
 """What a trained model of any kind answers to a text, and how a person reads the answer."""
 
+import importlib
+
 from pretrain.inference.record_files import text_in
 
 DECODING = "each of --beams, --temperature, --top-k, --top-p and --no-repeat-ngram"
@@ -63,24 +65,14 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
     how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.generation.generate.generate`. first: how many texts
     came before these; each draws by its own number. n_best: of answers to questions, how many are told.
 
-    A result has `filled`, the text with its gaps closed, and for BERT `masks`, for each mask a list of {word, piece,
-    id, probability}, likeliest first; for T5 `spans`, {sentinel: text, or None where the model wrote nothing}; for BART nothing else; for GPT
-    `written`, what it continues the text with; for the Transformer only `written`, the target of the text; for ELECTRA, of a text without
-    masks, `judged`, for each word {word, probability that it was replaced}; for a fine-tuned model what its head answers (pretrain/finetune/predictors.py),
-    or what it writes (pretrain/evaluation/generated_answers.py).
+    A result is what the class that the family's record names in `answers` returns (pretrain/inference): `filled`, the text with its gaps
+    closed; `masks`, for each mask a list of {word, piece, id, probability}, likeliest first; `judged`, for each word {word, probability that it
+    was replaced}; `spans`, {sentinel: text, or None where the model wrote nothing}; `written`, what it writes alone. For a fine-tuned model it
+    is what its head answers (pretrain/finetune/predictors.py), or what it writes (pretrain/evaluation/generated_answers.py).
     """
-    from models.config import (
-        AlbertConfig,
-        BartConfig,
-        BertConfig,
-        DistilBertConfig,
-        ElectraConfig,
-        RobertaConfig,
-        T5Config,
-        TransformerConfig,
-    )
+    from models.config.base import EncoderConfig
     from models.config.heads import HeadedConfig
-    from pretrain.inference import generate as write
+    from pretrain.families import family_of
 
     if isinstance(trained.run.model, HeadedConfig):
         if top is not None or length is not None or how:
@@ -96,39 +88,27 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
         return lambda texts, places, first=0: answer(texts, places)
     if n_best is not None:
         raise ValueError(NOT_SEVERAL)
-    if isinstance(
-        trained.run.model,
-        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig),
-    ):
-        return _fill_masks(trained, top, length, batch_size, how)
+    module, name = family_of(trained.run.model).answers.split(":")
+    kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
+    if isinstance(trained.run.model, EncoderConfig):
+        return _fill_masks(kind, trained, top, length, batch_size, how)
     if top is not None:
         raise ValueError(
-            "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
+            "--top is for encoders, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
         )
     if trained.run.data.objective.name == "text2text":
         from pretrain.evaluation.generated_answers import AnswerWriter
 
         return AnswerWriter(trained, length, batch_size, **how)
-    writers = {
-        T5Config: write.Spans,
-        TransformerConfig: write.Translations,
-        BartConfig: write.Repairs,
-    }
-    writer = writers.get(type(trained.run.model), write.Continuations)
-    return writer(trained, 64 if length is None else length, batch_size, **how)
+    return kind(trained, 64 if length is None else length, batch_size, **how)
 
 
-def _fill_masks(trained, top, length, batch_size, how):
+def _fill_masks(kind, trained, top, length, batch_size, how):
     """`answerer` of an encoder that was trained on masked or replaced words."""
-    from models.config import ElectraConfig
-    from pretrain.inference import fill_mask
-
     if length is not None or how:
         option = "--length" if length is not None else DECODING
         raise ValueError(
-            f"{option} is for models that write; BERT fills each [MASK] with one piece"
+            f"{option} is for models that write; an encoder fills each [MASK] with one piece"
         )
-    is_electra = isinstance(trained.run.model, ElectraConfig)
-    kind = fill_mask.Judgements if is_electra else fill_mask.Masks
     answer = kind(trained, 5 if top is None else top, batch_size)
     return lambda texts, places, first=0: answer(texts, places)

@@ -1,30 +1,24 @@
 """Which pretrained models take a new head, and what of them it stands on."""
 
-import dataclasses
+from models.config.base import EncoderConfig
+from models.config.heads import ENCODERS
+from pretrain.families import family_of
 
-from models.config import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
-
-NAMES = "BERT, RoBERTa, ALBERT, ELECTRA and DistilBERT"
+NAMES = ", ".join(kind.__name__ for kind in ENCODERS)
 
 
 def encoder_of(pretrained):
-    """The configuration of the encoder in a pretrained run, or in a fine-tuned one. Raises ValueError, which tells what can be fine-tuned, where it has none."""
+    """Return the configuration of the encoder in a pretrained run, or in a fine-tuned one. Raises ValueError, which names what can be fine-tuned, where it has none."""
     model = getattr(
         pretrained.run.model, "encoder", pretrained.run.model
     )  # of a fine-tuned one too
-    if not isinstance(
-        model, (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig)
-    ):
+    if not isinstance(model, EncoderConfig):
         raise ValueError(
-            f"{pretrained.workdir} is a run of a {type(model).__name__}; what is fine-tuned is {NAMES}, as pretrained"
+            f"{pretrained.workdir} is a run of a {type(model).__name__}; what is fine-tuned is one of {NAMES}, as pretrained"
         )
-    return (
-        dataclasses.replace(model, teacher_depth=None)
-        if isinstance(model, DistilBertConfig)
-        else model
-    )
+    return model.as_encoder()
 
 
 def separators(encoder):
-    """[SEP]s between two texts."""
-    return 2 if isinstance(encoder, RobertaConfig) else 1
+    """Return the number of [SEP]s between two texts."""
+    return family_of(encoder).separators

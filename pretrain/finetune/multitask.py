@@ -12,7 +12,7 @@ import json
 
 from data.examples.text2text import described, write_sources
 from data.objectives.text2text import Text2Text
-from pretrain.finetune.text2text_task import WRITERS, as_text
+from pretrain.finetune.text2text_task import WRITERS, as_text, writes_answers
 
 OF_EACH = ("heldout", "columns", "prefix", "labels")  # options that each task may have
 
@@ -68,14 +68,14 @@ def _of_each(option, values, names):
 
 def together(args, names, gathered, pretrained):
     """(task, examples) of what was gathered of each task, as the pretrained model learns it. Raises ValueError where it cannot."""
-    if isinstance(pretrained.run.model, WRITERS):
+    if writes_answers(pretrained.run.model):
         gathered = [
             (task, as_text(name, examples, pretrained))
             for name, (task, examples) in zip(names, gathered)
         ]
     elif len(names) > 1:
         raise ValueError(
-            f"--task {args.task}: what learns several tasks in one run are T5 and BART; {pretrained.workdir} takes one"
+            f"--task {args.task}: what learns several tasks in one run are {' and '.join(WRITERS)}; {pretrained.workdir} takes one"
         )
     if len(names) == 1:
         return gathered[0]

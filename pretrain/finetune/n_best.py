@@ -32,7 +32,7 @@ def of_row(logits_L2, context, held, total, spelt, count):
     """The best `count` candidates of a row, whose texts differ: among them are all that `best` takes of this row.
 
     context, held: the part of the context is the row's tokens [context, context + held). total: the logarithm of what a probability is a share
-    of (answer_span.judged). spelt: (first, last token of the part) -> (text, its first character, the one behind its last).
+    of (answer_span.predict_spans). spelt: (first, last token of the part) -> (text, its first character, the one behind its last).
     """
     begin_C, end_C = logits_L2[context : context + held].T
     ends_CM = np.lib.stride_tricks.sliding_window_view(

@@ -21,7 +21,7 @@ from pretrain.evaluation import qa_spans
 from pretrain.finetune import n_best
 from pretrain.finetune.qa_task import settled
 from pretrain.inference.batching import batches, named, padded, power
-from pretrain.training.span_loss import judged
+from pretrain.training.losses.answer_span import predict_spans
 
 COLUMNS = ("question", "context")
 
@@ -99,7 +99,7 @@ class AnswerPredictor:
         return self.config.threshold or 0.0
 
     def _scored(self, encoded):
-        """(batch, what `answer_span.judged` tells of its rows, their logits) of rows of like lengths."""
+        """(batch, what `answer_span.predict_spans` tells of its rows, their logits) of rows of like lengths."""
         table, rows = window_rows(self.objective, encoded.tokens, encoded.spans_Q6, self.vocabulary)
         lengths = [
             min(padded(length), self.objective.length)
@@ -115,7 +115,9 @@ class AnswerPredictor:
             }
             judged_B7, logits_BL2 = jax.device_get(
                 _best(
-                    self.model, self.params, batch | {"weights": np.ones(power(count), np.float32)}
+                    self.model,
+                    self.params,
+                    batch | {"label_weights": np.ones(power(count), np.float32)},
                 )
             )
             yield batch, judged_B7[:count], logits_BL2[:count]
@@ -124,7 +126,8 @@ class AnswerPredictor:
         """Add the best candidates of each row to those of its question."""
         for row, (judged_7, logits_L2) in enumerate(zip(judged_B7, logits_BL2)):
             question, context, skipped = (
-                int(batch[key][row]) for key in ("questions", "contexts", "skipped")
+                int(batch[key][row])
+                for key in ("question_ids", "context_starts", "context_offsets")
             )
             text, at = contexts[question], int(encoded.spans_Q6[question, 2]) + skipped
 
@@ -132,7 +135,7 @@ class AnswerPredictor:
                 start, end = int(encoded.begins_T[at + first]), int(encoded.ends_T[at + last])
                 return text[start:end], start, end
 
-            held = int(batch["valid"][row].sum()) - 1 - context
+            held = int(batch["attention_mask"][row].sum()) - 1 - context
             candidates[question] += n_best.of_row(
                 logits_L2, context, held, float(judged_7[5]), spelt, self.n_best
             )
@@ -163,6 +166,8 @@ class AnswerPredictor:
 
 @partial(jax.jit, static_argnames="model")
 def _best(model, params, batch):
-    """What `answer_span.judged` tells of each row, and its two logits a token, float32 [B, L, 2]."""
-    logits_BL2 = model.apply({"params": params}, batch["tokens"], batch["valid"], batch["segments"])
-    return judged(logits_BL2, batch), logits_BL2
+    """What `answer_span.predict_spans` tells of each row, and its two logits a token, float32 [B, L, 2]."""
+    logits_BL2 = model.apply(
+        {"params": params}, batch["token_ids"], batch["attention_mask"], batch["token_type_ids"]
+    )
+    return predict_spans(logits_BL2, batch), logits_BL2

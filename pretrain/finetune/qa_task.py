@@ -65,14 +65,17 @@ class Answered:
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def model(self, pretrained):
-        from models.config import DistilBertConfig
         from models.config.heads import SpanReaderConfig
+        from pretrain.families import family_of
         from pretrain.finetune.encoders import encoder_of
 
         encoder = encoder_of(pretrained)
-        dropout = 0.1 if isinstance(encoder, DistilBertConfig) else 0.0  # as their authors have it
+        head_map = family_of(encoder).hugging_face.fine_tuned
+        span_dropout = head_map.span_dropout  # as their authors have it
         return SpanReaderConfig(
-            encoder=encoder, dropout=dropout, unanswerable=self.task.unanswerable
+            encoder=encoder,
+            dropout=span_dropout[1] if span_dropout else 0.0,
+            unanswerable=self.task.unanswerable,
         )
 
     def objective(self, model):

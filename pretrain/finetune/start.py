@@ -4,9 +4,9 @@ import dataclasses
 import os
 
 from data.config import Data
-from models.config import T5Config
-from pretrain.config import Run, override
-from pretrain.schema import Adafactor, AdamW, Checkpoint, Evaluate, Train
+from pretrain.config import Run, override, validate
+from pretrain.convert import family_in
+from pretrain.schema import Checkpoint, Evaluate, Train
 
 
 def make_run(args, task, examples, pretrained):
@@ -17,15 +17,14 @@ def make_run(args, task, examples, pretrained):
         Run(
             model=model,
             data=Data(store=store, objective=examples.objective(model)),
-            optimizer=Adafactor(learning_rate=1e-3, decay="linear")
-            if isinstance(model, T5Config)
-            else AdamW(learning_rate=5e-5),
-            train=Train(compute=pretrained.run.train.compute),
+            optimizer=family_in(model).optimizer,
+            train=Train(compute_dtype=pretrained.run.train.compute_dtype),
             evaluate=Evaluate(metrics=getattr(examples, "metrics", task.metrics)),
             checkpoint=Checkpoint(keep=1),
         ),
         args.overrides,
     )
+    validate(asked)
     if not asked.evaluate.every:
         raise ValueError(
             "evaluate.every=0 leaves the held-out part out, by which the best step is chosen; every epoch is usual"
@@ -42,12 +41,14 @@ def make_run(args, task, examples, pretrained):
     every = asked.evaluate.every if "evaluate.every" in given else epoch
     usual = {
         "train.steps": steps,
-        "optimizer.warmup": steps // 10,
+        "optimizer.warmup_steps": steps // 10,
         "evaluate.every": every,
         "checkpoint.every": every,
     }
     usual["checkpoint.best"] = (*asked.evaluate.metrics, "loss")[0]
-    return override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
+    run = override(asked, [f"{key}={value}" for key, value in usual.items() if key not in given])
+    validate(run)
+    return run
 
 
 def prepare_workdir(workdir, run, pretrained, args, examples):

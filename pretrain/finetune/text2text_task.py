@@ -26,13 +26,21 @@ from data.examples.text2text import (
     write_pairs,
 )
 from data.objectives.text2text import Text2Text
-from models.config import BartConfig, T5Config
+from pretrain.families import FAMILIES, family_of
 from pretrain.finetune.multiple_choice_task import Choices
 from pretrain.finetune.qa_task import Answered
 from pretrain.finetune.tagging_task import Tagged
 
-WRITERS = (T5Config, BartConfig)
-LIMITLESS = 1 << 20  # tokens of a row of a T5, whose positions are relative
+LIMITLESS = 1 << 20  # tokens of a row of a model whose positions are relative
+# The families that learn to write answers.
+WRITERS = [family.config.__name__ for family in FAMILIES.values() if Text2Text in family.objectives]
+
+
+def writes_answers(model):
+    """Whether a pretrained model can learn tasks as text."""
+    return type(model).__name__ in WRITERS
+
+
 LONGEST = 64  # tokens of an answer to a question, at most
 FIXED = {
     "stsb": 0.2
@@ -102,14 +110,15 @@ class Texts:
 
     def model(self, pretrained):
         model = pretrained.run.model
-        if not isinstance(model, WRITERS):
+        if not writes_answers(model):
             raise ValueError(
-                f"{pretrained.workdir} is a run of a {type(model).__name__}; what learns to write answers is T5 and BART"
+                f"{pretrained.workdir} is a run of a {type(model).__name__}; what learns to write answers is {' and '.join(WRITERS)}"
             )
         return model
 
     def objective(self, model):
-        framed, most = isinstance(model, BartConfig), getattr(model, "length", LIMITLESS)
+        framed = "bos" in family_of(model).token_roles
+        most = getattr(model, "length", LIMITLESS)
         lengths = {
             "length": min(self.spec.length, most),
             "target_length": min(self.spec.target_length + framed, most - framed),

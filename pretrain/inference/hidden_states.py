@@ -12,10 +12,10 @@ import numpy as np
 
 from models import build
 from models.activations import observe
-from pretrain.convert.tokenizer import NEEDED
 from pretrain.distributed.device_feed import place_whole
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import replicated
+from pretrain.families import find_by_model_type
 from pretrain.inference import batching
 from pretrain.inference.pooling import POOLINGS
 from pretrain.inference.word_alignment import Aligned
@@ -85,7 +85,7 @@ def extract(trained, mesh, texts, layers=("last",), pooling="mean", batch_size=3
     config, params = trained.body
     picks = chosen(layers, config.depth)
     aligned = Aligned(trained)
-    if pooling == "cls" and "cls" not in NEEDED[aligned.family]:
+    if pooling == "cls" and "cls" not in find_by_model_type(aligned.family).token_roles:
         raise ValueError(
             f"--pooling cls: a text of {type(trained.run.model).__name__} does not begin with a [CLS]; take mean"
         )

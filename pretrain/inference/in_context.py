@@ -144,7 +144,7 @@ class Scorer:
     def __init__(self, trained, mesh, how):
         model, compute, whole = (
             build(trained.run.model, **how),
-            trained.run.train.compute,
+            trained.run.train.compute_dtype,
             gathered(mesh),
         )
         self.mesh, self.params, self.vocabulary = mesh, trained.params, trained.vocabulary

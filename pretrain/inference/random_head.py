@@ -1,12 +1,8 @@
 """Refusing to score or publish a head that an import began at random, because the imported folder had none."""
 
+from pretrain.convert import family_in
 from pretrain.convert.finite import printable
 
-SENTENCE_HEADS = (
-    "pooler.",
-    "seq_relationship.",
-    "sop_classifier.",
-)  # which predicting masked tokens does not use
 FLAG = "--allow-random-head"
 
 
@@ -26,7 +22,8 @@ def check_head(trained, verb, allowed, sentence_heads=True):
     """
     missing = [] if allowed or trained.step else (trained.origin() or {}).get("missing", [])
     if not sentence_heads:
-        missing = [name for name in missing if not any(head in name for head in SENTENCE_HEADS)]
+        unneeded = family_in(trained.run.model).hugging_face.sentence_heads
+        missing = [name for name in missing if not name.startswith(unneeded)]
     if not missing:
         return
     names = ", ".join(printable(name) for name in missing[:3]) + (

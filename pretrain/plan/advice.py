@@ -71,7 +71,9 @@ def variants(run, devices) -> Iterator[list[str]]:
     models = [
         model
         for model in (1, 2, 4, 8)
-        if devices % model == 0 and model <= max(4, devices // 8) and run.model.heads % model == 0
+        if devices % model == 0
+        and model <= max(4, devices // 8)
+        and run.model.num_heads % model == 0
     ]
     for model, microbatches, remat in itertools.product(models, (1, 2, 4), (False, True)):
         rest = devices // model

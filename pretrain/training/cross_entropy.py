@@ -1,4 +1,4 @@
-"""What a prediction costs: sums of -log p over weighted targets, and how many were told right.
+"""What a prediction costs: sums of -log p over weighted targets, and how many predictions are correct.
 
 B batch   T target length   D width   V vocab
 """
@@ -14,7 +14,9 @@ SCORES = 3 << 20
 
 
 def cross_entropy(logits_V, targets, weights, smoothing=0.0):
-    """(sum of -log p(target), number of targets that are likelier than any other word), both weighted, over any leading dimensions; float32.
+    """Return (loss_sum, num_correct): the sum of -log p(target), and the number of targets that are likelier than any other word.
+
+    Both are weighted, over any leading dimensions, and float32.
 
     smoothing: this share of a target's weight is spread over all V words alike (Szegedy et al. 2016, section 7).
     """
@@ -23,23 +25,28 @@ def cross_entropy(logits_V, targets, weights, smoothing=0.0):
     correct = jnp.take_along_axis(logits_V, targets[..., None], axis=-1, mode="clip")[..., 0]
     # Softmax next to a temperature of zero leaves 1 for each score that equals the target's, and more for one above it. Counting them by argmax or by
     # comparisons takes 4 to 7 times as long on a CPU, where XLA vectorises neither.
-    hits = (jnp.exp((logits_V - correct[..., None]) * 1e30).sum(axis=-1) == 1).astype(
+    correct_weights = (jnp.exp((logits_V - correct[..., None]) * 1e30).sum(axis=-1) == 1).astype(
         jnp.float32
     ) * weights
     if smoothing:
         correct = (1 - smoothing) * correct + smoothing * logits_V.mean(axis=-1)
-    nats = (jax.nn.logsumexp(logits_V, axis=-1) - correct) * weights
-    return nats.sum(), hits.sum()
+    losses = (jax.nn.logsumexp(logits_V, axis=-1) - correct) * weights
+    return losses.sum(), correct_weights.sum()
 
 
 def binary_cross_entropy(logits, targets, weights):
-    """(sum of -log p(target), number of targets that are the likelier), both weighted; targets are bool; float32."""
-    nats = jax.nn.softplus(jnp.where(targets, -logits, logits)) * weights
-    hits = jnp.where((logits > 0) == targets, weights, 0.0)
-    return nats.sum(), hits.sum()
+    """Return (loss_sum, num_correct): the sum of -log p(target), and the number of targets that are the likelier.
+
+    Both are weighted and float32; targets are bool.
+    """
+    losses = jax.nn.softplus(jnp.where(targets, -logits, logits)) * weights
+    correct_weights = jnp.where((logits > 0) == targets, weights, 0.0)
+    return losses.sum(), correct_weights.sum()
 
 
-def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES, smoothing=0.0):
+def vocabulary_loss(
+    logits, y_BTD, targets_BT, weights_BT, *, scores: float = SCORES, smoothing=0.0
+):
     """`cross_entropy` of `logits(y_BTD)` [B, T, V], of which a row never holds more than about `scores` at once.
 
     The parts are scored one after the other, and their gradients are taken in the same breath: nothing is computed twice, and what
@@ -70,7 +77,7 @@ def vocabulary_loss(logits, y_BTD, targets_BT, weights_BT, *, scores=SCORES, smo
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _in_parts(score, read, y_nBtD, targets_nBt, weights_nBt):
-    """(nats, hits) of all parts, each of which is `score(read, y, targets, weights)`; read: the arrays that make scores."""
+    """(loss_sum, num_correct) of all parts, each of which is `score(read, y, targets, weights)`; read: the arrays that make scores."""
 
     def add(total, xs):
         return jax.tree.map(jnp.add, total, score(read, *xs)), None
@@ -95,7 +102,7 @@ def _in_parts_forward(score, read, y_nBtD, targets_nBt, weights_nBt):
 
 
 def _in_parts_backward(score, kept, cotangents):
-    (d_read, d_y_nBtD, types), (scale, _) = kept, cotangents  # hits have no gradient
+    (d_read, d_y_nBtD, types), (scale, _) = kept, cotangents  # num_correct has no gradient
     d_read = [(d * scale).astype(like.dtype) for d, like in zip(d_read, types, strict=True)]
     return d_read, d_y_nBtD * scale.astype(d_y_nBtD.dtype), None, None
 

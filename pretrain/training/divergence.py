@@ -1,6 +1,6 @@
 """Steps that would do harm: skipped on the devices, counted on the host, and left behind where there are many in a row.
 
-Skipped is one step at a time, in the step itself: `verdict` looks at the loss and the norm of the gradients, and `chosen` keeps every
+Skipped is one step at a time, in the step itself: `is_finite_step` looks at the loss and the norm of the gradients, and `tree_where` keeps every
 bit of the parameters and of the optimizer's state, its count of updates included. So moments, bias correction and learning rate are
 those of the updates that were made; the step's number alone goes on, and with it the data.
 
@@ -30,12 +30,12 @@ class Norms(NamedTuple):
     taken: jax.Array
 
 
-def watch(memory):
-    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `memory` of them on an exponential one."""
+def track_norms(norm_window):
+    """An optax transformation that changes no gradient and keeps `Norms`: the mean of all, from `norm_window` of them on an exponential one."""
 
     def update(updates, state, params=None):
         taken = state.taken + 1
-        share = 1.0 / jnp.minimum(taken, memory).astype(jnp.float32)
+        share = 1.0 / jnp.minimum(taken, norm_window).astype(jnp.float32)
         return updates, Norms(state.mean + (optax.tree.norm(updates) - state.mean) * share, taken)
 
     return optax.GradientTransformation(
@@ -43,22 +43,25 @@ def watch(memory):
     )
 
 
-def verdict(loss, norm, optimizer, spike, memory):
-    """Whether a step is taken: a bool scalar, of the loss, the norm of its gradients and the optimizer's state."""
-    sound = jnp.isfinite(loss) & jnp.isfinite(norm)
-    if not spike:
-        return sound
+def is_finite_step(loss, norm, optimizer, norm_factor, norm_window):
+    """Return whether a step is taken, a bool scalar: its loss and gradient norm are finite, and the norm no spike.
+
+    optimizer: its state, with the `Norms` of the steps taken; norm_factor, norm_window: of `schema.Guard`.
+    """
+    is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+    if not norm_factor:
+        return is_finite
     norms = optax.tree.get(optimizer, Norms.__name__)
-    return sound & ((norms.taken < memory) | (norm <= spike * norms.mean))
+    return is_finite & ((norms.taken < norm_window) | (norm <= norm_factor * norms.mean))
 
 
-def chosen(taken, new, old):
-    """The tree `new` where `taken`, else `old`, to the bit."""
-    return jax.tree.map(lambda a, b: jnp.where(taken, a, b), new, old)
+def tree_where(condition, new, old):
+    """Return the tree `new` where the condition holds, else `old`, to the bit."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def updates(optimizer, step):
-    """How many updates were made, which is where the learning rate stands; `step` for an optimizer that does not count them."""
+def update_count(optimizer, step):
+    """Return how many updates were made, which is where the learning rate stands; `step` for an optimizer that does not count them."""
     counts = optax.tree_utils.tree_get_all_with_path(optimizer, "count")
     return counts[0][1] if counts else step
 
@@ -69,40 +72,41 @@ def updates(optimizer, step):
 class Guard:
     """Counts skipped steps, and says when to go back. All processes of a run see the same metrics, so they agree.
 
-    patience: of `parts.Guard`; kept: what `record` gave when the checkpoint was saved that the run goes on from.
+    patience: of `schema.Guard`; resumed: what `record` gave when the checkpoint was saved that the run goes on from.
     """
 
-    def __init__(self, patience, kept):
+    def __init__(self, patience, resumed):
         self.patience = patience
-        self.skipped = kept.get(
-            "skipped", 0
-        )  # in a row, up to `step`, the last step whose metrics are known
-        self.returned = kept.get("returned", False)  # went back, and has saved no good step since
+        # The skipped steps in a row, up to `step`, the last step whose metrics are known.
+        self.skipped = resumed.get("skipped", 0)
+        self.returned = resumed.get(
+            "returned", False
+        )  # went back, and has saved no good step since
         self.step: int | None = None
-        self.good = False
-        self.rewound = False
+        self.good = False  # whether `step` was taken
 
-    def see(self, step, skipped):
-        """Note the metrics of a step."""
-        self.step, self.good = step, not skipped
-        self.skipped = self.skipped + 1 if skipped else 0
+    def check(self, row):
+        """Look at the metrics of a step, a row of the log; None where none have arrived."""
+        if row is not None:
+            self.step, self.good = row["step"], not row["skipped"]
+            self.skipped = 0 if self.good else self.skipped + 1
 
     @property
     def tripped(self):
         return self.skipped >= self.patience
 
-    def first(self):
-        """The first step of the window. Raises Diverged where it is of no use to go back once more."""
+    def first_skipped(self):
+        """Return the first step of the window. Raises Diverged where it is of no use to go back once more."""
         if self.returned:
             self._give_up()
         assert self.step is not None  # it has tripped, so steps were seen
         return self.step - self.skipped + 1
 
-    def went_back(self):
-        """The state is that of a checkpoint before the window."""
-        self.skipped, self.returned, self.rewound = 0, True, True
+    def note_restored(self):
+        """Note that the state is that of a checkpoint before the window."""
+        self.skipped, self.returned = 0, True
 
-    def ended(self):
+    def check_end(self):
         """The last step is done. Raises Diverged where the run ends in a whole window, or in one for the like of which it had gone back."""
         if self.tripped or (self.skipped and self.returned):
             self._give_up()
@@ -113,23 +117,10 @@ class Guard:
         raise Diverged(
             f"steps {self.step - self.skipped + 1:,} to {self.step:,} were skipped, for their loss or gradients are not finite or too "
             f"large{before}. The checkpoints are of the steps before. Look at the data (`inspect`), or try a lower "
-            f"optimizer.learning_rate, a longer warmup, optimizer.clip or guard.spike, in a new workdir or with --allow-changes"
+            f"optimizer.learning_rate, a longer warmup, optimizer.max_grad_norm or guard.norm_factor, in a new workdir or with --allow-changes"
         )
 
     def record(self):
-        """What a checkpoint must tell of a run that goes on from it."""
+        """Return what a checkpoint must record for a run that goes on from it."""
         self.returned = self.returned and not self.good
         return {"skipped": self.skipped, "returned": self.returned}
-
-    def feed(self, source, start):
-        """The items of `source(start)`, and whenever the run went back, of `source(step)`, from behind the window on."""
-        while True:
-            items, self.rewound = source(start), False
-            for item in items:
-                yield item
-                if self.rewound:
-                    items.close()
-                    start = self.step
-                    break
-            else:
-                return

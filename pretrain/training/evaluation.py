@@ -11,12 +11,14 @@ from pretrain.distributed.sharding import gathered, replicated
 from pretrain.distributed.xla_options import compiler_options
 from pretrain.evaluation.generated_answers import HeldOut
 from pretrain.evaluation.task_metrics import check_measured, measured
+from pretrain.training.losses import LossOptions
 from pretrain.training.step import make_evaluation
 
 
 def make_score(model, loss, mesh, *, compute):
     """`step.make_evaluation`, jitted for a mesh."""
-    score = make_evaluation(model, loss, compute=compute, gather=gathered(mesh))
+    options = LossOptions(compute_dtype=compute, gather=gathered(mesh))
+    score = make_evaluation(model, loss, options)
     return jax.jit(score, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh))
 
 
@@ -25,24 +27,24 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
 
     The result has `loss`, every sum of the objective as a mean, `perplexity` (of the terms that predict words), `targets` (their
     number), `rows` and each of `metrics`, names of finetune.metrics.METRICS that the objective has. begin: called before each batch is scored.
-    Where no row is judged by itself, the model writes an answer for each, which metrics compare (finetune/written.py).
+    Where the loss has no row predictions, the model writes an answer for each row, which metrics compare.
     Raises ConfigError for metrics that the objective has not, or whose library is not installed.
     """
     if metrics:
         check_measured(metrics, objective, model.config)
     writes, writer = (
-        metrics and loss.judged is None,
+        metrics and loss.row_predictions is None,
         functools.cache(functools.partial(HeldOut, model, mesh)),
     )
     score = make_score(model, loss, mesh, compute=compute)
 
     def evaluate(params, stream, begin=lambda: None):
-        sums, weights, judged, texts = {}, {}, [], []
+        sums, weights, predictions, texts = {}, {}, [], []
         write = writer(stream.data, stream.vocabulary) if writes else None
         for batch in feed_evaluation(stream, mesh):
             begin()
             *parts, rows = jax.device_get(score(params, batch))
-            judged.append(rows)
+            predictions.append(rows)
             if write:
                 begin()
                 texts += write(params, batch)
@@ -50,15 +52,17 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
                 for name, value in part.items():
                     total[name] = total.get(name, 0.0) + float(value)  # float64
         means = {name: sums[name] / weights[name] for name in sums}
-        words = loss.terms[0]
+        words = loss.loss_terms[0]
         perplexity = (
-            {"perplexity": math.exp(min(means[words], 700.0))} if loss.judged is None else {}
+            {"perplexity": math.exp(min(means[words], 700.0))}
+            if loss.row_predictions is None
+            else {}
         )
         if write:
             found = write.scores(metrics, texts[: stream.rows], stream.split)
         else:
             found = (
-                measured(metrics, np.concatenate(judged), model.config, stream.split)
+                measured(metrics, np.concatenate(predictions), model.config, stream.split)
                 if metrics
                 else {}
             )

@@ -16,7 +16,7 @@ from data import batch_spec
 from models import build
 from models.config.heads import HeadedConfig
 from pretrain.training.accelerators import CHIPS
-from pretrain.training.losses import LOSSES
+from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.state import init_params
 
 
@@ -68,7 +68,7 @@ def of_step(run):
 @functools.cache  # a trace of the whole model
 def _of_gradient(config, objective, batch_size):
     """What a step spends matmuls on: the gradient of the loss. No optimizer multiplies matrices."""
-    model, loss = build(config), LOSSES[objective.name]
+    model, loss = build(config), find_loss(objective.name)
     batch = {
         key: jax.ShapeDtypeStruct(shape, dtype)
         for key, (dtype, shape) in batch_spec.shapes(objective, batch_size).items()
@@ -76,9 +76,14 @@ def _of_gradient(config, objective, batch_size):
 
     def value(params, batch):
         sums = loss.sums(
-            model, params, batch, train=True, rngs={"dropout": jax.random.key(0)}, scores=math.inf
+            model,
+            params,
+            batch,
+            train=True,
+            dropout_key=jax.random.key(0),
+            options=LossOptions(scores_at_once=math.inf),
         )
-        return loss.value({name: sums[name] for name in loss.terms})
+        return loss.value({name: sums[name] for name in loss.loss_terms})
 
     return count(
         jax.make_jaxpr(jax.grad(value))(

@@ -28,7 +28,7 @@ class Sampler:
         self.path, self.vocabulary = epath.Path(workdir) / samples_file.NAME, heldout.vocabulary
         B = min(run.evaluate.samples, heldout.rows)
         self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
-        read = samples_file.READERS[run.data.objective.name]
+        read = samples_file.READERS[run.data.objective.gaps]
         self.read = [
             read({key: value[b] for key, value in self.rows.items()}, self.vocabulary)
             for b in range(B)
@@ -38,7 +38,7 @@ class Sampler:
             likeliest,
             program.model,
             program.loss,
-            run.train.compute,
+            run.train.compute_dtype,
             gathered(mesh),
             self.vocabulary.size,
         )
@@ -60,33 +60,16 @@ class Sampler:
 
 def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
     """`Sampler` of a run that is to have some, else None."""
-    wanted = (
-        heldout
-        and heldout.rows
-        and run.evaluate.samples
-        and run.data.objective.name in samples_file.READERS
-    )
+    wanted = heldout and heldout.rows and run.evaluate.samples and run.data.objective.gaps
     return Sampler(run, program, mesh, heldout, workdir, check) if wanted else None
-
-
-def beside(evaluate, sampler, step):
-    """An evaluation that is followed by the samples of a step; itself where there are none to be."""
-
-    def both(params, stream, begin):
-        scores = evaluate(params, stream, begin=begin)
-        begin()
-        sampler(params, step)
-        return scores
-
-    return both if sampler else evaluate
 
 
 def likeliest(model, loss, compute, gather, size, params, batch):
     """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `samples.TARGETS` targets of a row: no others are scored."""
     lean, found = cast_params(params, compute), []
-    states = model.apply({"params": lean}, *loss.arguments(batch), method="states", train=False)
+    states = loss.compute_states(model, lean, batch)
 
-    def scorer(y_BTD, targets_BT, weights_BT):
+    def score_tokens(y_BTD, labels_BT, weights_BT):
         logits_BTV = model.apply(
             {"params": gather(lean)}, y_BTD[:, : samples_file.TARGETS], method="logits"
         )
@@ -94,5 +77,5 @@ def likeliest(model, loss, compute, gather, size, params, batch):
         found.append((chance_BTV.max(axis=-1), chance_BTV.argmax(axis=-1)))
         return jnp.float32(0), jnp.float32(0)
 
-    loss.score(states, scorer, batch)
+    loss.score(states, score_tokens, batch)
     return found[0]

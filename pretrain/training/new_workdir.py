@@ -7,7 +7,7 @@ import jax
 
 from data.store.atomic import build_folder
 from pretrain.config import to_json
-from pretrain.training.optimizers import optimizer_of
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.state import start
 from pretrain.workdir.checkpoints import Checkpoints
 
@@ -23,7 +23,7 @@ def start_workdir(workdir, run, params, vocabulary, origin=None):
         vocabulary.save(str(part / "vocabulary"))
         if origin is not None:
             (part / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
-        state = jax.jit(partial(start, optimizer=optimizer_of(run)))(params)
+        state = jax.jit(partial(start, optimizer=make_run_optimizer(run)))(params)
         with Checkpoints(part, run.checkpoint) as checkpoints:
             checkpoints.save(state, run, vocabulary.fingerprint, origin)
             checkpoints.wait()

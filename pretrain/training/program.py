@@ -14,9 +14,11 @@ from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import batch_sharding, gathered, replicated, shardings
 from pretrain.distributed.xla_options import compiler_options
 from pretrain.overrides import ConfigError
+from pretrain.training.cross_entropy import SCORES
 from pretrain.training.evaluation import make_score
-from pretrain.training.losses import LOSSES, Loss
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.losses import Loss, LossOptions, find_loss
+from pretrain.training.optimizers import make_run_optimizer
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import State, init_state
 from pretrain.training.step import make_step
 
@@ -47,17 +49,17 @@ class Program(NamedTuple):
         )
 
 
-def make_program(run, mesh, **how):
+def make_program(run, mesh, scores_at_once=SCORES):
     """The program of a `config.Run` on a `jax.sharding.Mesh`. Costs a trace of the initialisation and no memory.
 
-    how: what `Loss.sums` takes besides what is in the run.
+    scores_at_once: as in `losses.LossOptions`.
     """
-    loss = LOSSES[run.data.objective.name]
+    loss = find_loss(run.data.objective.name)
     attention = {"update": [], "score": []}
     model, scored = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
     )
-    optimizer, rate = optimizer_of(run), schedule(run.optimizer, run.train.steps)
+    optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
     init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)
@@ -69,12 +71,14 @@ def make_program(run, mesh, **how):
         rate,
         seed=run.train.seed,
         microbatches=run.train.microbatches,
-        spike=run.guard.spike,
-        memory=run.guard.memory,
-        compute=run.train.compute,
-        gather=gathered(mesh),
-        smoothing=run.train.smoothing,
-        **how,
+        norm_factor=run.guard.norm_factor,
+        norm_window=run.guard.norm_window,
+        options=LossOptions(
+            compute_dtype=run.train.compute_dtype,
+            gather=gathered(mesh),
+            scores_at_once=scores_at_once,
+            label_smoothing=run.train.label_smoothing,
+        ),
     )
     shapes = batch_spec.shapes(run.data.objective, run.data.batch_size).items()
     return Program(
@@ -93,7 +97,7 @@ def make_program(run, mesh, **how):
             donate_argnums=0,
             compiler_options=compiler_options(mesh),
         ),
-        score=make_score(scored, loss, mesh, compute=run.train.compute),
+        score=make_score(scored, loss, mesh, compute=run.train.compute_dtype),
         attention=attention,
     )
 

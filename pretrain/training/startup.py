@@ -25,7 +25,7 @@ FREE = (
     "watchdog.",
     "guard.replicas",
     "train.steps",
-    "train.until",
+    "train.stop_at_step",
 )
 
 
@@ -41,17 +41,16 @@ def check_vocabulary(run, vocabulary):
             f"model.vocab={run.model.vocab} is smaller than the token store's vocabulary of {vocabulary.size}; "
             f"set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of 128 suits the hardware)"
         )
-    first = getattr(run.model, "first_position", None)
-    if None not in (first, vocabulary.pad) and first != vocabulary.pad + 1:
-        raise ConfigError(
-            f"model.first_position={first}, but positions begin behind the padding's id, which is {vocabulary.pad} in the token store's "
-            f"vocabulary; set model.first_position={vocabulary.pad + 1}"
+    for field, (role, more) in run.model.vocabulary_ids.items():
+        value, there = (
+            getattr(getattr(run.model, "encoder", run.model), field),
+            getattr(vocabulary, role),
         )
-    start = getattr(run.model, "start", None)
-    if start is not None and start != vocabulary.eos:
-        raise ConfigError(
-            f"model.start={start}, but </s> is {vocabulary.eos} in the token store's vocabulary; set model.start={vocabulary.eos}"
-        )
+        if there is not None and value != there + more:
+            raise ConfigError(
+                f"model.{field}={value}, but it is {more} more than the id of the {role} token, which is {there} in the token store's "
+                f"vocabulary; set model.{field}={there + more}"
+            )
     length = getattr(run.model, "length", None)
     if length is not None and run.data.objective.dims()["L"] > length:
         raise ConfigError(
@@ -91,7 +90,7 @@ def opening(run, store, stream, params, mesh, start, heldout=None):
     size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
     lines = [
-        f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute}, "
+        f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute_dtype}, "
         f"on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
         f"{run.data.objective.name} on {store.path}: {stream.rows:,} rows an epoch, {run.data.batch_size} a step, "
         f"{run.train.end * run.data.batch_size / stream.rows:.3g} epochs in {run.train.end:,} steps",

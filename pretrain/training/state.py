@@ -1,5 +1,6 @@
 """What a run carries from step to step, and how it begins."""
 
+import inspect
 from typing import Any
 
 import flax.struct
@@ -7,7 +8,6 @@ import jax
 import jax.numpy as jnp
 
 from data import batch_spec
-from pretrain.training.losses import LOSSES
 
 
 class State(flax.struct.PyTreeNode):
@@ -19,13 +19,18 @@ class State(flax.struct.PyTreeNode):
 
 
 def init_params(model, objective, seed):
-    """Fresh float32 parameters; a function of the model and the seed alone, on any mesh. Traceable."""
-    batch = {
+    """Return fresh float32 parameters; a function of the model and the seed alone, on any mesh. Traceable.
+
+    The model is called with what its signature names of an empty batch.
+    """
+    named = inspect.signature(type(model).__call__).parameters
+    inputs = {
         key: jnp.zeros(shape, dtype)
         for key, (dtype, shape) in batch_spec.shapes(objective, 1).items()
+        if key in named
     }
     key = jax.random.fold_in(jax.random.key(seed), 0)
-    return model.init({"params": key}, *LOSSES[objective.name].arguments(batch))["params"]
+    return model.init({"params": key}, **inputs)["params"]
 
 
 def init_state(model, objective, optimizer, seed):

@@ -4,25 +4,38 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from pretrain.training.divergence import chosen, updates, verdict
+from pretrain.training.divergence import is_finite_step, tree_where, update_count
+from pretrain.training.losses import DEFAULT_OPTIONS
 
 
-def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, memory=0, **how):
+def make_step(
+    model,
+    loss,
+    optimizer,
+    rate,
+    *,
+    seed,
+    microbatches=1,
+    norm_factor=0.0,
+    norm_window=0,
+    options=DEFAULT_OPTIONS,
+):
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
     model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
-    spike, memory: of `parts.Guard`; how: what `Loss.sums` takes (compute, gather, scores).
+    norm_factor, norm_window: of `schema.Guard`; options: a `losses.LossOptions`.
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
-    A step that `guard.verdict` does not take changes the step's number alone, and has 1 as its metric `skipped`.
+    A step that `divergence.is_finite_step` does not take changes the step's number alone, and has 1 as its metric `skipped`.
     """
 
     def part(params, batch, totals, key):
         """(gradients, sums) of one micro-batch's share of the loss."""
 
         def objective(params):
-            sums = loss.sums(model, params, batch, train=True, rngs={"dropout": key}, **how)
-            return loss.value({name: sums[name] / totals[name] for name in loss.terms}), sums
+            sums = loss.sums(model, params, batch, train=True, dropout_key=key, options=options)
+            means = {name: sums[name] / totals[name] for name in loss.loss_terms}
+            return loss.value(means), sums
 
         return jax.grad(objective, has_aux=True)(params)
 
@@ -36,16 +49,18 @@ def make_step(model, loss, optimizer, rate, *, seed, microbatches=1, spike=0.0, 
         moves, moments = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.value(means), optax.tree.norm(grads)
-        taken = verdict(value, norm, state.optimizer, spike, memory)
+        taken = is_finite_step(value, norm, state.optimizer, norm_factor, norm_window)
         metrics = means | {
             "loss": value,
             "gradient_norm": norm,
             "skipped": 1.0 - taken.astype(jnp.float32),
-            "learning_rate": jnp.asarray(rate(updates(state.optimizer, state.step)), jnp.float32),
+            "learning_rate": jnp.asarray(
+                rate(update_count(state.optimizer, state.step)), jnp.float32
+            ),
             "tokens": sum(batch[key].sum(dtype=jnp.float32) for key in loss.tokens),
         }
         new = optax.apply_updates(state.params, moves), moments
-        params, moments = chosen(taken, new, (state.params, state.optimizer))
+        params, moments = tree_where(taken, new, (state.params, state.optimizer))
         return state.replace(step=state.step + 1, params=params, optimizer=moments), metrics
 
     return step
@@ -68,14 +83,14 @@ def accumulate(part, params, batch, totals, key, microbatches):
     return total
 
 
-def make_evaluation(model, loss, **how):
-    """A pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout; rows: what `Loss.judged` gives, or None.
+def make_evaluation(model, loss, options=DEFAULT_OPTIONS):
+    """Return a pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout.
 
-    how: what `Loss.sums` takes.
+    rows: what `Loss.row_predictions` gives, or None.
     """
 
     def evaluation(params, batch):
-        sums, rows = loss.scored(model, params, batch, train=False, **how)
+        sums, rows = loss.sums_and_predictions(model, params, batch, options=options)
         return sums, loss.totals(batch), rows
 
     return evaluation

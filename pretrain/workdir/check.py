@@ -5,6 +5,7 @@ import pathlib
 import tempfile
 
 from data.corpus.paths import is_remote
+from pretrain.config import read_json
 from pretrain.overrides import ConfigError
 
 # What a start that was killed leaves behind, and what others may put into an empty folder.
@@ -17,7 +18,9 @@ HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}
 
 
 def check_place(workdir):
-    """Raise ConfigError where `workdir` cannot be made or written, or is a folder of somebody else's; nothing is left there.
+    """Raise ConfigError where `workdir` cannot be made or written, is a folder of somebody else's, or a workdir that cannot be read.
+
+    Nothing is left there.
 
     A bucket is asked nothing: what it forbids is told when it is written to.
     """
@@ -35,7 +38,9 @@ def check_place(workdir):
         raise ConfigError(
             f"{there} cannot be written ({error.strerror}); name another --workdir, or change its permissions"
         ) from error
-    if there == path and not (path / "config.json").exists():
+    if (path / "config.json").exists():
+        read_json(path / "config.json")
+    elif there == path:
         foreign = sorted(one.name for one in path.iterdir() if not _expected(one))
         if foreign:
             raise ConfigError(

@@ -16,12 +16,12 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from pretrain.config import from_json, read_json, to_json
+from pretrain.config import FORMAT, from_json, read_json, to_json
 from pretrain.distributed.fingerprints import leaves_of
 from pretrain.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, hush, writing
 from pretrain.workdir.evidence import arrays_handler, reading, same_verdict
-from pretrain.workdir.record import FILE, VERSION, check_leaves, read_record, seal
+from pretrain.workdir.record import FILE, check_leaves, read_record, seal
 from pretrain.workdir.retention import Retention
 
 # ---- saving and restoring ----------------------------------------------------
@@ -76,7 +76,7 @@ class Checkpoints:
         """
         step = int(state.step)
         record = {
-            "version": VERSION,
+            "format": FORMAT,
             "step": step,
             "run": to_json(run),
             "vocabulary": vocabulary,

@@ -90,6 +90,16 @@ class Ledger:
         finally:
             self.to(before)
 
+    def during_each(self, part, items):
+        """Pass on the items of an iterable; the time until each of them is there is `part`."""
+        items = iter(items)
+        while True:
+            with self.during(part):
+                item = next(items, None)
+            if item is None:
+                return
+            yield item
+
     def mark(self, step, steps):
         """What was done until now is in the checkpoint of `step`. Raises the error by which the ledger could not be written since.
 

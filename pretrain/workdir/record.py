@@ -5,11 +5,11 @@ import json
 import google_crc32c
 import jax
 
+from pretrain.config import check_format
 from pretrain.distributed.sharding import path_of
 from pretrain.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint
 
-VERSION = 1
 FILE = "metadata"  # in the folder record/
 
 
@@ -28,7 +28,7 @@ def is_sealed(sealed) -> bool:
 def read_record(step_folder):
     """Return the record in the folder of a committed step, read without Orbax.
 
-    Raises DamagedCheckpoint where it is missing, cut or altered, ConfigError for another version of the format, and whatever OSError the
+    Raises DamagedCheckpoint where it is missing, cut or altered, ConfigError for another format, and whatever OSError the
     system raises where it refuses to read: that proves nothing about the file.
     """
     if not step_folder.is_dir():
@@ -41,10 +41,7 @@ def read_record(step_folder):
         raise DamagedCheckpoint(f"its record is not JSON ({error})") from error
     if not is_sealed(sealed):
         raise DamagedCheckpoint("its record does not agree with its own checksum")
-    if sealed["record"]["version"] != VERSION:
-        raise ConfigError(
-            f"checkpoint version {sealed['record']['version']}: this Cloze reads version {VERSION}"
-        )
+    check_format(sealed["record"].get("format"), step_folder)
     return sealed["record"]
 
 

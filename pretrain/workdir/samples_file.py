@@ -33,14 +33,14 @@ class Gapped(NamedTuple):
 
 def masks(row, vocabulary):
     """Each masked piece is a gap; the text ends before the first that is not told of."""
-    told, ids, gaps = row["weights"] > 0, [], []
-    number = dict(zip(row["positions"][told].tolist(), np.flatnonzero(told).tolist()))
-    for place, piece in enumerate(row["tokens"][:PIECES].tolist()):
+    told, ids, gaps = row["label_weights"] > 0, [], []
+    number = dict(zip(row["masked_positions"][told].tolist(), np.flatnonzero(told).tolist()))
+    for place, piece in enumerate(row["token_ids"][:PIECES].tolist()):
         if place in number and len(gaps) == GAPS:
             break
         if place in number:
             gaps.append((len(ids), number[place], number[place] + 1))
-            ids.append(int(row["targets"][number[place]]))
+            ids.append(int(row["labels"][number[place]]))
         elif is_text(vocabulary, piece):
             ids.append(piece)
     return Gapped(ids, gaps)
@@ -48,14 +48,14 @@ def masks(row, vocabulary):
 
 def spans(row, vocabulary):
     """Each span behind its sentinel is a gap: T5's."""
-    targets = row["targets"].tolist()
+    targets = row["labels"].tolist()
     heads = [t for t, piece in enumerate(targets) if piece in vocabulary.sentinels]
-    ends = [*heads[1:], int(np.flatnonzero(row["weights"])[-1])]  # the last target is </s>
+    ends = [*heads[1:], int(np.flatnonzero(row["label_weights"])[-1])]  # the last target is </s>
     spans = {
         targets[head]: (head + 1, end) for head, end in zip(heads[:GAPS], ends) if end <= TARGETS
     }
     ids, gaps = [], []
-    for piece in row["inputs"][:PIECES].tolist():
+    for piece in row["encoder_token_ids"][:PIECES].tolist():
         if piece in spans:
             gaps.append((len(ids), *spans[piece]))
             ids += targets[slice(*spans[piece])]
@@ -68,20 +68,14 @@ def spans(row, vocabulary):
 
 def following(row, vocabulary):
     """What follows the first pieces of a row is its gap."""
-    tokens, targets = row["tokens"].tolist(), row["targets"].tolist()
+    tokens, targets = row["token_ids"].tolist(), row["labels"].tolist()
     end = min(TARGETS, len(targets))
     begin = end - min(FOLLOWING, end // 2)
     return Gapped(tokens[: begin + 1] + targets[begin:end], [(begin + 1, begin, end)])
 
 
-# By objective; others are scored by what they are for, or have no gaps.
-READERS = {
-    **dict.fromkeys(
-        ("masked_lm", "distillation", "sentence_pair", "sentence_order", "replaced_token"), masks
-    ),
-    "span_corruption": spans,
-    "causal_lm": following,
-}
+# By `gaps` of an objective; others are scored by what they are for, or have no gaps.
+READERS = {"masks": masks, "spans": spans, "following": following}
 
 
 def is_text(vocabulary, piece):

@@ -30,7 +30,8 @@ from data.vocabulary.load import train_vocabulary
 from pretrain.cli import finetune
 from pretrain.finetune.multitask import separated
 from pretrain.schema import AdamW
-from pretrain.training.optimizers import decays, schedule
+from pretrain.training.optimizers.transforms import is_decayed
+from pretrain.training.schedules import make_learning_rate
 
 # The columns that the files of the corpora have.
 PAIR = {"sentence1": "Cats sleep.", "sentence2": "A cat sleeps."}
@@ -216,14 +217,16 @@ def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
         id(layer.dense.weight),
         id(layer.words.weight),
     }
-    assert [decays(name) for name in ("a/bias", "norm/scale", "a/kernel", "words/embedding")] == [
+    assert [
+        is_decayed(name) for name in ("a/bias", "norm/scale", "a/kernel", "words/embedding")
+    ] == [
         False,
         False,
         True,
         True,
     ]
     for warmup in (0, 4):
-        ours = schedule(AdamW(learning_rate=3e-4, warmup=warmup), 10)
+        ours = make_learning_rate(AdamW(learning_rate=3e-4, warmup_steps=warmup), 10)
         assert [3e-4 * rate(step, 10, warmup) for step in range(10)] == pytest.approx(
             [float(ours(step)) for step in range(10)], rel=1e-6
         )

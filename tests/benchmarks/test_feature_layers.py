@@ -9,7 +9,7 @@ from benchmarks.feature_layers import ROWS, combined, distinct, in_parts, states
 from benchmarks.lstm_tagger import BATCH, Lstm, Part, learn
 from data.examples.tagging import Sentence
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig
+from models.config.bert import BertConfig
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.inference.hidden_states import COMBINATIONS
 from pretrain.workdir.load import Trained
@@ -29,7 +29,7 @@ def sentence(text, line=1):
 def trained():
     rng, run = (
         np.random.default_rng(0),
-        starting_run(BertConfig(vocab=128, length=40, width=8, depth=1, heads=2, mlp=8)),
+        starting_run(BertConfig(vocab=128, length=40, width=8, depth=1, num_heads=2, mlp=8)),
     )
     params = jax.tree.map(
         lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32),

@@ -1,4 +1,4 @@
-"""Both sides of the comparison get the same batch, and one that the treaty allows; workers answer in turns and their end is told."""
+"""Both sides of the comparison get the same batch, and one that the batch spec allows; workers answer in turns and their end is told."""
 
 import re
 import sys
@@ -11,7 +11,7 @@ from benchmarks.harness import Worker, forget, interleaved, memory
 from benchmarks.step import DEVICES, TOLERANCE, WAYS, batch_of, check_losses, times
 from benchmarks.step_cloze import configured
 from data import batch_spec
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert.read_write import converter_of
 
 ECHO = """
 from benchmarks.harness import answer
@@ -34,7 +34,7 @@ answer(serve)
     ("device", "name"), [(device, name) for device, (cases, _) in DEVICES.items() for name in cases]
 )
 @pytest.mark.parametrize("length", [128, 512])
-def test_the_batch_is_what_the_treaty_says(device, name, length):
+def test_the_batch_is_what_the_batch_spec_says(device, name, length):
     family, words, *rows = DEVICES[device][0][name]
     batch = batch_of(family, length, rows[length == 512])
     case = {
@@ -49,12 +49,12 @@ def test_the_batch_is_what_the_treaty_says(device, name, length):
     if family == "t5":  # transformers drops otherwise
         vocabulary = type("Vocabulary", (), {"pad": 0, "eos": 1})
         assert (
-            FAMILIES[name_of(run.model)].hf_config(run.model, vocabulary)["dropout_rate"]
+            converter_of(run.model).hf_config(run.model, vocabulary)["dropout_rate"]
             == run.model.dropout
             == 0
         )
     if family == "bert":
-        assert (np.diff(batch["positions"]) > 0).all()
+        assert (np.diff(batch["masked_positions"]) > 0).all()
 
 
 def test_workers_take_turns():

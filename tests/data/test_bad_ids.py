@@ -82,25 +82,28 @@ def test_ids_that_the_vocabulary_does_not_have_are_refused(make):
 @pytest.mark.parametrize("bad", [-100, "size"])
 def test_whatever_made_it_a_batch_with_such_an_id_is_refused(make, bad):
     stream = make()
-    batch, treaty = stream.batch(0), (stream.objective, 4, stream.vocabulary)
-    batch_spec.check(batch, *treaty)
+    batch, spec = stream.batch(0), (stream.objective, 4, stream.vocabulary)
+    batch_spec.check(batch, *spec)
     bad = stream.vocabulary.size if bad == "size" else bad
-    for key in set(batch_spec.IDS) & batch.keys():
+    fields = stream.objective.spec()
+    checked = [key for key, field in fields.items() if field.role == batch_spec.TOKEN_ID]
+    assert checked
+    for key in checked:
         spoilt = {**batch, key: batch[key].copy()}
         spoilt[key][-1, -1] = bad  # where a row ends, which may be padding
         with pytest.raises(
             ValueError,
             match=f"{key} holds the id {bad}, but the vocabulary has the ids 0 to {stream.vocabulary.size - 1}",
         ):
-            batch_spec.check(spoilt, *treaty)
+            batch_spec.check(spoilt, *spec)
 
 
 def test_the_pipeline_looks(store, monkeypatch):
     stream = Stream(store, Data(objective=OBJECTIVES["masked_lm"], batch_size=4))
     good = stream.batch(0)
-    monkeypatch.setattr(stream, "batch", lambda *args: {**good, "targets": good["targets"] - 200})
+    monkeypatch.setattr(stream, "batch", lambda *args: {**good, "labels": good["labels"] - 200})
     with (
         contextlib.closing(stream.batches()) as source,
-        pytest.raises(ValueError, match="targets holds the id -"),
+        pytest.raises(ValueError, match="labels holds the id -"),
     ):
         next(source)

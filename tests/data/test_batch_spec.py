@@ -1,4 +1,4 @@
-"""The treaty covers exactly the objectives there are, and tells a batch that breaks it."""
+"""The batch spec covers exactly the objectives there are, and tells a batch that breaks it."""
 
 import numpy as np
 import pytest
@@ -7,23 +7,22 @@ from data import batch_spec
 from data.objectives import OBJECTIVES, MaskedLm, SpanCorruption
 
 
-def test_every_objective_has_a_treaty_and_a_size_for_each_letter():
-    assert batch_spec.BATCHES.keys() == OBJECTIVES.keys()
+def test_every_objective_has_a_batch_spec_and_a_size_for_each_letter():
     for name, objective in OBJECTIVES.items():
         assert objective.name == name
-        for _, letters in batch_spec.BATCHES[name].values():
-            assert set(letters) <= {"B", *objective().dims()}
+        for field in objective().spec().values():
+            assert set(field.dims) <= {"B", *objective().dims()}
 
 
 def test_shapes():
     assert batch_spec.shapes(MaskedLm(length=16, predictions=3, rows="documents"), 4) == {
-        "tokens": (np.dtype("int32"), (4, 16)),
-        "valid": (np.dtype("bool"), (4, 16)),
-        "positions": (np.dtype("int32"), (4, 3)),
-        "targets": (np.dtype("int32"), (4, 3)),
-        "weights": (np.dtype("float32"), (4, 3)),
+        "token_ids": (np.dtype("int32"), (4, 16)),
+        "attention_mask": (np.dtype("bool"), (4, 16)),
+        "masked_positions": (np.dtype("int32"), (4, 3)),
+        "labels": (np.dtype("int32"), (4, 3)),
+        "label_weights": (np.dtype("float32"), (4, 3)),
     }
-    assert batch_spec.shapes(SpanCorruption(), 2)["targets"] == (np.dtype("int32"), (2, 114))
+    assert batch_spec.shapes(SpanCorruption(), 2)["labels"] == (np.dtype("int32"), (2, 114))
 
 
 def test_check_names_what_is_wrong():
@@ -35,17 +34,20 @@ def test_check_names_what_is_wrong():
     batch_spec.check(good, objective, 4)
     for changed, message in (
         (
-            {**good, "labels": good["targets"]},
-            r"missing \[\], not in data/batch_spec.py: \['labels'\]",
-        ),
-        ({key: good[key] for key in good if key != "weights"}, r"missing \['weights'\]"),
-        (
-            {**good, "targets": good["targets"].astype(np.int64)},
-            r"targets is int64\[4, 3\], the treaty says int32\[4, 3\]",
+            {**good, "extra": good["labels"]},
+            r"missing \[\], not in its batch spec: \['extra'\]",
         ),
         (
-            {**good, "tokens": good["tokens"][:3]},
-            r"tokens is int32\[3, 16\], the treaty says int32\[4, 16\]",
+            {key: good[key] for key in good if key != "label_weights"},
+            r"missing \['label_weights'\]",
+        ),
+        (
+            {**good, "labels": good["labels"].astype(np.int64)},
+            r"labels is int64\[4, 3\], the batch spec says int32\[4, 3\]",
+        ),
+        (
+            {**good, "token_ids": good["token_ids"][:3]},
+            r"token_ids is int32\[3, 16\], the batch spec says int32\[4, 16\]",
         ),
     ):
         with pytest.raises(ValueError, match=message):

@@ -15,6 +15,7 @@ from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair
 from data.pipeline import MOST, Stream
 from data.rows.tables import TokenReader
 from data.store.reader import write_store
+from data.tf_dataset import read_elements
 
 OBJECTIVES = {
     "pieces": MaskedLm(length=22, predictions=4, rows="documents"),
@@ -129,9 +130,9 @@ def test_tensorflow_gives_the_same_batches_from_any_step(make, name):
         next(tensors), stream.batch(6, 0, 4)
     )
     spec = dataset.element_spec
-    treaty = batch_spec.shapes(stream.objective, 4)
+    expected = batch_spec.shapes(stream.objective, 4)
     assert {key: (item.dtype.as_numpy_dtype, tuple(item.shape)) for key, item in spec.items()} == {
-        key: (dtype.type, shape) for key, (dtype, shape) in treaty.items()
+        key: (dtype.type, shape) for key, (dtype, shape) in expected.items()
     }
 
 
@@ -146,9 +147,9 @@ def test_batches_come_in_order_however_long_each_takes(make):
 
 def unmasked(batch):
     """Rows of masked_lm as they were."""
-    tokens = batch["tokens"].copy()
-    for i, j in zip(*np.nonzero(batch["weights"])):
-        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    tokens = batch["token_ids"].copy()
+    for i, j in zip(*np.nonzero(batch["label_weights"])):
+        tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
     return [tuple(row) for row in tokens.tolist()]
 
 
@@ -214,10 +215,10 @@ def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
     seen = Counter()
     for batch in whole:
         batch_spec.check(batch, data.objective, 8)
-        real = batch["weights"].any(axis=1)
+        real = batch["label_weights"].any(axis=1)
         seen.update(row[1:7] for row, keep in zip(unmasked(batch), real) if keep)
         assert (
-            batch["valid"].any(axis=1).all()
+            batch["attention_mask"].any(axis=1).all()
         )  # filling rows too: attention over nothing would be NaN
     assert seen == expected and stream.rows % 8 != 0
 
@@ -228,7 +229,7 @@ def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name)
     filling = stream.evaluation_steps * 7 - stream.rows
     last = stream.evaluation_batch(stream.evaluation_steps - 1)
     assert 0 < filling < 7
-    for key in last.keys() & {"weights", "next_weights", "order_weights"}:
+    for key in last.keys() & {"label_weights", "next_sentence_weights", "sentence_order_weights"}:
         rows = last[key].reshape(7, -1).any(axis=1)
         assert rows.tolist() == [True] * (7 - filling) + [False] * filling
 
@@ -256,7 +257,7 @@ def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mix
     )
     with pytest.raises(ValueError, match="the source 'small' holds less text than one row"):
         stream.batches()
-    assert stream.evaluation_batch(0)["tokens"].shape == (32, 8)
+    assert stream.evaluation_batch(0)["token_ids"].shape == (32, 8)
 
 
 def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
@@ -325,12 +326,60 @@ def test_batches_made_together_end_where_the_damaged_one_stands(store, vocabular
     assert len(read) > 1 and 10 * MOST in made
 
 
-def test_a_batch_that_breaks_the_treaty_is_raised(make):
+class OddRowError(LookupError):
+    """An error that TensorFlow does not know."""
+
+
+READS = {  # how a stream's batches may be read
+    "batches": lambda stream: stream.batches(),
+    "evaluation_batches": lambda stream: stream.evaluation_batches(),
+    "dataset": lambda stream: read_elements(stream.dataset()),
+    "mapped": lambda stream: read_elements(
+        stream.dataset().map(lambda batch: batch).batch(2).prefetch(1)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", READS)
+def test_an_exception_in_a_row_is_raised_as_it_was(make, how):
+    """The object itself comes out of TensorFlow: its type, message, cause and where it was raised."""
+    stream = make("pieces", threads=2)
+    build = stream.build
+
+    def fail(row_B, key_B):
+        if 7 in row_B:
+            try:
+                raise KeyError("cause")
+            except KeyError as cause:
+                raise OddRowError("row 7 is odd") from cause
+        return build(row_B, key_B)
+
+    stream.build = fail
+    with pytest.raises(OddRowError, match="^row 7 is odd$") as caught:
+        list(READS[how](stream))
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert "fail" in [entry.name for entry in caught.traceback]
+    assert caught.value.__suppress_context__ and "tensorflow" not in str(caught.value)
+
+
+def test_no_other_thing_than_an_error_travels_beside_the_dataset(make):
+    """What a reader gets is what the elements are: those of a dataset that was given another name for a key."""
+    stream = make("pieces")
+    renamed = stream.dataset(3).map(lambda batch: {f"my_{key}": x for key, x in batch.items()})
+    with contextlib.closing(read_elements(renamed.take(2))) as elements:
+        for step, element in enumerate(elements, 3):
+            assert equal(
+                {key.removeprefix("my_"): x for key, x in element.items()}, stream.batch(step)
+            )
+    assert step == 4
+
+
+def test_a_batch_that_breaks_the_batch_spec_is_raised(make):
     stream = make("pieces")
     batch = stream.batch
-    stream.batch = lambda *args: {**batch(*args), "weights": np.ones((8, 4))}
+    stream.batch = lambda *args: {**batch(*args), "label_weights": np.ones((8, 4))}
     with pytest.raises(
-        ValueError, match=r"weights is float64\[8, 4\], the treaty says float32\[8, 4\]"
+        ValueError, match=r"label_weights is float64\[8, 4\], the batch spec says float32\[8, 4\]"
     ):
         next(stream.batches())
 

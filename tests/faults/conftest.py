@@ -5,6 +5,7 @@ The suite tries a few of each; `python -m benchmarks.reliability` sets CLOZE_BOA
 """
 
 import dataclasses
+import functools
 import pathlib
 import shutil
 import subprocess
@@ -14,10 +15,13 @@ import pytest
 
 from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SpanCorruption
-from models.config import BertConfig, GptConfig, T5Config
+from models.config.bert import BertConfig
+from models.config.gpt import GptConfig
+from models.config.t5 import T5Config
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
+from tests import forks
 
-SMALL = dict(width=32, depth=2, heads=8, mlp=64, dropout=0.1)
+SMALL = dict(width=32, depth=2, num_heads=8, mlp=64, dropout=0.1)
 MODELS = {
     "bert": (
         BertConfig(vocab=128, length=32, **SMALL),
@@ -67,8 +71,8 @@ def configured(tmp_path_factory):
             run = Run(
                 model=model,
                 data=Data(objective=objective, store=str(store.path), batch_size=8),
-                optimizer=AdamW(learning_rate=1e-2, warmup=2),
-                train=Train(steps=12, compute="float32"),
+                optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
+                train=Train(steps=12, compute_dtype="float32"),
                 evaluate=Evaluate(every=6, samples=0),
                 checkpoint=Checkpoint(every=4, keep=10),
             )
@@ -127,7 +131,7 @@ FAULTY = pathlib.Path(__file__).parent / "faulty.py"
 def pretrain(*words, fault=None, timeout=240, **options):
     """`python -m pretrain WORDS` to its end, with a fault of tests/faults/faulty.py in it where one is named, such as "kill:step:5"."""
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
-    return subprocess.run(
+    return forks.run(
         [sys.executable, *program, *map(str, words)],
         cwd=FAULTY.parents[2],
         capture_output=True,
@@ -168,6 +172,7 @@ def restorable():
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training.program import make_program
 
+    @functools.cache  # a trace of the whole model
     def make(run):
         program = make_program(
             dataclasses.replace(run, mesh=Mesh(1)), make_mesh(Mesh(1), jax.devices()[:1])

@@ -100,11 +100,11 @@ KINDS = {
 
 
 def during_compile(_, befall):
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = (
-        "0"  # what is only read from the cache is not compiled
-    )
+    import jax
     from jax._src import compiler
 
+    # What is only read from the cache is not compiled.
+    jax.config.update("jax_enable_compilation_cache", False)
     usual = compiler.compile_or_get_cached
 
     def compile(backend, module, *args, **options):
@@ -134,25 +134,25 @@ def in_data(number, befall):
 def in_step(number, befall):
     from pretrain.training.logger import Log
 
-    usual = Log.step
+    usual = Log.log_step
 
-    def step(self, done, metrics):
-        if done == number:
+    def log_step(self, step, metrics):
+        if step == number:
             befall()
-        usual(self, done, metrics)
+        return usual(self, step, metrics)
 
-    Log.step = step
+    Log.log_step = log_step
 
 
 def in_evaluation(number, befall):
     import pretrain.training.evaluation as module
-    from pretrain.training.logger import Log
+    from pretrain.training.context import TrainContext
 
-    feed, scores, steps = module.feed_evaluation, Log.scores, []
+    feed, evaluate, steps = module.feed_evaluation, TrainContext.evaluate, []
 
-    def noted(self, evaluate, *args):
-        steps.append(self.pending[0])
-        scores(self, evaluate, *args)
+    def noted(self, params, step):
+        steps.append(step)
+        return evaluate(self, params, step)
 
     def stopping(*args):
         for i, batch in enumerate(feed(*args)):
@@ -160,7 +160,7 @@ def in_evaluation(number, befall):
                 befall()
             yield batch
 
-    Log.scores, module.feed_evaluation = noted, stopping
+    TrainContext.evaluate, module.feed_evaluation = noted, stopping
 
 
 def after_save(number, befall):

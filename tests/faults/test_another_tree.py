@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import pytest
 
 from data.objectives import CausalLm, SpanCorruption
-from models.config import AlbertConfig, GptConfig, T5Config
+from models.config.albert import AlbertConfig
+from models.config.gpt import GptConfig
+from models.config.t5 import T5Config
 from pretrain.config import Adafactor
 from pretrain.overrides import ConfigError
 from pretrain.workdir.checkpoints import Checkpoints
@@ -21,7 +23,7 @@ def family(kind, objective=None, **fields):
     def change(run):
         data = dataclasses.replace(run.data, objective=objective or run.data.objective)
         return dataclasses.replace(
-            run, model=kind(width=32, depth=2, heads=8, mlp=64, **fields), data=data
+            run, model=kind(width=32, depth=2, num_heads=8, mlp=64, **fields), data=data
         )
 
     return change

@@ -84,7 +84,7 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
     assert "or leave the damaged documents out with data.on_corrupt=skip" in refused(
         *words, "data.on_corrupt=refuse"
     )
-    assert main([*map(str, words), "train.until=2"]) == 0
+    assert main([*map(str, words), "train.stop_at_step=2"]) == 0
     lost = re.search(
         r"left out, for their bytes have changed: (\d+) of train documents", capsys.readouterr().err
     )
@@ -95,7 +95,7 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
         and told["heldout"] == []
     )
     assert (
-        main([*map(str, words), "train.until=2"]) == 0
+        main([*map(str, words), "train.stop_at_step=2"]) == 0
     )  # the same are left out: nothing is left to do
     tokens.write_bytes(whole[:-1] + bytes([whole[-1] ^ 4]))
     assert re.search(
@@ -107,7 +107,7 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
         in refused(*words)
     )
     capsys.readouterr()
-    assert main([*map(str, words), "train.until=2", "--allow-changes"]) == 0
+    assert main([*map(str, words), "train.stop_at_step=2", "--allow-changes"]) == 0
     assert "changed on continuing: left out of the token store: " in capsys.readouterr().out
     assert json.loads((workdir / "left_out.json").read_text())["told"] == "no documents"
     record_property("continued without the same", 1)

@@ -11,13 +11,13 @@ import numpy as np
 MEASURED = """
 import sys
 from pretrain.training.logger import Log
-usual, rows = Log.step, open(sys.argv[1], "w")
-def step(self, done, metrics):
-    if done % 10 == 0:
+usual, rows = Log.log_step, open(sys.argv[1], "w")
+def log_step(self, step, metrics):
+    if step % 10 == 0:
         (line,) = [line for line in open("/proc/self/status") if line.startswith("RssAnon")]
-        print(done, line.split()[1], file=rows, flush=True)
-    usual(self, done, metrics)
-Log.step = step
+        print(step, line.split()[1], file=rows, flush=True)
+    return usual(self, step, metrics)
+Log.log_step = log_step
 from pretrain.__main__ import main
 sys.exit(main(sys.argv[2:]))
 """

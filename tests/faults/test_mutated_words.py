@@ -19,8 +19,8 @@ CHANGES = (
     "optimizer.learning_rate=0.02",
     "optimizer=Adafactor",
     "train.seed=7",
-    "train.smoothing=0.1",
-    "train.compute=bfloat16",
+    "train.label_smoothing=0.1",
+    "train.compute_dtype=bfloat16",
 )
 
 

@@ -166,7 +166,7 @@ def test_a_run_with_an_altered_device_leaves_before_it_saves(
     if often(False, True):
         monkeypatch.setattr(module, "make_program", make)
         assert (
-            main([*words, "guard.replicas=3", "train.until=9"]) == 0
+            main([*words, "guard.replicas=3", "train.stop_at_step=9"]) == 0
         )  # sound again: from the checkpoint before
         assert "continuing after step 4" in capsys.readouterr().err
     record_property("saved with an altered replica", 0)
@@ -236,7 +236,7 @@ def test_both_hosts_leave_and_name_the_device_of_one(whole, configured, tmp_path
         str(tmp_path / "run"),
         "evaluate.every=0",
         "mesh.data=4",
-        "train.until=4",
+        "train.stop_at_step=4",
     ]
     words += ["--coordinator", f"127.0.0.1:{port}", "--processes", "2", "--process"]
     env = os.environ | {

@@ -15,6 +15,7 @@ import pytest
 from pretrain.workdir import lease, metrics_file
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.lease import Lease
+from tests import forks
 
 ROOT = pathlib.Path(__file__).parents[2]
 FAULTY = pathlib.Path(__file__).parent / "faulty.py"
@@ -24,7 +25,7 @@ TIMED = ("seconds", "tokens_per_second", "wait", "device")
 def begin(*words, fault=None, **environment):
     """Start `python -m pretrain WORDS`, with a fault in it where one is named."""
     program = [str(FAULTY), fault] if fault else ["-m", "pretrain"]
-    return subprocess.Popen(
+    return forks.Popen(
         [sys.executable, *program, *map(str, words)], cwd=ROOT, env=os.environ | {name: str(value) for name, value in environment.items()},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip

@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
 import sys
 
 import jax
@@ -13,6 +12,7 @@ import pytest
 from pretrain.workdir.checkpoints import Checkpoints, restore_params
 from pretrain.workdir.errors import DamagedCheckpoint, NotRestored
 from pretrain.workdir.evidence import INVENTORY, find_damage
+from tests import forks
 from tests.faults.test_damaged_checkpoint import bits, files_of
 
 RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes."
@@ -115,21 +115,28 @@ def test_a_record_that_the_system_refuses_to_read_is_not_damage(
 # ---- the public command, as the system itself refuses ------------------------
 
 
-# Even root may not pass over permissions. 24: PR_CAPBSET_DROP; 1, 2: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, gone once the command is executed.
+# Even root may not pass over permissions: bits 1 and 2, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, go out of its effective and its
+# permitted set.
 OBEYING = """
 import ctypes, os, sys
 if os.geteuid() == 0:
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    if prctl(24, 1, 0, 0, 0) or prctl(24, 2, 0, 0, 0):
-        sys.exit("prctl failed")
-os.execv(sys.executable, [sys.executable, "-m", "pretrain", *sys.argv[1:]])
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    if libc.capget(header, sets):
+        sys.exit("capget failed")
+    sets[0] &= ~0b110
+    sets[1] &= ~0b110
+    if libc.capset(header, sets):
+        sys.exit("capset failed")
+from pretrain.__main__ import main
+sys.exit(main())
 """
 
 
 def execute(program, root, *arguments):
     """`python -c PROGRAM ARGUMENTS` to its end."""
     words = [sys.executable, "-c", program, *map(str, arguments)]
-    return subprocess.run(words, cwd=root, capture_output=True, text=True, timeout=240)
+    return forks.run(words, cwd=root, capture_output=True, text=True, timeout=240)
 
 
 def error_line(done, quiet=True):

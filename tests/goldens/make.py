@@ -193,53 +193,55 @@ def saved(made, folder):
 
 
 def bert_inputs(vocab, seed=0, rows=3, length=13, masked=4):
-    """A batch of the treaty's sentence_pair."""
+    """A batch of the batch spec's sentence_pair."""
     rng = np.random.default_rng(seed)
     lengths = np.linspace(length // 2, length, rows).astype(int)
     valid = np.arange(length) < lengths[:, None]
     return {
-        "tokens": np.where(valid, rng.integers(1, vocab, (rows, length)), 0).astype(np.int32),
-        "valid": valid,
-        "segments": (valid & (np.arange(length) >= lengths[:, None] // 2)).astype(np.int32),
-        "positions": np.sort([rng.choice(size, masked, replace=False) for size in lengths]).astype(
-            np.int32
-        ),
-        "targets": rng.integers(1, vocab, (rows, masked)).astype(np.int32),
-        "weights": np.ones((rows, masked), np.float32),
-        "next_sentence": rng.integers(0, 2, rows).astype(np.int32),
-        "next_weights": np.ones(rows, np.float32),
+        "token_ids": np.where(valid, rng.integers(1, vocab, (rows, length)), 0).astype(np.int32),
+        "attention_mask": valid,
+        "token_type_ids": (valid & (np.arange(length) >= lengths[:, None] // 2)).astype(np.int32),
+        "masked_positions": np.sort(
+            [rng.choice(size, masked, replace=False) for size in lengths]
+        ).astype(np.int32),
+        "labels": rng.integers(1, vocab, (rows, masked)).astype(np.int32),
+        "label_weights": np.ones((rows, masked), np.float32),
+        "next_sentence_labels": rng.integers(0, 2, rows).astype(np.int32),
+        "next_sentence_weights": np.ones(rows, np.float32),
     }
 
 
 def t5_inputs(vocab, seed=0, rows=3, length=37, written=9):
-    """A batch of the treaty's span_corruption; long enough for the far buckets."""
+    """A batch of the batch spec's span_corruption; long enough for the far buckets."""
     rng = np.random.default_rng(seed)
     valid = np.arange(length) < np.linspace(length // 2, length, rows).astype(int)[:, None]
     return {
-        "inputs": np.where(valid, rng.integers(2, vocab, (rows, length)), 0).astype(np.int32),
-        "inputs_valid": valid,
-        "targets": rng.integers(1, vocab, (rows, written)).astype(np.int32),
-        "weights": np.ones((rows, written), np.float32),
+        "encoder_token_ids": np.where(valid, rng.integers(2, vocab, (rows, length)), 0).astype(
+            np.int32
+        ),
+        "encoder_attention_mask": valid,
+        "labels": rng.integers(1, vocab, (rows, written)).astype(np.int32),
+        "label_weights": np.ones((rows, written), np.float32),
     }
 
 
 def marian_inputs(vocab, seed=0):
-    """A batch of the treaty's seq2seq with a pair a row, of short sources."""
+    """A batch of the batch spec's seq2seq with a pair a row, of short sources."""
     batch = t5_inputs(vocab, seed, length=19)
     segments = {
-        "inputs_segments": batch["inputs_valid"].astype(np.int32),
-        "targets_segments": np.ones(batch["targets"].shape, np.int32),
+        "encoder_segment_ids": batch["encoder_attention_mask"].astype(np.int32),
+        "decoder_segment_ids": np.ones(batch["labels"].shape, np.int32),
     }
     return batch | segments
 
 
 def gpt_inputs(vocab, seed=0, rows=3, length=13):
-    """A batch of the treaty's causal_lm."""
+    """A batch of the batch spec's causal_lm."""
     row = np.random.default_rng(seed).integers(0, vocab, (rows, length + 1)).astype(np.int32)
     return {
-        "tokens": row[:, :-1].copy(),
-        "targets": row[:, 1:].copy(),
-        "weights": np.ones((rows, length), np.float32),
+        "token_ids": row[:, :-1].copy(),
+        "labels": row[:, 1:].copy(),
+        "label_weights": np.ones((rows, length), np.float32),
     }
 
 
@@ -248,7 +250,7 @@ def gpt_outputs(made, batch, length=12):
     import torch
 
     row = torch.from_numpy(
-        np.concatenate([batch["tokens"], batch["targets"][:, -1:]], axis=1)
+        np.concatenate([batch["token_ids"], batch["labels"][:, -1:]], axis=1)
     ).long()
     lengths = np.linspace(len(row) + 1, row.shape[1] - 1, len(row)).astype(np.int32)
 
@@ -275,26 +277,37 @@ def gpt_outputs(made, batch, length=12):
 
 
 def roberta_inputs(vocab, seed=0):
-    """A batch of the treaty's masked_lm; padding is id 1, by which their code counts positions."""
+    """A batch of the batch spec's masked_lm; padding is id 1, by which their code counts positions."""
     batch = bert_inputs(vocab, seed)
-    batch["tokens"] = np.where(batch["valid"], np.maximum(batch["tokens"], 2), 1).astype(np.int32)
-    return {key: batch[key] for key in ("tokens", "valid", "positions", "targets", "weights")}
+    batch["token_ids"] = np.where(
+        batch["attention_mask"], np.maximum(batch["token_ids"], 2), 1
+    ).astype(np.int32)
+    return {
+        key: batch[key]
+        for key in ("token_ids", "attention_mask", "masked_positions", "labels", "label_weights")
+    }
 
 
 def albert_inputs(vocab, seed=0):
-    """A batch of the treaty's sentence_order."""
+    """A batch of the batch spec's sentence_order."""
     batch = bert_inputs(vocab, seed)
     return {
-        {"next_sentence": "order", "next_weights": "order_weights"}.get(key, key): value
+        {
+            "next_sentence_labels": "sentence_order_labels",
+            "next_sentence_weights": "sentence_order_weights",
+        }.get(key, key): value
         for key, value in batch.items()
     }
 
 
 def electra_inputs(vocab, seed=0):
-    """A batch of the treaty's replaced_token."""
+    """A batch of the batch spec's replaced_token."""
     batch = roberta_inputs(vocab, seed)
-    chances = np.random.default_rng(seed).random(batch["targets"].shape, np.float32)
-    return batch | {"chances": chances, "token_weights": batch["valid"].astype(np.float32)}
+    chances = np.random.default_rng(seed).random(batch["labels"].shape, np.float32)
+    return batch | {
+        "uniforms": chances,
+        "discriminator_weights": batch["attention_mask"].astype(np.float32),
+    }
 
 
 def electra_outputs(made, batch):
@@ -302,10 +315,12 @@ def electra_outputs(made, batch):
     import torch
 
     there = {
-        key: torch.from_numpy(value).long() for key, value in batch.items() if key != "chances"
+        key: torch.from_numpy(value).long() for key, value in batch.items() if key != "uniforms"
     }
-    read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
-    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    read = dict(input_ids=there["token_ids"], attention_mask=there["attention_mask"])
+    labels = torch.full_like(there["token_ids"], -100).scatter(
+        1, there["masked_positions"], there["labels"]
+    )
     with torch.no_grad():
         found = made["generator"](**read, labels=labels)
         judged, hidden = (
@@ -314,20 +329,20 @@ def electra_outputs(made, batch):
         )
         shares = (
             found.logits.gather(
-                1, there["positions"][..., None].expand(-1, -1, found.logits.shape[-1])
+                1, there["masked_positions"][..., None].expand(-1, -1, found.logits.shape[-1])
             )
             .double()
             .softmax(-1)
         )
         drawn = torch.searchsorted(
-            shares.cumsum(-1), torch.from_numpy(batch["chances"]).double()[..., None], right=True
+            shares.cumsum(-1), torch.from_numpy(batch["uniforms"]).double()[..., None], right=True
         )[..., 0]
-        filled = there["tokens"].scatter(1, there["positions"], drawn)
+        filled = there["token_ids"].scatter(1, there["masked_positions"], drawn)
         replaced = torch.zeros_like(filled).scatter(
-            1, there["positions"], (drawn != there["targets"]).long()
+            1, there["masked_positions"], (drawn != there["labels"]).long()
         )
         loss = made["discriminator"](
-            input_ids=filled, attention_mask=there["valid"], labels=replaced
+            input_ids=filled, attention_mask=there["attention_mask"], labels=replaced
         ).loss
     outputs = {
         "words": found.logits,
@@ -344,19 +359,21 @@ def bert_outputs(made, batch):
     import torch
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
-    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    labels = torch.full_like(there["token_ids"], -100).scatter(
+        1, there["masked_positions"], there["labels"]
+    )
     with torch.no_grad():
         found = made(
-            input_ids=there["tokens"],
-            attention_mask=there["valid"],
-            token_type_ids=there["segments"],
+            input_ids=there["token_ids"],
+            attention_mask=there["attention_mask"],
+            token_type_ids=there["token_type_ids"],
             labels=labels,
-            next_sentence_label=there["next_sentence"],
+            next_sentence_label=there["next_sentence_labels"],
         )
         hidden = made.bert(
-            input_ids=there["tokens"],
-            attention_mask=there["valid"],
-            token_type_ids=there["segments"],
+            input_ids=there["token_ids"],
+            attention_mask=there["attention_mask"],
+            token_type_ids=there["token_type_ids"],
         )
     outputs = (
         found.prediction_logits,
@@ -375,8 +392,10 @@ def roberta_outputs(made, batch):
     import torch
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
-    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
-    read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
+    labels = torch.full_like(there["token_ids"], -100).scatter(
+        1, there["masked_positions"], there["labels"]
+    )
+    read = dict(input_ids=there["token_ids"], attention_mask=there["attention_mask"])
     with torch.no_grad():
         found, hidden = made(**read, labels=labels), made.roberta(**read)
     outputs = {
@@ -392,8 +411,10 @@ def distilbert_outputs(made, batch):
     import torch
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
-    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
-    read = dict(input_ids=there["tokens"], attention_mask=there["valid"])
+    labels = torch.full_like(there["token_ids"], -100).scatter(
+        1, there["masked_positions"], there["labels"]
+    )
+    read = dict(input_ids=there["token_ids"], attention_mask=there["attention_mask"])
     with torch.no_grad():
         found, hidden = made(**read, labels=labels), made.distilbert(**read).last_hidden_state
     return {"words": found.logits.numpy(), "hidden": hidden.numpy(), "loss": found.loss.numpy()}
@@ -403,12 +424,16 @@ def albert_outputs(made, batch):
     import torch
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
-    labels = torch.full_like(there["tokens"], -100).scatter(1, there["positions"], there["targets"])
+    labels = torch.full_like(there["token_ids"], -100).scatter(
+        1, there["masked_positions"], there["labels"]
+    )
     read = dict(
-        input_ids=there["tokens"], attention_mask=there["valid"], token_type_ids=there["segments"]
+        input_ids=there["token_ids"],
+        attention_mask=there["attention_mask"],
+        token_type_ids=there["token_type_ids"],
     )
     with torch.no_grad():
-        found = made(**read, labels=labels, sentence_order_label=there["order"])
+        found = made(**read, labels=labels, sentence_order_label=there["sentence_order_labels"])
         hidden = made.albert(**read).last_hidden_state
     outputs = (found.prediction_logits, found.sop_logits, hidden, found.loss)
     return dict(
@@ -425,13 +450,15 @@ def t5_outputs(made, batch, length=12):
     import torch
 
     there = {key: torch.from_numpy(value).long() for key, value in batch.items()}
-    read = dict(input_ids=there["inputs"], attention_mask=there["inputs_valid"])
+    read = dict(
+        input_ids=there["encoder_token_ids"], attention_mask=there["encoder_attention_mask"]
+    )
     # Without the cache, which transformers 5 sizes by the encoder: a deeper decoder overruns it.
     greedy = dict(
         max_new_tokens=length, num_beams=1, do_sample=False, pad_token_id=0, use_cache=False
     )
     with torch.no_grad():
-        found = made(**read, labels=there["targets"])
+        found = made(**read, labels=there["labels"])
         hidden = made.get_encoder()(**read).last_hidden_state
         endless = made.generate(**read, **greedy, eos_token_id=made.config.vocab_size)[:, 1:]
         end = endless[0, length // 2]

@@ -10,51 +10,49 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-    build,
-)
+from models import build
+from models.config.albert import AlbertConfig
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from models.layers.layer_layout import unflatten
 from pretrain.convert import name_map
 
-BERT = BertConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+BERT = BertConfig(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
 T5 = T5Config(
     vocab=50,
     width=16,
     depth=2,
     decoder_depth=3,
-    heads=3,
+    num_heads=3,
     head_width=5,
     mlp=28,
     buckets=8,
     max_distance=20,
 )
-ROBERTA = RobertaConfig(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
-ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, heads=3, mlp=40)
+ROBERTA = RobertaConfig(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
+ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, num_heads=3, mlp=40)
 ELECTRA = ElectraConfig(
     vocab=50,
     length=32,
     embedding=10,
     width=24,
     depth=2,
-    heads=3,
+    num_heads=3,
     mlp=40,
     generator_width=8,
-    generator_heads=2,
+    generator_num_heads=2,
     generator_mlp=12,
 )
-BART = BartConfig(vocab=50, length=32, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
+BART = BartConfig(vocab=50, length=32, width=18, depth=2, decoder_depth=3, num_heads=3, mlp=28)
 DISTILBERT = DistilBertConfig(
-    vocab=50, length=32, width=24, depth=2, teacher_depth=None, heads=3, mlp=40
+    vocab=50, length=32, width=24, depth=2, teacher_depth=None, num_heads=3, mlp=40
 )
-TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, heads=3, mlp=28)
+TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, num_heads=3, mlp=28)
 
 
 @functools.cache

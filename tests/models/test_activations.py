@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import Gpt3Config, build
+from models import build
 from models.activations import observe
+from models.config.gpt3 import Gpt3Config
 
-GPT3 = Gpt3Config(vocab=50, length=32, width=24, heads=3, depth=4, mlp=40, window=3)
+GPT3 = Gpt3Config(vocab=50, length=32, width=24, num_heads=3, depth=4, mlp=40, window=3)
 VALID = jnp.arange(9) < jnp.array([[9], [6]])
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(5, 50, VALID.shape), jnp.int32)
 

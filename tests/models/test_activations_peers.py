@@ -7,17 +7,17 @@ import jax
 import numpy as np
 import pytest
 
-from models import Gpt2Config
 from models.activations import observe
+from models.config.gpt2 import Gpt2Config
 from models.t5 import shift_right
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert.read_write import converter_of
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 transformers = pytest.importorskip(
     "transformers", reason="the extra `peers` is not installed: no transformers"
 )
 
-GPT2 = Gpt2Config(vocab=50, length=32, width=24, heads=3, depth=3, mlp=40)
+GPT2 = Gpt2Config(vocab=50, length=32, width=24, num_heads=3, depth=3, mlp=40)
 VALID = np.arange(9) < np.array([[9], [6]])
 TOKENS = np.where(VALID, np.random.default_rng(0).integers(5, 50, VALID.shape), 0).astype(np.int32)
 TARGETS = np.random.default_rng(1).integers(5, 50, (2, 7)).astype(np.int32)
@@ -35,7 +35,7 @@ def peer(config, params, folder):
     """`transformers`' base model with our parameters; its attention tells its weights."""
     from safetensors.numpy import save_file
 
-    family = FAMILIES[name_of(config)]
+    family = converter_of(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, bos=0, eos=2, cls=0, sep=2))
     (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
     tensors = {

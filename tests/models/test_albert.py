@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import AlbertConfig, build
+from models import build
+from models.config.albert import AlbertConfig
 from models.layers.masks import padding_mask
 
 LENGTHS = np.array([12, 7, 4])
@@ -18,9 +19,9 @@ TOKENS = np.where(VALID, np.random.default_rng(0).integers(1, 50, (3, 12)), 0).a
 SEGMENTS = (VALID & (np.arange(12) >= 3)).astype(np.int32)
 SIZES = [  # of the paper's table 1, and the parameters of encoder, embeddings and pooler
     (AlbertConfig(), 11_683_584),
-    (AlbertConfig(width=1024, depth=24, heads=16, mlp=4096), 17_683_968),
-    (AlbertConfig(width=2048, depth=24, heads=32, mlp=8192), 58_724_864),
-    (AlbertConfig(width=4096, depth=12, heads=64, mlp=16384), 222_595_584),
+    (AlbertConfig(width=1024, depth=24, num_heads=16, mlp=4096), 17_683_968),
+    (AlbertConfig(width=2048, depth=24, num_heads=32, mlp=8192), 58_724_864),
+    (AlbertConfig(width=4096, depth=12, num_heads=64, mlp=16384), 222_595_584),
 ]
 
 
@@ -46,7 +47,7 @@ def test_published_sizes(config, encoder):
 def test_depth_costs_no_parameters(scan):
     """Section 3.1, cross-layer parameter sharing: the same shapes for any depth, and no axis of layers."""
     one, many = (
-        shapes(AlbertConfig(width=64, heads=4, mlp=128, depth=depth, scan=scan))
+        shapes(AlbertConfig(width=64, num_heads=4, mlp=128, depth=depth, scan=scan))
         for depth in (1, 30)
     )
     assert jax.tree.map(lambda leaf: leaf.shape, one) == jax.tree.map(lambda leaf: leaf.shape, many)
@@ -56,7 +57,7 @@ def test_depth_costs_no_parameters(scan):
 def test_words_in_few_dimensions():
     """Section 3.1, factorised embedding: V * E + E * H instead of V * H; E does not grow with H."""
     narrow, wide = (
-        shapes(AlbertConfig(width=width, heads=4, mlp=128))["albert"] for width in (64, 640)
+        shapes(AlbertConfig(width=width, num_heads=4, mlp=128))["albert"] for width in (64, 640)
     )
     assert (
         narrow["embeddings"] == wide["embeddings"]

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BartConfig, build
+from models import build
+from models.config.bart import BartConfig
 
-LARGE = BartConfig(width=1024, depth=12, decoder_depth=12, heads=16, mlp=4096)
+LARGE = BartConfig(width=1024, depth=12, decoder_depth=12, num_heads=16, mlp=4096)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BertConfig, build
+from models import build
+from models.config.bert import BertConfig
 from models.layers.attention import attend
 
 LENGTHS = np.array([12, 7, 4])
@@ -17,7 +18,7 @@ VALID = np.arange(12) < LENGTHS[:, None]
 TOKENS = np.where(VALID, np.random.default_rng(0).integers(1, 50, (3, 12)), 0).astype(np.int32)
 SEGMENTS = (VALID & (np.arange(12) >= 3)).astype(np.int32)
 POSITIONS = np.array([[1, 5, 11], [0, 2, 6], [1, 2, 3]], np.int32)
-LARGE = BertConfig(width=1024, depth=24, heads=16, mlp=4096)
+LARGE = BertConfig(width=1024, depth=24, num_heads=16, mlp=4096)
 
 
 def shapes(config):
@@ -37,7 +38,7 @@ def test_published_sizes():
 
 def test_initialisation():
     """Normal of 0.02 cut at two deviations, not rescaled; biases 0, norms 1."""
-    config = BertConfig(vocab=300, length=64, width=64, depth=2, heads=4, mlp=200)
+    config = BertConfig(vocab=300, length=64, width=64, depth=2, num_heads=4, mlp=200)
     ids = jnp.ones((1, 2), jnp.int32)
     params = jax.jit(lambda: build(config).init(jax.random.key(0), ids, ids > 0)["params"])()
     for path, leaf in flax.traverse_util.flatten_dict(params, sep="/").items():

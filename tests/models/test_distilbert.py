@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import DistilBertConfig, build
+from models import build
+from models.config.distilbert import DistilBertConfig
 from models.distilbert import TEMPERATURE, cosine, divergence
 
-TINY = DistilBertConfig(vocab=50, length=32, width=24, depth=2, teacher_depth=4, heads=3, mlp=40)
+TINY = DistilBertConfig(
+    vocab=50, length=32, width=24, depth=2, teacher_depth=4, num_heads=3, mlp=40
+)
 
 
 def shapes_of(config):

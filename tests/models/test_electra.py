@@ -5,20 +5,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import ElectraConfig, build, electra
+from models import build, electra
+from models.config.electra import ElectraConfig
 from models.electra import word_at
-from pretrain.training.losses import LOSSES
+from pretrain.training.losses import find_loss
 
 SMALL = ElectraConfig(
     embedding=128,
     width=256,
-    heads=4,
+    num_heads=4,
     mlp=1024,
     generator_width=64,
-    generator_heads=1,
+    generator_num_heads=1,
     generator_mlp=256,
 )
-LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, heads=16, mlp=4096)
+LARGE = ElectraConfig(embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096)
 SIZES = [  # as transformers counts an ElectraModel, which is the discriminator without its head, and an ElectraForMaskedLM
     (SMALL, 13_483_008, 4_620_026),
     (ElectraConfig(), 108_891_648, 33_740_602),
@@ -33,13 +34,16 @@ TOKENS = np.where(VALID, RNG.integers(1, 50, (3, 12)), 0).astype(np.int32)
 TARGETS = RNG.integers(1, 50, (3, 4)).astype(np.int32)
 CHANCES = RNG.random((3, 4), np.float32)
 BATCH = {
-    "tokens": TOKENS,
-    "valid": VALID,
-    "positions": POSITIONS,
-    "targets": TARGETS,
-    "chances": CHANCES,
+    "token_ids": TOKENS,
+    "attention_mask": VALID,
+    "masked_positions": POSITIONS,
+    "labels": TARGETS,
+    "uniforms": CHANCES,
 }
-BATCH |= {"weights": MASKED.astype(np.float32), "token_weights": VALID.astype(np.float32)}
+BATCH |= {
+    "label_weights": MASKED.astype(np.float32),
+    "discriminator_weights": VALID.astype(np.float32),
+}
 
 
 def size(tree):
@@ -62,7 +66,7 @@ def test_published_sizes(config, discriminator, generator):
     ]
 
 
-LOSS = LOSSES["replaced_token"]
+LOSS = find_loss("replaced_token")
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +75,8 @@ def case(make, tiny_configs):
     model, params = make(tiny_configs["electra"])
     logits, _ = jax.jit(model.apply)({"params": params}, TOKENS, VALID, None, POSITIONS)
     drawn = by_hand(np.asarray(logits), CHANCES)
-    batch = BATCH | {"targets": np.where(np.arange(4) % 2, drawn, TARGETS).astype(np.int32)}
-    assert (drawn == batch["targets"])[MASKED].sum() == 4 and MASKED.sum() == 9
+    batch = BATCH | {"labels": np.where(np.arange(4) % 2, drawn, TARGETS).astype(np.int32)}
+    assert (drawn == batch["labels"])[MASKED].sum() == 4 and MASKED.sum() == 9
     return model, params, batch, logits, drawn
 
 
@@ -96,7 +100,9 @@ def test_the_loss_is_that_of_the_paper(case):
 
     @jax.jit
     def compute(batch):
-        _, judged, labels = model.apply({"params": params}, *LOSS.arguments(batch), method="states")
+        _, judged, labels = model.apply(
+            {"params": params}, **LOSS.model_inputs(batch), method="states"
+        )
         alone = model.apply({"params": params}, filled, VALID, method="judge")
         return judged, labels, alone, LOSS.sums(model, params, batch), LOSS.totals(batch)
 
@@ -104,7 +110,7 @@ def test_the_loss_is_that_of_the_paper(case):
     np.testing.assert_array_equal(labels, replaced)
     np.testing.assert_allclose(judged, alone, atol=1e-5)
     log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    nats = -np.take_along_axis(log_shares, batch["targets"][..., None], -1)[..., 0][MASKED].mean()
+    nats = -np.take_along_axis(log_shares, batch["labels"][..., None], -1)[..., 0][MASKED].mean()
     right = 1 / (1 + np.exp(np.where(replaced, -1.0, 1.0) * alone))[VALID]
     means = {name: sums[name] / totals[name] for name in LOSS.weights}
     np.testing.assert_allclose(LOSS.value(means), nats - 50 * np.log(right).mean(), rtol=1e-5)
@@ -120,7 +126,7 @@ def test_no_gradient_crosses_the_draw(case):
     def moved(params):
         grads = {
             name: jax.grad(lambda params, name=name: LOSS.sums(model, params, batch)[name])(params)
-            for name in LOSS.terms
+            for name in LOSS.loss_terms
         }
         return {
             name: {
@@ -184,7 +190,7 @@ def test_low_precision_is_left_where_it_matters(case):
     model, params, batch, *_ = case
     low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     states, judged, _ = jax.eval_shape(
-        lambda low: model.apply({"params": low}, *LOSS.arguments(batch), method="states"), low
+        lambda low: model.apply({"params": low}, **LOSS.model_inputs(batch), method="states"), low
     )
     words = jax.eval_shape(
         lambda low, states: model.apply({"params": low}, states, method="logits"), low, states

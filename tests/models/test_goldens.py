@@ -10,8 +10,8 @@ import pytest
 
 from models import build
 from models.generation.generate import extend, generate
-from pretrain.convert import FAMILIES
-from pretrain.training.losses import LOSSES
+from pretrain.convert.pretrained import CONVERTERS
+from pretrain.training.losses import find_loss
 
 OBJECTIVES = {
     "bert": "sentence_pair",
@@ -42,6 +42,11 @@ T5 = [
 ]
 TRANSFORMER = [("transformer", True), ("bart", True)]
 GPT = [("gpt", True), ("gpt2", True), ("gpt2", False)]
+# What every model of a kind reads, of an objective or not.
+READ = {
+    *("token_ids", "attention_mask", "token_type_ids"),
+    *("encoder_token_ids", "encoder_attention_mask"),
+}
 CASES = [*BERT, *T5, *TRANSFORMER, *GPT]  # the golden, and whether ours is scanned
 
 
@@ -51,14 +56,14 @@ def case(request, golden):
     name, scan = request.param
     found = golden(name)
     kind = found.config["model_type"]
-    config = dataclasses.replace(FAMILIES[kind].our_config(found.config), scan=scan)
-    model, loss = build(config), LOSSES[OBJECTIVES[kind]]
-    init = partial(model.init, jax.random.key(0), *loss.arguments(found.inputs))
+    config = dataclasses.replace(CONVERTERS[kind].our_config(found.config), scan=scan)
+    model, loss = build(config), find_loss(OBJECTIVES[kind])
+    init = partial(model.init, jax.random.key(0), **loss.model_inputs(found.inputs))
     # Fresh parameters are only a shape here: whatever is not filled in stays NaN and is seen.
     fresh = jax.tree.map(
         lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), jax.eval_shape(init)["params"]
     )
-    params, report = FAMILIES[kind].from_hf(config, found.weights, fresh)
+    params, report = CONVERTERS[kind].from_hf(config, found.weights, fresh)
     assert report.missing == report.unused == ()
     return found, loss, model, params
 
@@ -71,12 +76,16 @@ def test_logits_hidden_states_and_loss(case):
 
     @jax.jit
     def compute(batch):
-        arguments = loss.arguments(batch)
+        inputs = loss.model_inputs(batch)
+        read = {key: value for key, value in inputs.items() if key in READ}
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
-        read = arguments[: 3 if masked else 2]
-        words = model.apply({"params": params}, *(read if masked else arguments))
-        hidden = model.apply({"params": params}, *read, method="states" if decoder else "encode")
-        return words, hidden, loss.value({name: sums[name] / totals[name] for name in loss.terms})
+        words = model.apply({"params": params}, **(read if masked else inputs))
+        hidden = model.apply({"params": params}, **read, method="states" if decoder else "encode")
+        return (
+            words,
+            hidden,
+            loss.value({name: sums[name] / totals[name] for name in loss.loss_terms}),
+        )
 
     words, hidden, value = compute(found.inputs)
     if masked:
@@ -84,7 +93,10 @@ def test_logits_hidden_states_and_loss(case):
         if OF_ROW[kind]:
             np.testing.assert_allclose(of_row, found.outputs[OF_ROW[kind]], atol=1e-5)
     there = (
-        found.inputs["valid" if masked else "weights" if decoder else "inputs_valid"][..., None] > 0
+        found.inputs[
+            "attention_mask" if masked else "label_weights" if decoder else "encoder_attention_mask"
+        ][..., None]
+        > 0
     )
     scored = (
         there if kind == "roberta" else True
@@ -106,7 +118,10 @@ def test_greedy_decoding(case):
     """Word for word, up to the end of each row, and padding behind it."""
     found, _, model, params = case
     written, end = found.outputs["written"], found.outputs["end"].item()
-    read = jnp.asarray(found.inputs["inputs"]), jnp.asarray(found.inputs["inputs_valid"])
+    read = (
+        jnp.asarray(found.inputs["encoder_token_ids"]),
+        jnp.asarray(found.inputs["encoder_attention_mask"]),
+    )
     assert end in written
     how = {"length": written.shape[1], "start": found.config["decoder_start_token_id"], "end": end}
     np.testing.assert_array_equal(generate(model, params, *read, **how), written)
@@ -121,7 +136,7 @@ def test_greedy_continuation(case):
         found.outputs["lengths"],
         found.outputs["end"].item(),
     )
-    tokens = found.inputs["tokens"][:, : lengths.max()]
+    tokens = found.inputs["token_ids"][:, : lengths.max()]
     assert (
         end in written
         and len(set(lengths.tolist())) == len(lengths)
@@ -135,7 +150,7 @@ def test_greedy_continuation(case):
 
 def test_export_gives_the_same_tensors_back(case):
     found, _, model, params = case
-    tensors = FAMILIES[found.config["model_type"]].to_hf(model.config, params)
+    tensors = CONVERTERS[found.config["model_type"]].to_hf(model.config, params)
     assert tensors.keys() == found.weights.keys()
     for name, tensor in tensors.items():
         np.testing.assert_array_equal(tensor, found.weights[name], err_msg=name)

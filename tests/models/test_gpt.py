@@ -9,14 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import Gpt2Config, Gpt3Config, GptConfig, build
+from models import build
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
 from models.gpt2 import layer
 from models.layers.attention import attend
 from models.layers.masks import causal_mask
 from pretrain.config import load
 
 TOKENS = np.random.default_rng(0).integers(1, 50, (3, 12)).astype(np.int32)
-SHAPE = dict(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+SHAPE = dict(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
 GPT, GPT2, GPT3 = (
     GptConfig(**SHAPE),
     Gpt2Config(**SHAPE),
@@ -181,7 +184,9 @@ def test_the_norm_moves_between_gpt_and_gpt2():
 @EACH
 def test_initialisation(config):
     """Normal of 0.02, not cut; GPT-2's and GPT-3's residual kernels by the root of twice the depth; biases 0, norms 1."""
-    config = dataclasses.replace(config, vocab=300, length=64, width=64, depth=8, heads=4, mlp=200)
+    config = dataclasses.replace(
+        config, vocab=300, length=64, width=64, depth=8, num_heads=4, mlp=200
+    )
     residual = 1.0 if type(config) is GptConfig else 16**-0.5
     for path, leaf in flax.traverse_util.flatten_dict(
         jax.jit(lambda: init(config))(), sep="/"

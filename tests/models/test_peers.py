@@ -8,10 +8,14 @@ import jax
 import numpy as np
 import pytest
 
-from models import Gpt2Config, Gpt3Config, GptConfig, build
+from models import build
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
 from models.layers.masks import Mask
-from pretrain.convert import FAMILIES, name_of
-from pretrain.training.losses import LOSSES
+from pretrain.convert import name_of
+from pretrain.convert.pretrained import CONVERTERS
+from pretrain.training.losses import find_loss
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 pytest.importorskip("transformers", reason="the extra `peers` is not installed: no transformers")
@@ -105,30 +109,34 @@ def settings(kind, seed):
     )
 
 
+READ = {"token_ids", "attention_mask", "token_type_ids"}
+
+
 def compute(model, params, loss, batch):
     """(logits of words, loss) of ours."""
 
     def run(batch):
-        arguments = list(loss.arguments(batch))
+        inputs = loss.model_inputs(batch)
         sums, totals = loss.sums(model, params, batch), loss.totals(batch)
-        if "positions" in batch:
-            outputs, _ = model.apply({"params": params}, *arguments[:3])
+        if "masked_positions" in batch:
+            everywhere = {key: inputs[key] for key in inputs.keys() & READ}
+            outputs, _ = model.apply({"params": params}, **everywhere)
         else:
-            outputs = model.apply({"params": params}, *arguments)
-        return outputs, loss.value({name: sums[name] / totals[name] for name in loss.terms})
+            outputs = model.apply({"params": params}, **inputs)
+        return outputs, loss.value({name: sums[name] / totals[name] for name in loss.loss_terms})
 
     return jax.jit(run)(batch)
 
 
 def compare(words, expected, batch):
     """Scores of words, but for those on padding."""
-    there = batch["valid"][..., None] if "valid" in batch else True
+    there = batch["attention_mask"][..., None] if "attention_mask" in batch else True
     np.testing.assert_allclose(np.where(there, words, 0), np.where(there, expected, 0), atol=1e-4)
 
 
 def fresh(model, loss, batch):
     """Parameters of the right shapes, of which whatever is not filled in stays NaN and is seen."""
-    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), *loss.arguments(batch)))[
+    shapes = jax.eval_shape(partial(model.init, jax.random.key(0), **loss.model_inputs(batch)))[
         "params"
     ]
     return jax.tree.map(lambda leaf: np.full(leaf.shape, np.nan, leaf.dtype), shapes)
@@ -156,16 +164,16 @@ def test_theirs_to_ours(request, goldens, kind, seed):
     if (kind, seed) in MORE_SEEDS:
         request.getfixturevalue("whole")
     config, weights, batch, expected = goldens.case(kind, settings(kind, seed), seed)
-    ours = dataclasses.replace(FAMILIES[kind].our_config(config), scan=seed % 2 == 0)
-    model, loss = build(ours), LOSSES[OBJECTIVES[kind]]
-    params, report = FAMILIES[kind].from_hf(ours, weights, fresh(model, loss, batch))
+    ours = dataclasses.replace(CONVERTERS[kind].our_config(config), scan=seed % 2 == 0)
+    model, loss = build(ours), find_loss(OBJECTIVES[kind])
+    params, report = CONVERTERS[kind].from_hf(ours, weights, fresh(model, loss, batch))
     assert report.missing == report.unused == ()
     words, value = compute(model, params, loss, batch)
     compare(words, expected["words"], batch)
     assert abs(value - expected["loss"]) < 1e-5 * max(1.0, expected["loss"])
 
 
-GPT = dict(vocab=50, length=32, width=24, heads=3, depth=4, mlp=96)
+GPT = dict(vocab=50, length=32, width=24, num_heads=3, depth=4, mlp=96)
 OURS = {
     "openai-gpt": GptConfig(**GPT),
     "gpt2": Gpt2Config(**GPT | {"mlp": 40}),
@@ -213,10 +221,10 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
         ),
     )
     (tmp_path / "config.json").write_text(
-        json.dumps(FAMILIES[family].hf_config(config, vocabulary))
+        json.dumps(CONVERTERS[family].hf_config(config, vocabulary))
     )
     save_file(
-        FAMILIES[family].to_hf(config, params),
+        CONVERTERS[family].to_hf(config, params),
         tmp_path / "model.safetensors",
         metadata={"format": "pt"},
     )
@@ -240,7 +248,7 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
     inputs, outputs = goldens.PARTS[family]
     batch = inputs(config.vocab)
     expected = outputs(theirs.eval(), batch)
-    words, value = compute(model, params, LOSSES[OBJECTIVES[family]], batch)
+    words, value = compute(model, params, find_loss(OBJECTIVES[family]), batch)
     compare(words, expected["words"], batch)
     assert abs(value - expected["loss"]) < 1e-5
 

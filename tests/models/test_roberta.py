@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import BertConfig, RobertaConfig, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.roberta import RobertaConfig
 
 LENGTHS = np.array([12, 7, 4])
 VALID = np.arange(12) < LENGTHS[:, None]
@@ -18,7 +20,7 @@ TOKENS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 12)), 1).a
     ("config", "encoder"),
     [
         (RobertaConfig(), 124_645_632),
-        (RobertaConfig(width=1024, depth=24, heads=16, mlp=4096), 355_359_744),
+        (RobertaConfig(width=1024, depth=24, num_heads=16, mlp=4096), 355_359_744),
     ],
 )
 def test_published_sizes(config, encoder):

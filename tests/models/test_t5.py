@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import T5Config, build
+from models import build
+from models.config.t5 import T5Config
 from models.layers.attention import attend
 from models.t5 import RelativeBias, bucket, shift_right
 
@@ -27,7 +28,10 @@ def init(config):
 @pytest.mark.parametrize(
     ("config", "published"),
     [
-        (T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048, scan=False), 60_506_624),
+        (
+            T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, mlp=2048, scan=False),
+            60_506_624,
+        ),
         (T5Config(), 222_903_552),
         (T5Config(gated=True, tied=False, mlp=2048), 247_577_856),
     ],
@@ -50,7 +54,7 @@ def test_initialisation():
         "width": 64,
         "depth": 2,
         "decoder_depth": 2,
-        "heads": 4,
+        "num_heads": 4,
         "head_width": 24,
         "mlp": 160,
     }

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import TransformerConfig, build
+from models import build
+from models.config.transformer import TransformerConfig
 from models.layers.packing import places
 from models.transformer import shift_right, sinusoids
 
@@ -17,7 +18,7 @@ VALID = np.arange(9) < LENGTHS[:, None]
 INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
 TARGETS = np.random.default_rng(1).integers(1, 50, (3, 6)).astype(np.int32)
 BASE = TransformerConfig()
-BIG = TransformerConfig(width=1024, heads=16, mlp=4096, dropout=0.3)
+BIG = TransformerConfig(width=1024, num_heads=16, mlp=4096, dropout=0.3)
 
 
 def init(config):
@@ -48,7 +49,7 @@ def test_published_sizes(config, size, published):
 
 
 def test_initialisation():
-    config = TransformerConfig(vocab=400, width=64, depth=2, decoder_depth=2, heads=4, mlp=160)
+    config = TransformerConfig(vocab=400, width=64, depth=2, decoder_depth=2, num_heads=4, mlp=160)
     deviations = {
         "words/embedding": 64**-0.5,
         "up/kernel": (2 / (64 + 160)) ** 0.5,
@@ -92,7 +93,7 @@ def test_a_shift_is_a_rotation():
 
 def test_an_odd_width_is_refused():
     with pytest.raises(ValueError, match=r"a width of 9: .* must be even \(model.width\)"):
-        jax.eval_shape(lambda: init(TransformerConfig(vocab=9, width=9, heads=3, mlp=4)))
+        jax.eval_shape(lambda: init(TransformerConfig(vocab=9, width=9, num_heads=3, mlp=4)))
 
 
 def test_places_are_counted_in_each_segment():

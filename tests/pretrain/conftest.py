@@ -1,4 +1,4 @@
-"""Tiny runs and batches of the treaty's shapes."""
+"""Tiny runs and batches of the batch spec's shapes."""
 
 import dataclasses
 from unittest.mock import Mock
@@ -20,26 +20,24 @@ from data.objectives import (
     Seq2Seq,
     SpanCorruption,
 )
-from models.config import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    Gpt3Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-)
+from models.config.albert import AlbertConfig
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.gpt import GptConfig
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ClassifierConfig
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from pretrain.config import AdamW, Lamb, Run, Train
 
 BERT = BertConfig(
-    vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 T5 = T5Config(
-    vocab=128, width=32, depth=2, decoder_depth=2, heads=8, head_width=4, mlp=64, dropout=0.0
+    vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, head_width=4, mlp=64, dropout=0.0
 )
 ALBERT = AlbertConfig(
     vocab=128,
@@ -47,13 +45,13 @@ ALBERT = AlbertConfig(
     embedding=16,
     width=32,
     depth=2,
-    heads=8,
+    num_heads=8,
     mlp=64,
     dropout=0.0,
     attention_dropout=0.0,
 )
 BART = BartConfig(
-    vocab=128, length=32, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0
+    vocab=128, length=32, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
 )
 DISTILBERT = DistilBertConfig(
     vocab=128,
@@ -61,13 +59,13 @@ DISTILBERT = DistilBertConfig(
     width=32,
     depth=2,
     teacher_depth=4,
-    heads=8,
+    num_heads=8,
     mlp=64,
     dropout=0.0,
     attention_dropout=0.0,
 )
 ROBERTA = RobertaConfig(
-    vocab=128, length=32, width=32, depth=2, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 
 ELECTRA = ElectraConfig(
@@ -77,26 +75,26 @@ ELECTRA = ElectraConfig(
         embedding=16,
         width=32,
         depth=2,
-        heads=8,
+        num_heads=8,
         mlp=64,
         dropout=0.0,
         attention_dropout=0.0,
     ),
-    **dict(generator_width=16, generator_heads=4, generator_mlp=32),
+    **dict(generator_width=16, generator_num_heads=4, generator_mlp=32),
 )
 
 TRANSFORMER = TransformerConfig(
-    vocab=128, width=32, depth=2, decoder_depth=2, heads=8, mlp=64, dropout=0.0
+    vocab=128, width=32, depth=2, decoder_depth=2, num_heads=8, mlp=64, dropout=0.0
 )
-GPT = dict(vocab=128, length=32, width=32, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
+GPT = dict(vocab=128, length=32, width=32, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0)
 
 
 def tiny(model, objective, **train):
     return Run(
         model=model,
         data=Data(objective=objective, batch_size=32),
-        optimizer=AdamW(learning_rate=1e-2, warmup=2),
-        train=Train(steps=10, compute="float32", **train),
+        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
+        train=Train(steps=10, compute_dtype="float32", **train),
     )
 
 
@@ -119,11 +117,11 @@ RUNS = {
     ),
     "albert": dataclasses.replace(
         tiny(ALBERT, SentenceOrder(length=32, predictions=6)),
-        optimizer=Lamb(learning_rate=1e-2, warmup=2),
+        optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
     "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
     "electra": tiny(ELECTRA, ReplacedToken(length=32, predictions=6, rows="documents")),
-    "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), smoothing=0.1),
+    "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1),
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),
 }
@@ -151,7 +149,7 @@ def runs():
 
 @pytest.fixture
 def random_batch():
-    """random_batch(run, seed): a batch of the treaty's shapes with padding and unequal numbers of targets in its rows."""
+    """random_batch(run, seed): a batch of the batch spec's shapes with padding and unequal numbers of targets in its rows."""
 
     def make(run, seed=0):
         rng = np.random.default_rng(seed)
@@ -159,27 +157,37 @@ def random_batch():
         for key, (dtype, shape) in batch_spec.shapes(
             run.data.objective, run.data.batch_size
         ).items():
-            if key in ("valid", "inputs_valid", "token_weights"):
+            if key in ("attention_mask", "encoder_attention_mask", "discriminator_weights"):
                 value = np.arange(shape[1])[None] < rng.integers(
                     shape[1] // 2, shape[1] + 1, (shape[0], 1)
                 )
-            elif key in ("inputs_segments", "targets_segments"):  # of some six tokens each
+            elif key in ("encoder_segment_ids", "decoder_segment_ids"):  # of some six tokens each
                 value = 1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)
-                value *= batch["inputs_valid"] if key == "inputs_segments" else 1
-            elif key == "pieces":  # of some six tokens each
-                value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["valid"]
-            elif key == "weights" and len(shape) == 2:
+                value *= batch["encoder_attention_mask"] if key == "encoder_segment_ids" else 1
+            elif key == "segment_ids":  # of some six tokens each
+                value = (1 + np.cumsum(rng.random(shape) < 1 / 6, axis=1)) * batch["attention_mask"]
+            elif key == "label_weights" and len(shape) == 2:
                 value = rng.random(shape) < rng.random((shape[0], 1))
-            elif key in ("next_weights", "order_weights", "row_weights", "weights"):
+            elif key in (
+                "next_sentence_weights",
+                "sentence_order_weights",
+                "row_weights",
+                "label_weights",
+            ):
                 value = np.arange(shape[0]) % 5 > 0
-            elif key == "chances":
+            elif key == "uniforms":
                 value = rng.random(shape)
-            elif key == "positions":
+            elif key == "masked_positions":
                 value = np.sort(rng.integers(0, run.model.length // 2, shape), axis=1)
             else:
                 value = rng.integers(
                     0,
-                    {"segments": 2, "next_sentence": 2, "order": 2, "labels": 2}.get(key, 128),
+                    {
+                        "token_type_ids": 2,
+                        "next_sentence_labels": 2,
+                        "sentence_order_labels": 2,
+                        "labels": 2,
+                    }.get(key, 128),
                     shape,
                 )
             batch[key] = value.astype(dtype)

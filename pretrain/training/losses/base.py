@@ -1,77 +1,121 @@
 """A loss: sums over a batch, each with the weights that divide it."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from pretrain.distributed.precision import cast_params
-from pretrain.training.cross_entropy import (
-    SCORES,
-    vocabulary_loss,
-)
+from pretrain.training.cross_entropy import SCORES, vocabulary_loss
+
+
+def unchanged(params):
+    """Return what was given."""
+    return params
+
+
+@dataclass(frozen=True)
+class LossOptions:
+    """How a loss is computed, whatever it is."""
+
+    compute_dtype: str = "float32"  # of the model's arithmetic
+    gather: Callable = unchanged  # applied once to the parameters that make the scores of words, where a trainer that spreads parameters brings them together
+    scores_at_once: float = SCORES  # scores of words that a row may have at the same time
+    label_smoothing: float = (
+        0.0  # share of a word's weight that all words get, as `cross_entropy` says
+    )
+
+
+DEFAULT_OPTIONS = LossOptions()
 
 
 class Loss(NamedTuple):
     """The training side of one objective.
 
-    arguments: batch -> the positional arguments of the model
-    score:     (what the model's `states` returned, scorer, batch) -> {name: float32 sum over the batch's targets}, where
-               scorer(y_BTD, targets_BT, weights_BT) is the `cross_entropy` of the model's `logits`
+    inputs:    the batch keys that the model is called with, as keywords of the same names
+    optional:  those that it is called with where the batch has them
+    score:     (what the model's `states` returned, score_tokens, batch) -> {name: float32 sum over the batch's targets}, where
+               score_tokens(hidden_BTD, labels_BT, weights_BT) is the `cross_entropy` of the model's `logits`
     weights:   the name of a sum -> the batch key whose sum it is divided by
-    terms:     the names whose means add up to the loss; the others are metrics
-    tokens:    the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
-    factors:   the name of a term -> what its mean is multiplied by, where that is not 1
-    judged:    of objectives whose targets are labels: (states, batch) -> float32 [B, K] of each row: what is predicted, what is right (K = 3;
-               `tagging` and `answer_span` differ), and last 1 if the row counts. Scores that are no sums, such as a correlation, are computed of all of them
+    loss_terms:      the names whose means add up to the loss; the others are metrics
+    tokens:          the batch keys whose sum is the number of tokens that the model reads and writes, padding left out
+    loss_weights:    the name of a term -> what its mean is multiplied by, where that is not 1
+    row_predictions: of objectives whose targets are labels of rows: (states, batch) -> float32 [B, K] of each row: what is
+               predicted, what is right (K = 3; `tagging` and `answer_span` differ), and last 1 if the row counts. Metrics
+               that are no sums, such as a correlation, are computed of all of them
     """
 
-    arguments: Callable
+    inputs: tuple[str, ...]
     score: Callable
-    weights: dict[str, str]
-    terms: tuple[str, ...]
+    weights: Mapping[str, str]
+    loss_terms: tuple[str, ...]
     tokens: tuple[str, ...]
-    factors: Mapping[str, float] = MappingProxyType({})
-    judged: Callable | None = None
+    optional: tuple[str, ...] = ()
+    loss_weights: Mapping[str, float] = MappingProxyType({})
+    row_predictions: Callable | None = None
+
+    def model_inputs(self, batch) -> dict[str, Any]:
+        """Return the keywords that the model is called with for a batch."""
+        given = {key: batch[key] for key in self.inputs}
+        return given | {key: batch[key] for key in self.optional if key in batch}
 
     def value(self, means):
-        """The loss, of {name: mean}."""
-        return sum(self.factors.get(name, 1.0) * means[name] for name in self.terms)
+        """Return the loss, of {name: mean}."""
+        return sum(self.loss_weights.get(name, 1.0) * means[name] for name in self.loss_terms)
 
     def totals(self, batch):
-        """{name: the weight of the whole batch}, float32."""
+        """Return {name: the weight of the whole batch}, float32."""
         sums = {
             key: batch[key].sum(dtype=jnp.float32) for key in dict.fromkeys(self.weights.values())
         }  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
-    def sums(self, model, params, batch, **how):
-        """{name: float32 sum}; how: as in `scored`."""
-        return self.scored(model, params, batch, **how)[0]
+    def compute_states(self, model, params, batch, *, train=False, dropout_key=None):
+        """Return what the model's `states` gives for a batch."""
+        rngs = None if dropout_key is None else {"dropout": dropout_key}
+        inputs = self.model_inputs(batch)
+        return model.apply({"params": params}, **inputs, train=train, rngs=rngs, method="states")
 
-    def scored(
+    def sums(
         self,
         model,
         params,
         batch,
         *,
-        compute="float32",
-        gather=lambda params: params,
-        scores=SCORES,
-        smoothing=0.0,
-        **kw,
+        train: bool = False,
+        dropout_key: jax.Array | None = None,
+        options: LossOptions = DEFAULT_OPTIONS,
     ):
-        """({name: float32 sum}, what `judged` gives or None), computed in the type `compute`; kw: what the model takes besides (train, rngs).
+        """Return {name: float32 sum}, as `sums_and_predictions` does."""
+        return self.sums_and_predictions(
+            model, params, batch, train=train, dropout_key=dropout_key, options=options
+        )[0]
 
-        scores: how many scores of words a row may have at once. gather: applied to the parameters that make them, where a trainer that
-        spreads parameters brings them together: once, not for each part of the targets. smoothing: of words, as `cross_entropy` says.
+    def sums_and_predictions(
+        self,
+        model,
+        params,
+        batch,
+        *,
+        train: bool = False,
+        dropout_key: jax.Array | None = None,
+        options: LossOptions = DEFAULT_OPTIONS,
+    ):
+        """Return ({name: float32 sum}, what `row_predictions` gives or None).
+
+        train: whether the model drops, by the `dropout_key`.
         """
-        lean = cast_params(params, compute)
-        states = model.apply({"params": lean}, *self.arguments(batch), method="states", **kw)
-        logits = partial(model.apply, {"params": gather(lean)}, method="logits")
-        sums = self.score(
-            states, partial(vocabulary_loss, logits, scores=scores, smoothing=smoothing), batch
+        cast = cast_params(params, options.compute_dtype)
+        states = self.compute_states(model, cast, batch, train=train, dropout_key=dropout_key)
+        score_tokens = partial(
+            vocabulary_loss,
+            partial(model.apply, {"params": options.gather(cast)}, method="logits"),
+            scores=options.scores_at_once,
+            smoothing=options.label_smoothing,
         )
-        return sums, self.judged and self.judged(states, batch)
+        sums = self.score(states, score_tokens, batch)
+        return sums, self.row_predictions and self.row_predictions(states, batch)

@@ -222,13 +222,13 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
             a, b = texts[2 * row], texts[2 * row + 1]
             kept_a, kept_b = (int(n) for n in fit(len(a), len(b), 21))
             ids = [vocabulary.cls, *a[:kept_a], vocabulary.sep, *b[:kept_b], vocabulary.sep]
-            assert batch["tokens"][i].tolist() == ids + [vocabulary.pad] * (24 - len(ids))
-            assert batch["valid"][i].sum() == len(ids) and batch["segments"][i].tolist() == [
-                int(kept_a + 2 <= n < len(ids)) for n in range(24)
-            ]
+            assert batch["token_ids"][i].tolist() == ids + [vocabulary.pad] * (24 - len(ids))
+            assert batch["attention_mask"][i].sum() == len(ids) and batch["token_type_ids"][
+                i
+            ].tolist() == [int(kept_a + 2 <= n < len(ids)) for n in range(24)]
             assert (
                 batch["labels"][i] == row % 2
-                and batch["weights"][i] == (1.0, 3.0)[row % 2]
+                and batch["label_weights"][i] == (1.0, 3.0)[row % 2]
                 and batch["row_weights"][i] == 1
             )
             seen.append(int(row))
@@ -239,8 +239,8 @@ def test_rows_hold_each_example_once_with_its_label(labelled_store, vocabulary):
     scores = Stream(
         labelled_store, Data(objective=Regression(length=24, separators=2), batch_size=10), seed=1
     ).batch(0)
-    assert scores["scores"].tolist() == stream.batch(0)["labels"].tolist()
-    assert ((scores["tokens"] == vocabulary.sep).sum(axis=1) == 3).all()
+    assert scores["labels"].tolist() == stream.batch(0)["labels"].tolist()
+    assert ((scores["token_ids"] == vocabulary.sep).sum(axis=1) == 3).all()
 
 
 def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
@@ -251,8 +251,8 @@ def test_a_text_alone_is_a_row(tmp_path, vocabulary, texts):
     batch = stream.evaluation_batch(0)
     for i, text in enumerate(texts[:3]):
         ids = [vocabulary.cls, *vocabulary.encode(text)[:6], vocabulary.sep]
-        assert batch["tokens"][i].tolist() == ids + [vocabulary.pad] * (8 - len(ids))
-    assert not batch["segments"].any() and batch["scores"].tolist() == [0.5, 2.0, 3.5]
+        assert batch["token_ids"][i].tolist() == ids + [vocabulary.pad] * (8 - len(ids))
+    assert not batch["token_type_ids"].any() and batch["labels"].tolist() == [0.5, 2.0, 3.5]
     with pytest.raises(ValueError, match="heldout split of .* is empty"):
         Stream(store, Data(objective=Regression()), split="heldout")
 
@@ -321,19 +321,24 @@ def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):
             return batch
 
         def relabel(batch):
-            key = "labels" if "labels" in batch else "scores"
-            batch[key] = 1 - batch[key]
+            batch["labels"] = 1 - batch["labels"]
 
         def turn(batch):
-            batch["segments"] = 1 - batch["segments"]
+            batch["token_type_ids"] = 1 - batch["token_type_ids"]
 
         def reword(batch):
-            batch["tokens"][:, 1] = (batch["tokens"][:, 1] - 4) % (vocabulary.size - 5) + 5
+            batch["token_ids"][:, 1] = (batch["token_ids"][:, 1] - 4) % (vocabulary.size - 5) + 5
 
         def drop(batch):  # the last token of the last text
-            end_B, row = batch["valid"].sum(axis=1), np.arange(len(batch["valid"]))
-            batch["valid"][row, end_B - 1], batch["segments"][row, end_B - 1] = False, 0
-            batch["tokens"][row, end_B - 2], batch["tokens"][row, end_B - 1] = (
+            end_B, row = (
+                batch["attention_mask"].sum(axis=1),
+                np.arange(len(batch["attention_mask"])),
+            )
+            batch["attention_mask"][row, end_B - 1], batch["token_type_ids"][row, end_B - 1] = (
+                False,
+                0,
+            )
+            batch["token_ids"][row, end_B - 2], batch["token_ids"][row, end_B - 1] = (
                 vocabulary.sep,
                 vocabulary.pad,
             )

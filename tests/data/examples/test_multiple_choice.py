@@ -86,13 +86,13 @@ def test_rows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_path):
     for row, first in enumerate(TEXT):
         encodings = theirs.encode_batch([(first, second) for second in TEXT])
         for choice, encoding in enumerate(encodings):
-            count = int(batch["valid"][row, choice].sum())
-            assert batch["tokens"][row, choice, :count].tolist() == encoding.ids
+            count = int(batch["attention_mask"][row, choice].sum())
+            assert batch["token_ids"][row, choice, :count].tolist() == encoding.ids
             if name == "bert":
-                assert batch["segments"][row, choice, :count].tolist() == encoding.type_ids
+                assert batch["token_type_ids"][row, choice, :count].tolist() == encoding.type_ids
         cut += any(encoding.overflowing for encoding in encodings)
     assert batch["labels"].tolist() == [0, 1, 2] and stream.table.cut == cut > 0
-    assert stream.evaluation_batch(1)["weights"].tolist() == [1, 0]
+    assert stream.evaluation_batch(1)["label_weights"].tolist() == [1, 0]
 
 
 def test_inspection_holds_rows_against_the_store(vocabularies, tmp_path):
@@ -105,7 +105,7 @@ def test_inspection_holds_rows_against_the_store(vocabularies, tmp_path):
     report = inspect(stream, batches=2)
     assert report["passed"] and report["rows"][0]["label"].startswith("choice "), report
     build = stream.build
-    for key in ("tokens", "segments", "labels"):
+    for key in ("token_ids", "token_type_ids", "labels"):
         stream.build = lambda row_B, key_B, key=key: (
             (batch := build(row_B, key_B)) | {key: np.roll(batch[key], 1, axis=-1)}
         )

@@ -365,18 +365,21 @@ def test_windows_are_those_of_a_slow_walk(question_store, vocabulary, settings):
         batch, (row_B, _) = stream.batch(step), stream.draws(step * 16 + np.arange(16))
         for i, row in enumerate(row_B.tolist()):
             ids, start, end, number, skipped = expected[row]
-            assert batch["tokens"][i].tolist() == ids + [vocabulary.pad] * (
+            assert batch["token_ids"][i].tolist() == ids + [vocabulary.pad] * (
                 objective.length - len(ids)
-            ) and batch["valid"][i].sum() == len(ids)
-            assert [batch[key][i] for key in ("starts", "ends", "questions", "skipped")] == [
+            ) and batch["attention_mask"][i].sum() == len(ids)
+            assert [
+                batch[key][i]
+                for key in ("start_positions", "end_positions", "question_ids", "context_offsets")
+            ] == [
                 start,
                 end,
                 number,
                 skipped,
             ]
             context = ids.index(vocabulary.sep) + objective.separators
-            assert batch["contexts"][i] == context and batch["weights"][i] == 1
-            assert batch["segments"][i].tolist() == [
+            assert batch["context_starts"][i] == context and batch["label_weights"][i] == 1
+            assert batch["token_type_ids"][i].tolist() == [
                 int(context <= n < len(ids)) for n in range(objective.length)
             ]
         seen += row_B.tolist()
@@ -398,7 +401,7 @@ def test_the_answer_of_a_row_is_the_text_that_was_given(question_store, question
     assert answers == [[text for text, _ in one.answers] for one in questions["heldout"]]
     batch = stream.evaluation_batch(0)
     for tokens, start, end, number in zip(
-        *(batch[key] for key in ("tokens", "starts", "ends", "questions"))
+        *(batch[key] for key in ("token_ids", "start_positions", "end_positions", "question_ids"))
     ):
         right = answers[number]
         assert bool(start) == bool(right) and (
@@ -462,17 +465,17 @@ def test_inspection_holds_rows_against_the_store(question_store):
     assert report["passed"] and any("not in this part" in row["answer"] for row in report["rows"])
     sound_batch = Stream.batch
     for change, name in (
-        ("starts", "targets"),
-        ("segments", "segments"),
-        ("skipped", "begin elsewhere"),
-        ("tokens", "other text"),
-        ("valid", "padding"),
+        ("start_positions", "targets"),
+        ("token_type_ids", "segments"),
+        ("context_offsets", "begin elsewhere"),
+        ("token_ids", "other text"),
+        ("attention_mask", "padding"),
     ):
 
         def spoilt(step, lo=0, hi=None, change=change):
             batch = sound_batch(stream, step, lo, hi)
             batch[change] = batch[change].copy()
-            batch[change].flat[1] = {"tokens": 7, "valid": False}.get(
+            batch[change].flat[1] = {"token_ids": 7, "attention_mask": False}.get(
                 change, batch[change].flat[1] + 1
             )
             return batch

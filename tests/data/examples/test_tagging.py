@@ -205,14 +205,14 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(store, vocabularies):
     batch, vocabulary = stream.evaluation_batch(0), vocabularies["wordpiece"]
     told = [
         [vocabulary.pieces[i] for i in tokens[valid]]
-        for tokens, valid in zip(batch["tokens"], batch["valid"])
+        for tokens, valid in zip(batch["token_ids"], batch["attention_mask"])
     ]
     assert (
         told[0] == "[CLS] the fo ##x ##es don ' t [SEP]".split()
         and told[1] == "[CLS] dog [SEP]".split()
     )
     assert told[2] == "[CLS] a dog the fo ##x a dog [SEP]".split()
-    assert batch["weights"].tolist() == [
+    assert batch["label_weights"].tolist() == [
         [0, 1, 1, 0, 0, 1, 0, 0, 0],
         [0, 1] + [0] * 7,
         [0, 1, 1, 1, 1, 0, 1, 1, 0],
@@ -223,7 +223,7 @@ def test_a_tag_stands_at_the_first_piece_of_its_word(store, vocabularies):
     assert stream.table.cut == 1 and stream.table.missed == 2
     heldout = Stream(store, Data(objective=Tagging(length=9), batch_size=2), split="heldout")
     assert (
-        heldout.rows == 1 and heldout.evaluation_batch(0)["weights"].sum() == 2
+        heldout.rows == 1 and heldout.evaluation_batch(0)["label_weights"].sum() == 2
     )  # and a row that fills the batch
     assert store.manifest["silent"] == {"train": 0, "heldout": 2} and store.manifest[
         "labels"
@@ -242,13 +242,13 @@ def test_a_word_weighs_what_its_tag_does(store):
     )
     for index in range(2):
         alike, batch = plain.evaluation_batch(index), weighed.evaluation_batch(index)
-        np.testing.assert_array_equal(alike["weights"], alike["word_weights"])
+        np.testing.assert_array_equal(alike["label_weights"], alike["word_weights"])
         np.testing.assert_array_equal(batch["word_weights"], alike["word_weights"])
         np.testing.assert_array_equal(
-            batch["weights"], np.array([0.5, 2, 3])[batch["labels"]] * alike["weights"]
+            batch["label_weights"], np.array([0.5, 2, 3])[batch["labels"]] * alike["label_weights"]
         )
     assert (
-        batch["row_weights"].tolist() == [1, 0] and not batch["weights"][1].any()
+        batch["row_weights"].tolist() == [1, 0] and not batch["label_weights"][1].any()
     )  # a row that fills the batch
     assert inspect(weighed, batches=2)["passed"]
     with pytest.raises(ValueError, match="2 weights for more classes"):
@@ -289,8 +289,8 @@ def test_inspection_holds_rows_against_the_store(store):
         return broken
 
     for key, name in (
-        ("weights", "rows whose tags are not those of their words, at their first pieces"),
-        ("tokens", "tokens in padding"),
+        ("label_weights", "rows whose tags are not those of their words, at their first pieces"),
+        ("token_ids", "tokens in padding"),
     ):
         stream.build = moved(key)
         assert name in [

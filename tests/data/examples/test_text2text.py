@@ -87,7 +87,9 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
         room = [20 - 1 - framed, 12 - 1 - framed]
         cut += any(len(one) > most for one, most in zip(ids, room))
         for (key, used), one, most in zip(
-            (("inputs", "inputs_valid"), ("targets", "weights")), ids, room
+            (("encoder_token_ids", "encoder_attention_mask"), ("labels", "label_weights")),
+            ids,
+            room,
         ):
             expected = [*[vocabulary.bos] * framed, *one[:most], vocabulary.eos]
             assert batch[key][row].tolist() == expected + [vocabulary.pad] * (
@@ -100,7 +102,7 @@ def test_rows_are_the_pairs_of_the_store(framed, t5_vocabulary, bytes_store, tex
     report = inspect(stream, batches=2, rows=2)
     assert report["passed"] and len(report["checks"]) == 7
     stream.build = lambda row_B, key_B, build=stream.build: (
-        (b := build(row_B, key_B)) | {"targets": np.roll(b["targets"], 1, axis=0)}
+        (b := build(row_B, key_B)) | {"labels": np.roll(b["labels"], 1, axis=0)}
     )
     broken = [
         check["name"] for check in inspect(stream, batches=2)["checks"] if not check["passed"]

@@ -83,128 +83,133 @@ def test_sound_batches_pass(make, name):
 
 
 def show_all(batch, stream):
-    row, slot = np.nonzero(batch["weights"])
-    batch["tokens"][row, batch["positions"][row, slot]] = batch["targets"][row, slot]
+    row, slot = np.nonzero(batch["label_weights"])
+    batch["token_ids"][row, batch["masked_positions"][row, slot]] = batch["labels"][row, slot]
 
 
 def lose_less(batch, stream):
-    batch["weights"][::2] = 0
+    batch["label_weights"][::2] = 0
 
 
 def lose_on_padding(batch, stream):
-    short = np.flatnonzero(~batch["valid"][:, -1])
-    batch["positions"][short, 0] = batch["valid"].shape[1] - 1
+    short = np.flatnonzero(~batch["attention_mask"][:, -1])
+    batch["masked_positions"][short, 0] = batch["attention_mask"].shape[1] - 1
 
 
 def lose_on_specials(batch, stream):
     show_all(batch, stream)
-    batch["positions"][:, 0], batch["targets"][:, 0] = 0, stream.vocabulary.cls
+    batch["masked_positions"][:, 0], batch["labels"][:, 0] = 0, stream.vocabulary.cls
 
 
 def turn_round(batch, stream):
-    batch["positions"][:, :2] = batch["positions"][:, 1::-1].copy()
+    batch["masked_positions"][:, :2] = batch["masked_positions"][:, 1::-1].copy()
 
 
 def exceed(batch, stream):
-    batch["targets"][0, 1] = stream.vocabulary.size
+    batch["labels"][0, 1] = stream.vocabulary.size
 
 
 def widen(batch, stream):
-    batch["weights"] = batch["weights"].astype(np.float64)
+    batch["label_weights"] = batch["label_weights"].astype(np.float64)
 
 
 def depend_on_the_batch(batch, stream):
-    key = "tokens" if "tokens" in batch else "inputs"
+    key = "token_ids" if "token_ids" in batch else "encoder_token_ids"
     batch[key] = batch[key][::-1].copy()
 
 
 def other_text(batch, stream):
-    batch["tokens"][:, 1] += 1
+    batch["token_ids"][:, 1] += 1
 
 
 def flip(batch, stream):
-    batch["next_sentence"] = 1 - batch["next_sentence"]
+    batch["next_sentence_labels"] = 1 - batch["next_sentence_labels"]
 
 
 def always_next(batch, stream):
-    batch["next_sentence"][:] = 0
+    batch["next_sentence_labels"][:] = 0
 
 
 def turn_order(batch, stream):
-    batch["order"] = 1 - batch["order"]
+    batch["sentence_order_labels"] = 1 - batch["sentence_order_labels"]
 
 
 def always_in_order(batch, stream):
     """Rows in the other order are replaced by one that is not."""
     chosen = np.where(
-        batch["order"] == 0, np.arange(len(batch["order"])), np.flatnonzero(batch["order"] == 0)[0]
+        batch["sentence_order_labels"] == 0,
+        np.arange(len(batch["sentence_order_labels"])),
+        np.flatnonzero(batch["sentence_order_labels"] == 0)[0],
     )
     for key in batch:
         batch[key] = batch[key][chosen]
 
 
 def one_segment(batch, stream):
-    batch["segments"][:] = 0
+    batch["token_type_ids"][:] = 0
 
 
 def shift_sentinels(batch, stream):
-    for key in ("inputs", "targets"):
+    for key in ("encoder_token_ids", "labels"):
         batch[key][np.isin(batch[key], stream.vocabulary.sentinels)] -= 1
 
 
 def swap_tokens(batch, stream):
-    batch["targets"][:, 1] += 1
+    batch["labels"][:, 1] += 1
 
 
 def leave_out(batch, stream):
-    batch["weights"][:, -1] = 0
+    batch["label_weights"][:, -1] = 0
 
 
 def cut_early(batch, stream):
-    batch["inputs_valid"][:, 5:] = False
+    batch["encoder_attention_mask"][:, 5:] = False
 
 
 def write_on(batch, stream):
-    batch["targets"][~(batch["weights"] > 0)] = 9
+    batch["labels"][~(batch["label_weights"] > 0)] = 9
 
 
 def stay(batch, stream):
-    batch["targets"][:] = batch["tokens"]
+    batch["labels"][:] = batch["token_ids"]
 
 
 def lean(batch, stream):
-    batch["chances"] *= 0.9
+    batch["uniforms"] *= 0.9
 
 
 def judge_padding(batch, stream):
-    batch["token_weights"][:] = 1
+    batch["discriminator_weights"][:] = 1
 
 
 def unhide(batch, stream):
     """Of each row, one mask gives way to a word that is in the text."""
-    ids = batch["inputs"]
+    ids = batch["encoder_token_ids"]
     row, first = np.arange(len(ids)), (ids == stream.vocabulary.mask).argmax(axis=1)
-    ids[row[first > 0], first[first > 0]] = batch["targets"][first > 0, 1]
+    ids[row[first > 0], first[first > 0]] = batch["labels"][first > 0, 1]
 
 
 def repeat_masks(batch, stream):
     """A second mask in the place of a word behind each: as many hidden as masks, one too many."""
-    masked = batch["inputs"] == stream.vocabulary.mask
-    behind = np.roll(masked, 1, axis=1) & (batch["inputs"] > stream.vocabulary.eos + 1)
-    batch["inputs"][behind & ~masked] = stream.vocabulary.mask
+    masked = batch["encoder_token_ids"] == stream.vocabulary.mask
+    behind = np.roll(masked, 1, axis=1) & (batch["encoder_token_ids"] > stream.vocabulary.eos + 1)
+    batch["encoder_token_ids"][behind & ~masked] = stream.vocabulary.mask
 
 
 def foreign_word(batch, stream):
-    batch["inputs"][:, 1] = stream.vocabulary.size - 2  # the rarest piece
+    batch["encoder_token_ids"][:, 1] = stream.vocabulary.size - 2  # the rarest piece
 
 
 def backwards(batch, stream):
-    for ids, used in zip(batch["inputs"], batch["inputs_valid"]):
+    for ids, used in zip(batch["encoder_token_ids"], batch["encoder_attention_mask"]):
         ids[1 : used.sum() - 1] = ids[1 : used.sum() - 1][::-1].copy()
 
 
 def pad(batch, stream):
-    batch["inputs"][:, -1], batch["inputs_valid"][:, -1] = stream.vocabulary.pad, False
+    batch["encoder_token_ids"][:, -1], batch["encoder_attention_mask"][:, -1] = (
+        stream.vocabulary.pad,
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -332,7 +337,7 @@ def test_rows_that_are_not_full_sentences_are_named(make):
 CONFIG = """
 from data.config import Data
 from data.objectives import {kind}
-from models.config import {model}
+from models.config.{file} import {model}
 from pretrain.config import Run
 
 def config():
@@ -360,7 +365,11 @@ def config(tmp_path, store_of):
         kind = type(objective).__name__
         path.write_text(
             CONFIG.format(
-                kind=kind, model=model, store=str(store_of(name).path), objective=objective
+                kind=kind,
+                model=model,
+                file=model[:-6].lower(),
+                store=str(store_of(name).path),
+                objective=objective,
             )
         )
         return str(path)

@@ -55,9 +55,11 @@ def test_rows_are_those_of_the_slow_walk(gpt_store, length, end_of_text):
     )
     expected = slow_rows(stream.split, length, gpt_store.vocabulary.eos if end_of_text else None)
     found = stream.build(np.arange(stream.rows), None)
-    assert np.concatenate([found["tokens"], found["targets"][:, -1:]], axis=1).tolist() == expected
-    np.testing.assert_array_equal(found["tokens"][:, 1:], found["targets"][:, :-1])
-    assert (found["weights"] == 1).all() and stream.tokens_per_row == length
+    assert (
+        np.concatenate([found["token_ids"], found["labels"][:, -1:]], axis=1).tolist() == expected
+    )
+    np.testing.assert_array_equal(found["token_ids"][:, 1:], found["labels"][:, :-1])
+    assert (found["label_weights"] == 1).all() and stream.tokens_per_row == length
     assert any(gpt_store.vocabulary.eos in row for row in expected) == end_of_text
     batch_spec.check(found, stream.objective, stream.rows)
 
@@ -81,13 +83,13 @@ def test_a_batch_is_a_function_of_seed_and_step(gpt_store):
     other = Stream(gpt_store, data, seed=4).batch(41)
     for key in batch:
         np.testing.assert_array_equal(batch[key], again[key])
-    assert not np.array_equal(batch["tokens"], other["tokens"])
+    assert not np.array_equal(batch["token_ids"], other["token_ids"])
 
 
 def test_evaluation_sees_each_row_once_and_fills_the_last_batch_with_nothing(gpt_store):
     stream = Stream(gpt_store, Data(objective=CausalLm(length=9), batch_size=4), split="heldout")
     seen = [stream.evaluation_batch(i) for i in range(stream.evaluation_steps)]
-    weights = np.concatenate([batch["weights"] for batch in seen])
+    weights = np.concatenate([batch["label_weights"] for batch in seen])
     assert (
         (weights[: stream.rows] == 1).all()
         and not weights[stream.rows :].any()

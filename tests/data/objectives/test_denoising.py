@@ -105,7 +105,11 @@ def test_batches_are_the_texts_and_what_is_left_of_them(bytes_store, shuffled):
         batch_spec.check(batch, objective, 16)
         row_B, _ = stream.draws(step * 16 + np.arange(16))
         for row, inputs, read, targets, weights in zip(
-            row_B, batch["inputs"], batch["inputs_valid"], batch["targets"], batch["weights"]
+            row_B,
+            batch["encoder_token_ids"],
+            batch["encoder_attention_mask"],
+            batch["labels"],
+            batch["label_weights"],
         ):
             start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
             text = np.asarray(split.tokens[start : start + length])
@@ -146,7 +150,9 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store)
         bytes_store, Data(objective=Denoising(length=66, rate=1e-3), batch_size=16), seed=2
     )
     split, moved = stream.split, 0
-    for inputs, row in zip(stream.batch(0)["inputs"].tolist(), stream.draws(np.arange(16))[0]):
+    for inputs, row in zip(
+        stream.batch(0)["encoder_token_ids"].tolist(), stream.draws(np.arange(16))[0]
+    ):
         start, length = (int(value[0]) for value in stream.table.spans(np.array([row])))
         edges = [
             start,

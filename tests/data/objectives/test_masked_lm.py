@@ -71,17 +71,19 @@ def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, pr
         expected, targets = slow_mask(
             rows[i].tolist(), valid[i], vocabulary, rate, predictions, whole_words, keys[i]
         )
-        used = batch["weights"][i] == 1
+        used = batch["label_weights"][i] == 1
         assert (
-            dict(zip(batch["positions"][i, used].tolist(), batch["targets"][i, used].tolist()))
+            dict(
+                zip(batch["masked_positions"][i, used].tolist(), batch["labels"][i, used].tolist())
+            )
             == targets
         )
-        assert batch["positions"][i, used].tolist() == sorted(targets) and used.sum() == len(
+        assert batch["masked_positions"][i, used].tolist() == sorted(targets) and used.sum() == len(
             targets
         )
         assert masked[i].tolist() == expected
-        assert not batch["positions"][i, ~used].any() and not batch["targets"][i, ~used].any()
-        assert not batch["weights"][i, ~used].any()
+        assert not batch["masked_positions"][i, ~used].any() and not batch["labels"][i, ~used].any()
+        assert not batch["label_weights"][i, ~used].any()
 
 
 @pytest.mark.parametrize("special_ids", [(1, 2), range(4), (0, 3, 39), range(0, 40, 5)], ids=str)
@@ -117,13 +119,13 @@ def test_fitting_is_the_walk():
 
 def rows_of(batch, vocabulary):
     """Rows with the masks taken out again, specials and padding left off."""
-    tokens = batch["tokens"].copy()
-    for i, j in zip(*np.nonzero(batch["weights"])):
-        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    tokens = batch["token_ids"].copy()
+    for i, j in zip(*np.nonzero(batch["label_weights"])):
+        tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
     assert (tokens[:, 0] == vocabulary.cls).all()
-    ends = batch["valid"].sum(axis=1) - 1
+    ends = batch["attention_mask"].sum(axis=1) - 1
     assert (tokens[np.arange(len(tokens)), ends] == vocabulary.sep).all()
-    assert (tokens[~batch["valid"]] == vocabulary.pad).all()
+    assert (tokens[~batch["attention_mask"]] == vocabulary.pad).all()
     return [tuple(row[1:end]) for row, end in zip(tokens.tolist(), ends)]
 
 
@@ -152,7 +154,7 @@ def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
     seen = Counter()
     for step in range(-(-stream.rows // 8)):
         batch = stream.batch(step)
-        assert batch["valid"].all()
+        assert batch["attention_mask"].all()
         seen.update(rows_of(batch, vocabulary)[: stream.rows - step * 8])
     assert seen == expected
 
@@ -184,13 +186,13 @@ def statistics(stream, steps):
     counts = np.zeros(4, np.int64)
     for step in range(steps):
         batch = stream.batch(step)
-        used = batch["weights"] == 1
-        now = np.take_along_axis(batch["tokens"], batch["positions"], axis=1)[used]
+        used = batch["label_weights"] == 1
+        now = np.take_along_axis(batch["token_ids"], batch["masked_positions"], axis=1)[used]
         counts += (
             used.sum(),
-            batch["valid"].sum() - 2 * len(used),
+            batch["attention_mask"].sum() - 2 * len(used),
             (now == stream.vocabulary.mask).sum(),
-            (now == batch["targets"][used]).sum(),
+            (now == batch["labels"][used]).sum(),
         )
     return counts
 
@@ -216,7 +218,7 @@ def masks(stream, epochs):
         batch = stream.batch(step)
         _, epoch_B, row_B = stream.examples(step * 4 + np.arange(4))
         for epoch, row, positions, weights in zip(
-            epoch_B, row_B.tolist(), batch["positions"], batch["weights"]
+            epoch_B, row_B.tolist(), batch["masked_positions"], batch["label_weights"]
         ):
             found[epoch][row] = tuple(positions[weights == 1].tolist())
     return found
@@ -280,7 +282,7 @@ def test_whole_words_in_released_vocabularies(corpora, name):
         tokens, np.ones(tokens.shape, bool), hashing.key(1, np.arange(500))
     )
     masked_words = 0
-    for positions, weights in zip(batch["positions"], batch["weights"]):
+    for positions, weights in zip(batch["masked_positions"], batch["label_weights"]):
         masked = set(positions[weights == 1].tolist())
         assert masked and all(word <= masked or not word & masked for word in words)
         masked_words += sum(len(word) > 1 and word <= masked for word in words)

@@ -18,11 +18,11 @@ def test_parts_are_those_of_the_slow_reference(t5_store):
     eos, pad = t5_store.vocabulary.eos, t5_store.vocabulary.pad
     for i, start in enumerate(stream.table.starts(rows).tolist()):
         text = stream.split.tokens[start : start + 12].tolist()
-        cut = int(batch["inputs_valid"][i].sum()) - 1
+        cut = int(batch["encoder_attention_mask"][i].sum()) - 1
         assert 1 <= cut <= 11
         for key, mask, part in (
-            ("inputs", "inputs_valid", text[:cut]),
-            ("targets", "weights", text[cut:]),
+            ("encoder_token_ids", "encoder_attention_mask", text[:cut]),
+            ("labels", "label_weights", text[cut:]),
         ):
             expected = [*part, eos]
             assert batch[key][i].tolist() == expected + [pad] * (12 - len(expected))
@@ -34,7 +34,7 @@ def test_parts_are_those_of_the_slow_reference(t5_store):
 def test_all_cuts_are_alike_likely(t5_store):
     stream = Stream(t5_store, Data(objective=PrefixLm(length=6), batch_size=4))
     batch = stream.build(np.zeros(20_000, np.int64), hashing.key(2, np.arange(20_000)))
-    counts = np.bincount(batch["inputs_valid"].sum(axis=1) - 1, minlength=7)
+    counts = np.bincount(batch["encoder_attention_mask"].sum(axis=1) - 1, minlength=7)
     assert counts[0] == counts[6] == 0
     assert ((counts[1:6] - 4000) ** 2 / 4000).sum() < 18.5  # chi-square, 4 degrees, p = 0.001
 

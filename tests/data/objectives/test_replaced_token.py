@@ -20,15 +20,15 @@ def streams(store):
 
 def test_the_chosen_words_are_those_of_masked_lm_and_all_are_hidden(streams):
     ours, other = (stream.batch(3) for stream in streams)
-    for key in ("valid", "positions", "targets", "weights"):
+    for key in ("attention_mask", "masked_positions", "labels", "label_weights"):
         np.testing.assert_array_equal(ours[key], other[key])
-    hidden = np.zeros_like(ours["valid"])
-    row, slot = np.nonzero(ours["weights"])
-    hidden[row, ours["positions"][row, slot]] = True
-    assert (ours["tokens"][hidden] == streams[0].vocabulary.mask).all()
-    assert (other["tokens"][hidden] != streams[0].vocabulary.mask).any()
-    np.testing.assert_array_equal(ours["tokens"][~hidden], other["tokens"][~hidden])
-    np.testing.assert_array_equal(ours["token_weights"], ours["valid"])
+    hidden = np.zeros_like(ours["attention_mask"])
+    row, slot = np.nonzero(ours["label_weights"])
+    hidden[row, ours["masked_positions"][row, slot]] = True
+    assert (ours["token_ids"][hidden] == streams[0].vocabulary.mask).all()
+    assert (other["token_ids"][hidden] != streams[0].vocabulary.mask).any()
+    np.testing.assert_array_equal(ours["token_ids"][~hidden], other["token_ids"][~hidden])
+    np.testing.assert_array_equal(ours["discriminator_weights"], ours["attention_mask"])
 
 
 def test_chances_are_even_and_change_with_the_epoch(streams):
@@ -36,7 +36,7 @@ def test_chances_are_even_and_change_with_the_epoch(streams):
     steps = -(-stream.rows // 64)
     epochs = [
         np.concatenate(
-            [stream.batch(step)["chances"] for step in range(n * steps, (n + 1) * steps)]
+            [stream.batch(step)["uniforms"] for step in range(n * steps, (n + 1) * steps)]
         )
         for n in (0, 1)
     ]
@@ -54,7 +54,8 @@ def test_evaluation_draws_the_same_for_every_seed_and_judges_each_row_once(store
     for key, value in stream.evaluation_batch(last).items():
         np.testing.assert_array_equal(value, other.evaluation_batch(last)[key])
     judged = sum(
-        (stream.evaluation_batch(i)["token_weights"] > 0).any(axis=1).sum() for i in range(last + 1)
+        (stream.evaluation_batch(i)["discriminator_weights"] > 0).any(axis=1).sum()
+        for i in range(last + 1)
     )
     assert judged == stream.rows and stream.rows % 64
 

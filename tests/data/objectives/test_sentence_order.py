@@ -31,15 +31,15 @@ def told(tmp_path_factory, vocabulary):
 
 def originals(batch):
     """The ids of a batch with the masks taken out again."""
-    tokens = batch["tokens"].copy()
-    for i, j in zip(*np.nonzero(batch["weights"])):
-        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    tokens = batch["token_ids"].copy()
+    for i, j in zip(*np.nonzero(batch["label_weights"])):
+        tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
     return tokens
 
 
 def segments_of(batch, vocabulary):
     """(first, second) ids of each row, as the row shows them."""
-    for row, valid in zip(originals(batch).tolist(), batch["valid"]):
+    for row, valid in zip(originals(batch).tolist(), batch["attention_mask"]):
         end = int(valid.sum())
         separators = [i for i in range(end) if row[i] == vocabulary.sep]
         assert row[0] == vocabulary.cls and len(separators) == 2 and separators[1] == end - 1
@@ -56,9 +56,9 @@ def test_both_come_from_one_document_in_both_orders(told, vocabulary):
         batch_spec.check(batch, objective, 50)
         labels = zip(
             segments_of(batch, vocabulary),
-            batch["segments"],
-            batch["order"],
-            batch["order_weights"],
+            batch["token_type_ids"],
+            batch["sentence_order_labels"],
+            batch["sentence_order_weights"],
         )
         for (first, second), segments, order, weight in labels:
             assert segments.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1) + [0] * (
@@ -74,8 +74,8 @@ def test_both_come_from_one_document_in_both_orders(told, vocabulary):
             if all(sentences):
                 assert (sentences[0] > sentences[1]) == bool(order)
             behind, rows = behind + order, rows + 1
-        at = np.take_along_axis(originals(batch), batch["positions"], axis=1)
-        assert (at >= 5)[batch["weights"] == 1].all()  # no special token was masked
+        at = np.take_along_axis(originals(batch), batch["masked_positions"], axis=1)
+        assert (at >= 5)[batch["label_weights"] == 1].all()  # no special token was masked
     assert abs(behind / rows - 0.5) < 4 * 0.5 / np.sqrt(rows) and single
 
 
@@ -90,9 +90,11 @@ def test_the_order_is_all_that_differs_from_berts_true_pairs(told):
         seed=2,
     )
     one, other = order.batch(1), pair.batch(1)
-    follows = other["next_sentence"] == 0
+    follows = other["next_sentence_labels"] == 0
     rows = zip(
-        segments_of(one, order.vocabulary), segments_of(other, pair.vocabulary), one["order"]
+        segments_of(one, order.vocabulary),
+        segments_of(other, pair.vocabulary),
+        one["sentence_order_labels"],
     )
     assert all(
         (a, b)[:: -1 if swapped else 1] == expected
@@ -144,13 +146,15 @@ def test_the_number_of_masked_words_stays(store, ngram):
     masked = wanted = neighbours = 0
     for step in range(20):
         batch = stream.batch(step)
-        words_B = (batch["valid"] & ~stream.vocabulary.special[originals(batch)]).sum(axis=1)
+        words_B = (batch["attention_mask"] & ~stream.vocabulary.special[originals(batch)]).sum(
+            axis=1
+        )
         wanted_B = np.minimum(np.maximum(np.rint(words_B * 0.15), 1), 9)
-        masked_B = batch["weights"].sum(axis=1)
+        masked_B = batch["label_weights"].sum(axis=1)
         assert (masked_B <= wanted_B).all()
         masked, wanted = masked + masked_B.sum(), wanted + wanted_B.sum()
-        used = batch["weights"] == 1
-        neighbours += (np.diff(batch["positions"], axis=1) == 1)[used[:, 1:]].sum()
+        used = batch["label_weights"] == 1
+        neighbours += (np.diff(batch["masked_positions"], axis=1) == 1)[used[:, 1:]].sum()
     assert masked > 0.97 * wanted
     assert (neighbours / masked > 0.45) == (ngram > 1)
 
@@ -170,8 +174,8 @@ def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
         tokens, np.ones(tokens.shape, bool), keys
     )
     masked = np.zeros(tokens.shape, bool)
-    row, slot = np.nonzero(batch["weights"])
-    masked[row, batch["positions"][row, slot]] = True
+    row, slot = np.nonzero(batch["label_weights"])
+    masked[row, batch["masked_positions"][row, slot]] = True
     grams = np.split(masked.ravel(), np.flatnonzero(starts)[1:])
     assert all(gram.all() or not gram.any() for gram in grams)
     assert {len(gram) for gram in grams if gram.all()} == {1, 2, 3}
@@ -179,7 +183,7 @@ def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
 
 def test_one_document_is_enough_and_refusals(told, vocabulary):
     stream = Stream(told, Data(objective=SentenceOrder(40, 8)), split="heldout")
-    assert set(stream.evaluation_batch(0)["order_weights"][: stream.rows]) == {1.0}
+    assert set(stream.evaluation_batch(0)["sentence_order_weights"][: stream.rows]) == {1.0}
     for objective, message in (
         (SentenceOrder(length=7), "length=7"),
         (SentenceOrder(short=1.5), "short=1.5"),

@@ -24,9 +24,9 @@ def told(tmp_path_factory, vocabulary):
 
 def originals(batch):
     """The ids of a batch with the masks taken out again."""
-    tokens = batch["tokens"].copy()
-    for i, j in zip(*np.nonzero(batch["weights"])):
-        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    tokens = batch["token_ids"].copy()
+    for i, j in zip(*np.nonzero(batch["label_weights"])):
+        tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
     return tokens
 
 
@@ -39,7 +39,10 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
         batch = stream.batch(step)
         batch_spec.check(batch, objective, 50)
         for row, valid, segments, label in zip(
-            originals(batch), batch["valid"], batch["segments"], batch["next_sentence"]
+            originals(batch),
+            batch["attention_mask"],
+            batch["token_type_ids"],
+            batch["next_sentence_labels"],
         ):
             end = int(valid.sum())
             assert (
@@ -59,9 +62,9 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
             assert len(first) == len(second) == 1  # one document each
             assert (first != second) == bool(label)
             others, rows, short = others + label, rows + 1, short + (end < 20)
-        assert (batch["next_weights"] == 1).all()
-        at = np.take_along_axis(originals(batch), batch["positions"], axis=1)
-        assert (at >= 5)[batch["weights"] == 1].all()  # no special token was masked
+        assert (batch["next_sentence_weights"] == 1).all()
+        at = np.take_along_axis(originals(batch), batch["masked_positions"], axis=1)
+        assert (at >= 5)[batch["label_weights"] == 1].all()  # no special token was masked
     assert abs(others / rows - 0.5) < 4 * 0.5 / np.sqrt(rows)
     assert 0.02 < short / rows < 0.12  # of the 10 % that aim at 2 to 37 tokens, and documents' ends
 
@@ -70,7 +73,7 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
 def test_extremes(told, short, random_next):
     objective = SentencePair(length=40, predictions=8, short=short, random_next=random_next)
     stream = Stream(told, Data(objective=objective, batch_size=64), seed=2)
-    assert (stream.batch(3)["next_sentence"] == random_next).all()
+    assert (stream.batch(3)["next_sentence_labels"] == random_next).all()
 
 
 def test_versions_repeat_after_the_duplicates(told):
@@ -81,7 +84,7 @@ def test_versions_repeat_after_the_duplicates(told):
         by_row[epoch][row] = stream.batch(step)
     same = [
         sum(
-            np.array_equal(by_row[0][row]["tokens"], by_row[e][row]["tokens"])
+            np.array_equal(by_row[0][row]["token_ids"], by_row[e][row]["token_ids"])
             for row in range(stream.rows)
         )
         for e in (1, 2)

@@ -22,6 +22,9 @@ def stream(store, split="train", **fields):
     )
 
 
+SIDES = (("encoder_token_ids", "encoder_segment_ids"), ("labels", "decoder_segment_ids"))
+
+
 def pairs_of(split):
     edges = split.sentence_starts.tolist()
     texts = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(edges)]
@@ -31,13 +34,11 @@ def pairs_of(split):
 def unpacked(batch, vocabulary):
     """[(source, target)] of all rows, read position by position."""
     pairs = []
-    for i in range(len(batch["inputs"])):
+    for i in range(len(batch["encoder_token_ids"])):
         sides = []
-        for name in ("inputs", "targets"):
+        for ids, segments in SIDES:
             parts, current = [], []
-            for token, segment in zip(
-                batch[name][i].tolist(), batch[f"{name}_segments"][i].tolist()
-            ):
+            for token, segment in zip(batch[ids][i].tolist(), batch[segments][i].tolist()):
                 assert segment == (len(parts) + 1 if segment else 0)
                 assert (token == vocabulary.pad) == (segment == 0) and (segment or not current)
                 if token == vocabulary.eos:
@@ -75,21 +76,17 @@ def test_rows_are_filled(pair_store):
     rows = np.arange(made.rows)
     batch = made.build(rows, hashing.key(0, rows))
     batch_spec.check(batch, made.objective, made.rows)
-    used = np.stack(
-        [(batch[f"{name}_segments"] > 0).sum(axis=1) for name in ("inputs", "targets")], axis=1
-    )
-    first = np.stack(
-        [(batch[f"{name}_segments"] == 1).sum(axis=1) for name in ("inputs", "targets")], axis=1
-    )
+    used = np.stack([(batch[segments] > 0).sum(axis=1) for _, segments in SIDES], axis=1)
+    first = np.stack([(batch[segments] == 1).sum(axis=1) for _, segments in SIDES], axis=1)
     full = (used[:-1] + first[1:] > (24, 18)).any(axis=1)
     ends = np.flatnonzero(~full)  # the last row of the first source, at most
     assert set(ends.tolist()) <= {int(made.rows_S[0]) - 1}
     assert unpacked(batch, pair_store.vocabulary) == [
         p for p in pairs_of(made.split) if len(p[1]) < 18
     ]
-    np.testing.assert_array_equal(batch["weights"] > 0, batch["targets_segments"] > 0)
-    np.testing.assert_array_equal(batch["inputs_valid"], batch["inputs_segments"] > 0)
-    assert batch["inputs_segments"].max() > 1
+    np.testing.assert_array_equal(batch["label_weights"] > 0, batch["decoder_segment_ids"] > 0)
+    np.testing.assert_array_equal(batch["encoder_attention_mask"], batch["encoder_segment_ids"] > 0)
+    assert batch["encoder_segment_ids"].max() > 1
 
 
 def test_evaluation_is_every_pair_once(pair_store):
@@ -97,7 +94,7 @@ def test_evaluation_is_every_pair_once(pair_store):
     seen = []
     for i in range(made.evaluation_steps):
         batch = made.evaluation_batch(i)
-        real = batch["weights"].any(axis=1)
+        real = batch["label_weights"].any(axis=1)
         seen += unpacked({key: value[real] for key, value in batch.items()}, pair_store.vocabulary)
     assert seen == [pair for pair in pairs_of(made.split) if len(pair[1]) < 18]
 
@@ -125,20 +122,20 @@ def test_refusals(pair_store, t5_store, store):
 
 
 def swap_sources(batch):
-    batch["inputs"][:, :2] = batch["inputs"][:, 1::-1].copy()
+    batch["encoder_token_ids"][:, :2] = batch["encoder_token_ids"][:, 1::-1].copy()
 
 
 def swap_targets(batch):
-    for key in ("targets", "targets_segments", "weights"):
+    for key in ("labels", "decoder_segment_ids", "label_weights"):
         batch[key] = np.roll(batch[key], 1, axis=0)
 
 
 def lose_on_padding(batch):
-    batch["weights"][:] = 1
+    batch["label_weights"][:] = 1
 
 
 def hole(batch):
-    batch["inputs_segments"][0, 0] = 0
+    batch["encoder_segment_ids"][0, 0] = 0
 
 
 @pytest.mark.parametrize(

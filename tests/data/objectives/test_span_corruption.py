@@ -120,14 +120,14 @@ def test_an_epoch_is_the_text(t5_store, t5_vocabulary):
     for step in range(-(-stream.rows // 16)):
         batch = stream.batch(step)
         batch_spec.check(batch, data.objective, 16)
-        assert batch["inputs_valid"].all() and (batch["weights"] == 1).all()
+        assert batch["encoder_attention_mask"].all() and (batch["label_weights"] == 1).all()
         rows = [
             rebuilt(i, t, t5_vocabulary)
-            for i, t in zip(batch["inputs"].tolist(), batch["targets"].tolist())
+            for i, t in zip(batch["encoder_token_ids"].tolist(), batch["labels"].tolist())
         ]
         seen.update(map(tuple, rows[: stream.rows - step * 16]))
     assert seen == expected
-    first = batch["targets"][:, 0]
+    first = batch["labels"][:, 0]
     assert (first == t5_vocabulary.size - 1).all()  # <extra_id_0> is the last id
     assert [t5_vocabulary.piece(i) for i in t5_vocabulary.sentinels[:2]] == [
         "<extra_id_0>",

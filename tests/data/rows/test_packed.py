@@ -99,11 +99,11 @@ def test_pieces_of_a_store_of_more_than_four_billion_tokens():
 
 def pieces_of(batch, vocabulary):
     """[[a piece, as a tuple of ids, of each row] of each row], after the masks are taken out again."""
-    tokens = batch["tokens"].copy()
-    for i, j in zip(*np.nonzero(batch["weights"])):
-        tokens[i, batch["positions"][i, j]] = batch["targets"][i, j]
+    tokens = batch["token_ids"].copy()
+    for i, j in zip(*np.nonzero(batch["label_weights"])):
+        tokens[i, batch["masked_positions"][i, j]] = batch["labels"][i, j]
     rows = []
-    for row, numbers in zip(tokens, batch["pieces"]):
+    for row, numbers in zip(tokens, batch["segment_ids"]):
         framed = [row[numbers == k].tolist() for k in range(1, numbers.max() + 1)]
         assert all((piece[0], piece[-1]) == (vocabulary.cls, vocabulary.sep) for piece in framed)
         assert [i for piece in framed for i in piece] == row[numbers > 0].tolist() and (
@@ -135,7 +135,7 @@ def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, 
     seen = Counter()
     for i in range(held.evaluation_steps):
         batch = held.evaluation_batch(i)
-        counted = batch["weights"].any(axis=1)
+        counted = batch["label_weights"].any(axis=1)
         seen.update(
             piece
             for row, counts in zip(pieces_of(batch, vocabulary), counted)
@@ -154,10 +154,12 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
     stream = Stream(store, Data(objective=objective, batch_size=64), seed=1)
     for step in range(20):
         batch = stream.batch(step)
-        used = batch["weights"] > 0
-        ordinary_B = batch["valid"].sum(axis=1) - 2 * batch["pieces"].max(axis=1)
-        assert not vocabulary.special[batch["targets"][used]].any()
-        assert (np.take_along_axis(batch["pieces"], batch["positions"], axis=1)[used] > 0).all()
+        used = batch["label_weights"] > 0
+        ordinary_B = batch["attention_mask"].sum(axis=1) - 2 * batch["segment_ids"].max(axis=1)
+        assert not vocabulary.special[batch["labels"][used]].any()
+        assert (
+            np.take_along_axis(batch["segment_ids"], batch["masked_positions"], axis=1)[used] > 0
+        ).all()
         np.testing.assert_array_equal(used.sum(axis=1), np.maximum(np.rint(0.15 * ordinary_B), 1))
 
 
@@ -165,23 +167,27 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
 def test_short_documents_share_rows_unless_told_otherwise(store, kind):
     def share(**how):
         objective = kind(length=100, predictions=15, **how)
-        return Stream(store, Data(objective=objective, batch_size=64)).batch(0)["valid"].mean()
+        return (
+            Stream(store, Data(objective=objective, batch_size=64))
+            .batch(0)["attention_mask"]
+            .mean()
+        )
 
     assert share() > 0.9 > 0.5 > share(rows="documents")
 
 
 def cross(batch, stream):
-    batch["pieces"][batch["pieces"] > 1] -= 1
+    batch["segment_ids"][batch["segment_ids"] > 1] -= 1
 
 
 def unframe(batch, stream):
-    first = batch["tokens"][:, 0].copy()
-    batch["tokens"][:, 0] = batch["tokens"][:, 1]
-    batch["tokens"][:, 1] = first
+    first = batch["token_ids"][:, 0].copy()
+    batch["token_ids"][:, 0] = batch["token_ids"][:, 1]
+    batch["token_ids"][:, 1] = first
 
 
 def other_text(batch, stream):
-    batch["tokens"][:, 2] += 1
+    batch["token_ids"][:, 2] += 1
 
 
 @pytest.mark.parametrize(

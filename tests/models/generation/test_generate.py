@@ -10,7 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models import Gpt2Config, Gpt3Config, GptConfig
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
 from models.generation.generate import Beam, Greedy, Sample, extend, generate, unstack_model
 from models.layers.attention import attend
 from models.layers.cache import Step, widen
@@ -18,7 +20,7 @@ from models.layers.cache import Step, widen
 VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
 INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
 LENGTHS = VALID.sum(1)
-SHAPE = dict(vocab=50, length=24, width=16, depth=2, heads=2, mlp=24)
+SHAPE = dict(vocab=50, length=24, width=16, depth=2, num_heads=2, mlp=24)
 
 
 @pytest.fixture(scope="module")

@@ -9,22 +9,23 @@ import jax
 import numpy as np
 import pytest
 
-from models import Gpt2Config, T5Config
+from models.config.gpt2 import Gpt2Config
+from models.config.t5 import T5Config
 from models.generation.generate import Beam, Greedy, extend, generate
-from pretrain.convert import FAMILIES, name_of
+from pretrain.convert.read_write import converter_of
 
 torch = pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
 transformers = pytest.importorskip(
     "transformers", reason="the extra `peers` is not installed: no transformers"
 )
 
-GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, heads=3, mlp=40)
+GPT2 = Gpt2Config(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
 T5 = T5Config(
     vocab=50,
     width=16,
     depth=2,
     decoder_depth=2,
-    heads=3,
+    num_heads=3,
     head_width=5,
     mlp=28,
     buckets=8,
@@ -71,7 +72,7 @@ def _pair(make, folder, config, factor, end):
 
     model, params = make(config)
     params = jax.tree.map(lambda leaf: factor * leaf, params)
-    family = FAMILIES[name_of(config)]
+    family = converter_of(config)
     vocabulary = type("Vocabulary", (), dict(pad=0, eos=1))
     (folder / "config.json").write_text(json.dumps(family.hf_config(config, vocabulary)))
     save_file(family.to_hf(config, params), folder / "model.safetensors", metadata={"format": "pt"})

@@ -7,29 +7,27 @@ import jax
 import numpy as np
 import pytest
 
-from models import (
-    AlbertConfig,
-    BertConfig,
-    ClassifierConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    RobertaConfig,
-    build,
-)
+from models import build
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.heads import ClassifierConfig
+from models.config.roberta import RobertaConfig
 from models.layers.dropout import Dropout
 from models.layers.heads import ClassHead
 from models.layers.layer_layout import match_layout
 from pretrain.distributed.sharding import meaning, path_of
 
 SIZES = dict(
-    vocab=64, length=16, width=16, depth=2, heads=2, mlp=24, dropout=0.0, attention_dropout=0.0
+    vocab=64, length=16, width=16, depth=2, num_heads=2, mlp=24, dropout=0.0, attention_dropout=0.0
 )
 ENCODERS = {
     "bert": BertConfig(**SIZES),
     "roberta": RobertaConfig(**SIZES),
     "albert": AlbertConfig(**SIZES, embedding=8),
     "electra": ElectraConfig(
-        **SIZES, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8
+        **SIZES, embedding=8, generator_width=8, generator_num_heads=2, generator_mlp=8
     ),
     "distilbert": DistilBertConfig(**SIZES, teacher_depth=None),
 }

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from pretrain.training.losses import LOSSES
+from pretrain.training.losses import find_loss
 
 LENGTHS = ((5, 9, 3, 4), (12, 8), (6, 2, 7))  # of the texts of each row, of 24 tokens: one is full
 L, P, A = (
@@ -26,40 +26,44 @@ FAMILIES = {
 
 
 def draws(seed=0):
-    """{"tokens": ids [A, L], "positions", "targets", "weights", "chances": [A, P]} of the texts, each in a row of its own."""
+    """{"token_ids": ids [A, L], "masked_positions", "labels", "label_weights", "uniforms": [A, P]} of the texts, each in a row of its own."""
     rng = np.random.default_rng(seed)
     length_A = np.concatenate(LENGTHS)
     valid_AL = np.arange(L) < length_A[:, None]
     weights_AP = np.arange(P) < np.minimum(length_A, P)[:, None]
     positions_AP = np.stack([np.sort(np.resize(rng.permutation(length), P)) for length in length_A])
     return {
-        "tokens": np.where(valid_AL, rng.integers(1, 50, (A, L)), 0).astype(np.int32),
-        "valid": valid_AL,
-        "positions": positions_AP.astype(np.int32),
-        "targets": rng.integers(0, 50, (A, P)).astype(np.int32),
-        "weights": weights_AP.astype(np.float32),
-        "chances": rng.random((A, P), np.float32),
-        "token_weights": valid_AL.astype(np.float32),
+        "token_ids": np.where(valid_AL, rng.integers(1, 50, (A, L)), 0).astype(np.int32),
+        "attention_mask": valid_AL,
+        "masked_positions": positions_AP.astype(np.int32),
+        "labels": rng.integers(0, 50, (A, P)).astype(np.int32),
+        "label_weights": weights_AP.astype(np.float32),
+        "uniforms": rng.random((A, P), np.float32),
+        "discriminator_weights": valid_AL.astype(np.float32),
     }
 
 
 def packed(alone):
     """The same texts in three rows."""
-    rows = {key: [] for key in (*alone, "pieces")}
+    rows = {key: [] for key in (*alone, "segment_ids")}
     text = 0
     for lengths in LENGTHS:
         offset, row = 0, {key: [] for key in rows}
         for number, n in enumerate(lengths, 1):
-            for key in ("tokens", "valid", "token_weights"):
+            for key in ("token_ids", "attention_mask", "discriminator_weights"):
                 row[key].append(alone[key][text, :n])
-            row["pieces"].append(np.full(n, number, np.int32))
-            row["positions"].append(alone["positions"][text] + np.int32(offset))
-            for key in ("targets", "weights", "chances"):
+            row["segment_ids"].append(np.full(n, number, np.int32))
+            row["masked_positions"].append(alone["masked_positions"][text] + np.int32(offset))
+            for key in ("labels", "label_weights", "uniforms"):
                 row[key].append(alone[key][text])
             offset, text = offset + n, text + 1
         for key, parts in row.items():
             value = np.concatenate(parts)
-            wide = L if key in ("tokens", "valid", "token_weights", "pieces") else 4 * P
+            wide = (
+                L
+                if key in ("token_ids", "attention_mask", "discriminator_weights", "segment_ids")
+                else 4 * P
+            )
             rows[key].append(np.pad(value, (0, wide - len(value))))
     return {key: np.stack(value) for key, value in rows.items()}
 
@@ -75,14 +79,14 @@ def computed(request, make, tiny_configs):
     if request.param == "distilbert":
         config = dataclasses.replace(config, teacher_depth=2)
     model, params = make(config)
-    loss = LOSSES[FAMILIES[request.param]]
+    loss = find_loss(FAMILIES[request.param])
 
     def compute(params, batch):
         states, _ = model.apply(
             {"params": params},
-            batch["tokens"],
-            batch["valid"],
-            pieces_BL=batch.get("pieces"),
+            batch["token_ids"],
+            batch["attention_mask"],
+            segment_ids=batch.get("segment_ids"),
             method="encode",
         )
         return states, loss.sums(model, params, batch)
@@ -113,9 +117,9 @@ def test_one_texts_words_change_nothing_in_another(computed):
     before = of_texts(computed(PACKED)[0])
     for number in (1, 2):
         tokens_BL = np.where(
-            PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"]
+            PACKED["segment_ids"] == number, (PACKED["token_ids"] + 7) % 50, PACKED["token_ids"]
         )
-        after = of_texts(computed(PACKED | {"tokens": tokens_BL})[0])
+        after = of_texts(computed(PACKED | {"token_ids": tokens_BL})[0])
         for was, now, mine in zip(
             before,
             after,
@@ -132,7 +136,9 @@ def test_gradients_are_those_of_texts_alone(make, bert_config):
     """And the places that no text reaches have none, however long the rows are."""
     model, params = make(bert_config)
     gradients = jax.jit(
-        jax.grad(lambda params, batch: LOSSES["masked_lm"].sums(model, params, batch)["masked_lm"])
+        jax.grad(
+            lambda params, batch: find_loss("masked_lm").sums(model, params, batch)["masked_lm"]
+        )
     )
     grads = gradients(params, PACKED)
     jax.tree.map(
@@ -155,16 +161,18 @@ def test_no_gradient_flows_from_one_text_to_another(make, bert_config):
         states_BLD, _ = model.apply(
             {"params": params},
             tokens_BL,
-            PACKED["valid"],
-            pieces_BL=PACKED["pieces"],
+            PACKED["attention_mask"],
+            segment_ids=PACKED["segment_ids"],
             method="encode",
         )
-        return jnp.where((PACKED["pieces"] == 2)[..., None], jnp.sin(states_BLD * noise_D), 0).sum()
+        return jnp.where(
+            (PACKED["segment_ids"] == 2)[..., None], jnp.sin(states_BLD * noise_D), 0
+        ).sum()
 
-    before = gradients(params, PACKED["tokens"])
+    before = gradients(params, PACKED["token_ids"])
     for number, moves in ((1, False), (2, True)):
         tokens_BL = np.where(
-            PACKED["pieces"] == number, (PACKED["tokens"] + 7) % 50, PACKED["tokens"]
+            PACKED["segment_ids"] == number, (PACKED["token_ids"] + 7) % 50, PACKED["token_ids"]
         )
         moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, gradients(params, tokens_BL))
         assert max(jax.tree.leaves(moved)) > 1e-2 if moves else max(jax.tree.leaves(moved)) < 1e-5

@@ -10,7 +10,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import Seq2Seq
-from models import TransformerConfig
+from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.average import average
 from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train, to_json
@@ -18,7 +18,7 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.training import program
 from pretrain.workdir.checkpoints import DamagedCheckpoint, restore_params
 
-MODEL = TransformerConfig(vocab=64, width=16, depth=1, decoder_depth=1, heads=2, mlp=24)
+MODEL = TransformerConfig(vocab=64, width=16, depth=1, decoder_depth=1, num_heads=2, mlp=24)
 NUMBERS = "one two three four five six seven eight nine ten".split()
 
 
@@ -53,9 +53,9 @@ def trained(tmp_path_factory):
             batch_size=8,
         ),
         optimizer=AdamW(
-            learning_rate=0.01, warmup=4, decay="inverse_square_root", weight_decay=0.0
+            learning_rate=0.01, warmup_steps=4, decay="inverse_square_root", weight_decay=0.0
         ),
-        train=Train(steps=8, compute="float32", smoothing=0.1),
+        train=Train(steps=8, compute_dtype="float32", label_smoothing=0.1),
         evaluate=Evaluate(every=0),
         checkpoint=Checkpoint(every=2, keep=10),
     )
@@ -175,9 +175,10 @@ def test_training_is_smoothed_and_scoring_is_not(trained, monkeypatch):
     run = restore_params(trained)[0]
     monkeypatch.setattr(jax, "jit", lambda f, **how: f)
     program.make_program(run, make_mesh(run.mesh))
-    assert seen["step"]["smoothing"] == 0.1 and "smoothing" not in seen["score"]
+    assert seen["step"]["options"].label_smoothing == 0.1
+    assert seen["score"].keys() == {"compute"}
     for value in (-0.1, 1.0):
         with pytest.raises(
-            ValueError, match="Train.smoothing is .*; it must be at least 0 and below 1"
+            ValueError, match="Train.label_smoothing is .*; it must be at least 0 and below 1"
         ):
-            dataclasses.replace(run.train, smoothing=value)
+            dataclasses.replace(run.train, label_smoothing=value)

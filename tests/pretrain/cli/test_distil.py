@@ -9,19 +9,23 @@ import pytest
 
 from data.objectives import Distillation, MaskedLm
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, DistilBertConfig, T5Config, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
-from pretrain.cli.distil import begin, check_teacher
+from pretrain.cli.distil import check_teacher
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import KINDS, to_json
 from pretrain.distributed.sharding import make_mesh
+from pretrain.families.distilbert import begin
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.program import make_program
 from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(
-    vocab=128, length=32, width=32, depth=4, heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=128, length=32, width=32, depth=4, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 STUDENT = DistilBertConfig(
     vocab=128,
@@ -29,7 +33,7 @@ STUDENT = DistilBertConfig(
     width=32,
     depth=2,
     teacher_depth=4,
-    heads=8,
+    num_heads=8,
     mlp=64,
     dropout=0.0,
     attention_dropout=0.0,
@@ -98,7 +102,7 @@ def test_the_teacher_stays_and_the_lesson_is_learned(runs, random_batch):
         batch, lessons = random_batch(run), []
         for _ in range(30):
             state, metrics = program.update(
-                state, jax.device_put(batch, program.batch["tokens"].sharding)
+                state, jax.device_put(batch, program.batch["token_ids"].sharding)
             )
             lessons.append(float(metrics["distillation"]))
     after = jax.device_get(state.params["teacher"])
@@ -148,7 +152,7 @@ def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
     [
         (BERT, BERT, "only a DistilBertConfig with a teacher_depth is distilled, not a BertConfig"),
         (dataclasses.replace(STUDENT, teacher_depth=None), BERT, "with a teacher_depth"),
-        (STUDENT, T5Config(), "the teacher is a BERT, not a T5Config"),
+        (STUDENT, T5Config(), "the teacher is a BertConfig, not a T5Config"),
         (
             dataclasses.replace(STUDENT, vocab=64, teacher_depth=3),
             BERT,

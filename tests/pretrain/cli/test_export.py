@@ -15,16 +15,14 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from data.vocabulary.load import train_vocabulary
-from models import (
-    AlbertConfig,
-    BertConfig,
-    Gpt2Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-    build,
-)
+from models import build
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert import name_of, read_write
@@ -32,10 +30,10 @@ from pretrain.convert.read_write import write_model
 from pretrain.convert.safe_folder import write_tensors
 from pretrain.training.new_workdir import start_workdir
 
-BERT = BertConfig(vocab=256, length=40, width=16, depth=3, heads=2, mlp=24)
-T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
-ALBERT = AlbertConfig(vocab=256, length=40, embedding=8, width=16, depth=3, heads=2, mlp=24)
-ROBERTA = RobertaConfig(vocab=320, length=40, width=16, depth=3, heads=2, mlp=24)
+BERT = BertConfig(vocab=256, length=40, width=16, depth=3, num_heads=2, mlp=24)
+T5 = T5Config(vocab=320, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
+ALBERT = AlbertConfig(vocab=256, length=40, embedding=8, width=16, depth=3, num_heads=2, mlp=24)
+ROBERTA = RobertaConfig(vocab=320, length=40, width=16, depth=3, num_heads=2, mlp=24)
 # scanned or not, and for T5 every kind of MLP and of output table: v1.0 is plain and tied, v1.1 gated and not
 CONFIGS = {
     "bert": BERT,
@@ -51,11 +49,11 @@ CONFIGS = {
     "roberta": ROBERTA,
     "albert": ALBERT,
     "transformer": TransformerConfig(
-        vocab=256, width=16, depth=2, decoder_depth=3, heads=2, mlp=24
+        vocab=256, width=16, depth=2, decoder_depth=3, num_heads=2, mlp=24
     ),
-    "gpt": GptConfig(vocab=256, length=40, width=16, depth=2, heads=2, mlp=64),
+    "gpt": GptConfig(vocab=256, length=40, width=16, depth=2, num_heads=2, mlp=64),
     "gpt2_unrolled": Gpt2Config(
-        vocab=256, length=40, width=16, depth=2, heads=2, mlp=24, scan=False
+        vocab=256, length=40, width=16, depth=2, num_heads=2, mlp=24, scan=False
     ),
 }
 PAIR = {

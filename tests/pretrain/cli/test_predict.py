@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import read_vocabulary, train_vocabulary
-from models import BartConfig, BertConfig, Gpt2Config, RobertaConfig, T5Config, build
+from models import build
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
 from models.generation.generate import Sample
 from pretrain.__main__ import main
 from pretrain.cli import predict
@@ -27,9 +32,9 @@ TEXT = [
     "A cloze is a test in which words are left out of a text, and the reader fills the gaps.",
     "Whoever reads the words before a gap and behind it can often tell what stood there.",
 ] * 8
-BERT = BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
-GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
-T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
+BERT = BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
+GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
+T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 
 
 def shaken(config, seed):
@@ -164,7 +169,7 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
     """WordPiece's "##s" joins the word before it; a whole word does not."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "."]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
-    config = BertConfig(vocab=9, length=16, width=8, depth=1, heads=2, mlp=8)
+    config = BertConfig(vocab=9, length=16, width=8, depth=1, num_heads=2, mlp=8)
     params = shaken(config, 0)
     for best, word, filled in ((7, "…s", "the cats."), (6, "cat", "the cat cat.")):
         params["word"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
@@ -178,7 +183,7 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
 def test_bytes_carry_their_blanks(tmp_path):
     """RoBERTa's <mask> takes the blank before it; a piece that begins with none joins the word before it."""
     vocabulary = train_vocabulary(TEXT, 300, layout="roberta", algorithm="byte_bpe")
-    config = RobertaConfig(vocab=304, length=24, width=8, depth=1, heads=2, mlp=8)
+    config = RobertaConfig(vocab=304, length=24, width=8, depth=1, num_heads=2, mlp=8)
     params = shaken(config, 0)
     for piece, word, filled in (
         ("Ġfox", "fox", "the quick fox jumps."),
@@ -292,8 +297,8 @@ def test_wrong_words(bert, t5, gpt2, say, tmp_path):
             ["--workdir", t5, "a <extra_id_0>", "a [MASK]"],
             "text 2: there is no <extra_id_0> in 'a [MASK]'",
         ),
-        (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for BERT"),
-        (["--workdir", gpt2, "--top", 3, "a"], "--top is for BERT"),
+        (["--workdir", t5, "--top", 3, "a <extra_id_0>"], "--top is for encoders"),
+        (["--workdir", gpt2, "--top", 3, "a"], "--top is for encoders"),
         (
             ["--workdir", gpt2, "--length", 38, "The quick brown fox"],
             "and 38 more (--length), the model reads at most 40: 'The quick",
@@ -443,7 +448,9 @@ def test_an_empty_text_begins_with_the_end_of_one(gpt2, say, monkeypatch):
 
 @pytest.fixture(scope="module")
 def bart(tmp_path_factory):
-    config = BartConfig(vocab=330, length=40, width=16, depth=1, decoder_depth=1, heads=2, mlp=24)
+    config = BartConfig(
+        vocab=330, length=40, width=16, depth=1, decoder_depth=1, num_heads=2, mlp=24
+    )
     path = tmp_path_factory.mktemp("bart") / "w"
     start_workdir(
         path,
@@ -548,7 +555,7 @@ def test_a_text_draws_by_its_number(gpt2):
         (
             "gpt2",
             ("--top", 2),
-            "--top is for BERT, the answers for a [MASK]; the others write one text, and --top-k is what",
+            "--top is for encoders, the answers for a [MASK]; the others write one text, and --top-k is what",
         ),
     ],
 )

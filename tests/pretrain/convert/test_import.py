@@ -13,7 +13,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from data.store.reader import write_store
-from models import Gpt2Config, TransformerConfig, build
+from models import build
+from models.config.gpt2 import Gpt2Config
+from models.config.transformer import TransformerConfig
 from models.generation.generate import generate
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run, summary
@@ -257,9 +259,9 @@ def test_imported_evaluated_trained_exported(request, name, objective, tmp_path,
     words = [f"data.objective.{word}" for word in objective]
     words += [
         "data.batch_size=8",
-        "train.compute=float32",
+        "train.compute_dtype=float32",
         "train.steps=2",
-        "optimizer.warmup=1",
+        "optimizer.warmup_steps=1",
         "evaluate.every=0",
     ]
     assert (
@@ -370,7 +372,7 @@ REFUSALS = {
     ),
     "another family": (
         lambda folder: settings(folder, model_type="xlnet"),
-        "model_type 'xlnet'.*bert, t5",
+        "model_type 'xlnet'.*bart, bert",
     ),
     "no family": (lambda folder: settings(folder, model_type=None), "model_type None"),
     "encoder of T5": (

@@ -1,6 +1,7 @@
 """The tables map every parameter, both ways, and refuse with a name whatever does not fit."""
 
 import dataclasses
+import pathlib
 import types
 from collections.abc import Mapping
 
@@ -10,77 +11,66 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models import (
-    AlbertConfig,
-    BartConfig,
-    BertConfig,
-    DistilBertConfig,
-    ElectraConfig,
-    Gpt2Config,
-    Gpt3Config,
-    GptConfig,
-    RobertaConfig,
-    T5Config,
-    TransformerConfig,
-    build,
-)
+from models import build
+from models.config.albert import AlbertConfig
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.gpt import GptConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.gpt3 import Gpt3Config
+from models.config.roberta import RobertaConfig
+from models.config.t5 import T5Config
+from models.config.transformer import TransformerConfig
 from models.layers.layer_layout import flatten, match_layout
-from pretrain.convert import (
-    CONFIGS,
-    FAMILIES,
-    albert,
-    bart,
-    bert,
-    classifier,
-    distilbert,
-    electra,
-    family_of,
-    gpt,
-    gpt2,
-    name_map,
-    name_of,
-    roberta,
-    t5,
-    transformer,
-)
+from pretrain.convert import classifier, name_map, name_of
 from pretrain.convert.heads import HEADS
+from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.read_write import converter_of
+from pretrain.families import FAMILIES, family_of
 from pretrain.families.rules import JOINED, KERNEL, KERNEL_OUT, SAME
 
-BERT = BertConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
+albert, bart, bert, distilbert, electra, gpt, gpt2, gpt3, roberta, t5, transformer = (
+    Converter(FAMILIES[name]) for name in sorted(FAMILIES)
+)
+
+BERT = BertConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
 T5 = T5Config(
     vocab=19,
     width=6,
     depth=2,
     decoder_depth=3,
-    heads=2,
+    num_heads=2,
     head_width=4,
     mlp=5,
     buckets=8,
     max_distance=20,
 )
-ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, heads=3, mlp=5)
-ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, heads=3, mlp=5)
+ALBERT = AlbertConfig(vocab=19, length=7, embedding=4, width=6, depth=3, num_heads=3, mlp=5)
+ROBERTA = RobertaConfig(vocab=19, length=7, first_position=1, width=6, depth=2, num_heads=3, mlp=5)
 ELECTRA = ElectraConfig(
     vocab=19,
     length=7,
     embedding=4,
     width=6,
     depth=2,
-    heads=3,
+    num_heads=3,
     mlp=5,
     generator_width=3,
-    generator_heads=1,
+    generator_num_heads=1,
     generator_mlp=2,
 )
-BART = BartConfig(vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
-TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, heads=3, mlp=5)
-DISTILBERT = DistilBertConfig(
-    vocab=19, length=7, width=6, depth=2, teacher_depth=None, heads=3, mlp=5
+BART = BartConfig(
+    vocab=19, length=7, start=1, width=6, depth=2, decoder_depth=3, num_heads=3, mlp=5
 )
-GPT = GptConfig(vocab=19, length=7, width=6, depth=2, heads=3, mlp=24)
-GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, heads=3, mlp=5)
-GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, heads=3, mlp=5, window=7)
+TRANSFORMER = TransformerConfig(vocab=19, width=6, depth=2, decoder_depth=3, num_heads=3, mlp=5)
+DISTILBERT = DistilBertConfig(
+    vocab=19, length=7, width=6, depth=2, teacher_depth=None, num_heads=3, mlp=5
+)
+GPT = GptConfig(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=24)
+GPT2 = Gpt2Config(vocab=19, length=7, width=6, depth=2, num_heads=3, mlp=5)
+GPT3 = Gpt3Config(vocab=19, length=7, width=6, depth=4, num_heads=3, mlp=5, window=7)
 CASES = {
     "gpt": GPT,
     "bart": BART,
@@ -136,14 +126,16 @@ def config(request):
 
 
 def test_a_round_trip_is_the_identity(config):
-    module, params = family_of(config), random_params(config)
+    module, params = converter_of(config), random_params(config)
     tensors = module.to_hf(config, params)
     back, report = module.from_hf(config, tensors, random_params(config, seed=1))
     assert same(back, params) and report == name_map.ImportReport((), ())
     assert all(
         tensor.dtype == np.float32 and tensor.flags.c_contiguous for tensor in tensors.values()
     )
-    twice = sum(tensors[name].size for name in getattr(module, "SHARED", ()))  # in two folders
+    twice = sum(
+        tensors[name].size for name in module.family.hugging_face.duplicates
+    )  # in two folders
     assert not tensors.pop("final_logits_bias", np.zeros(1)).any()  # which ours has not
     assert (
         sum(tensor.size for tensor in tensors.values())
@@ -154,7 +146,7 @@ def test_a_round_trip_is_the_identity(config):
 @pytest.mark.parametrize("name", ["bert", "t5", "t5 v1.1", "transformer", "roberta", "gpt2"])
 def test_scanned_and_unrolled_have_the_same_tensors(name):
     scanned, unrolled = CASES[name], CASES[f"{name} unrolled"]
-    module, params = family_of(scanned), random_params(scanned)
+    module, params = converter_of(scanned), random_params(scanned)
     tensors = module.to_hf(scanned, params)
     other, _ = module.from_hf(unrolled, tensors, random_params(unrolled))
     inner = other.get(name_of(scanned), other)
@@ -175,35 +167,30 @@ def test_what_is_laid_out_anew_is_what_is_asked_for():
 
 
 def test_a_configuration_comes_back(config):
-    module = family_of(config)
+    module = converter_of(config)
     described = module.hf_config(config, VOCABULARY)
-    assert FAMILIES[described["model_type"]] is module and len(described["architectures"]) == 1
+    assert CONVERTERS[described["model_type"]] == module and len(described["architectures"]) == 1
     assert module.our_config(described) == dataclasses.replace(config, scan=True)
 
 
-def test_families_are_explicit():
-    pretrained = {bert, t5, roberta, albert, gpt, gpt2, electra, transformer, bart, distilbert}
-    assert set(FAMILIES.values()) == pretrained == set(CONFIGS.values())
-    names = {
-        BertConfig: "bert",
-        T5Config: "t5",
-        RobertaConfig: "roberta",
-        AlbertConfig: "albert",
-        GptConfig: "openai-gpt",
+def test_families_are_those_of_the_folder():
+    folder = pathlib.Path(__file__).parents[3] / "pretrain/families"
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__", "record", "rules"}
+    assert FAMILIES.keys() == names and FAMILIES["gpt3"].config is Gpt3Config
+    assert {
+        name for name, each in FAMILIES.items() if each.config.__name__[:-6].lower() != name
+    } == set()
+    imported = {
+        each.hugging_face.model_type: name for name, each in FAMILIES.items() if name != "gpt3"
     }
-    names |= {
-        ElectraConfig: "electra",
-        TransformerConfig: "marian",
-        BartConfig: "bart",
-        DistilBertConfig: "distilbert",
-    }
-    names |= {Gpt2Config: "gpt2", Gpt3Config: "gpt2"}
-    assert {config: name_of(config()) for config in CONFIGS} == names
+    assert imported == {kind: each.family.name for kind, each in CONVERTERS.items()}
+    assert imported["openai-gpt"] == "gpt" and imported["marian"] == "transformer"
+    assert name_of(Gpt3Config()) == "gpt2"
     for head in HEADS:
         config = head(encoder=RobertaConfig())
         assert name_of(config) == "roberta" and converter_of(config) is classifier
     with pytest.raises(
-        ValueError, match="no table of names for a SimpleNamespace; .* BertConfig, T5Config"
+        ValueError, match="no family has a SimpleNamespace; .* BertConfig, DistilBertConfig"
     ):
         family_of(VOCABULARY)
 
@@ -414,6 +401,7 @@ def test_untied_t5_without_a_head_scores_by_its_words():
 @pytest.mark.parametrize(("module", "config"), [(gpt, GPT), (gpt2, GPT2)])
 def test_gpts_with_and_without_a_head(module, config):
     """As the released files have them: no prefix, and the causal masks of each layer; or the table twice."""
+    table = module.family.hugging_face.copies["lm_head.weight"]
     whole = random_params(config)
     tensors = module.to_hf(config, whole)
     bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
@@ -423,15 +411,13 @@ def test_gpts_with_and_without_a_head(module, config):
     unused = ("transformer.h.0.attn.bias", "transformer.h.1.attn.bias")
     assert report == name_map.ImportReport((), unused)
     twice = tensors | {
-        "lm_head.weight": tensors[module.WORDS],
+        "lm_head.weight": tensors[table],
         "score.weight": np.zeros((2, 6), np.float32),
     }
     params, report = module.from_hf(config, twice, random_params(config, seed=1))
     assert same(params, whole) and report == name_map.ImportReport((), ("score.weight",))
-    with pytest.raises(ValueError, match=rf"lm_head\.weight differs from {module.WORDS}"):
-        module.from_hf(
-            config, tensors | {"lm_head.weight": -tensors[module.WORDS]}, random_params(config)
-        )
+    with pytest.raises(ValueError, match=rf"lm_head\.weight differs from {table}"):
+        module.from_hf(config, tensors | {"lm_head.weight": -tensors[table]}, random_params(config))
 
 
 def test_queries_keys_and_values_lie_side_by_side():
@@ -454,7 +440,7 @@ def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
     """Its pairs become layers 0, 1, 2, 3, dense ones first; with bands it is refused with the reason."""
     config = dataclasses.replace(GPT3, scan=scan)
     params = random_params(config)
-    tensors = gpt2.to_hf(config, params)
+    tensors = gpt3.to_hf(config, params)
     back, _ = gpt2.from_hf(
         Gpt2Config(**{**vars(GPT2), "depth": 4, "scan": False}),
         tensors,
@@ -471,11 +457,11 @@ def test_gpt3_whose_bands_hold_the_row_is_a_gpt2(scan):
     ):
         assert same(back["decoder"][f"layer_{i}"], pair[kind])
     assert (
-        gpt2.hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"]
+        gpt3.hf_config(config, VOCABULARY)["architectures"] == ["GPT2LMHeadModel"]
         and name_of(config) == "gpt2"
     )
     banded = dataclasses.replace(config, window=6)
-    for refused in (lambda: gpt2.to_hf(banded, params), lambda: gpt2.hf_config(banded, VOCABULARY)):
+    for refused in (lambda: gpt3.to_hf(banded, params), lambda: gpt3.hf_config(banded, VOCABULARY)):
         with pytest.raises(
             ValueError,
             match=r"bands of 6 positions \(model.window\) in rows of 7 cannot be exported: transformers has no",
@@ -658,20 +644,20 @@ def test_settings_that_are_not_supported_are_named(family, key, value):
         "gpt2": GPT2,
     }
     config = (tiny | {"marian": TRANSFORMER})[family]
-    described = FAMILIES[family].hf_config(config, VOCABULARY) | {key: value}
+    described = CONVERTERS[family].hf_config(config, VOCABULARY) | {key: value}
     spoken = {
         "vocab_size": "vocab",
         "hidden_dropout_prob": "dropout",
         "max_position_embeddings": "length",
     }.get(key, key)
     with pytest.raises(ValueError, match=spoken):
-        FAMILIES[family].our_config(described)
+        CONVERTERS[family].our_config(described)
 
 
 def test_absent_and_null_settings_are_the_families_defaults():
     assert bert.our_config({"model_type": "bert", "position_embedding_type": None}) == BertConfig()
     small = t5.our_config({"model_type": "t5", "num_decoder_layers": None})
-    assert small == T5Config(width=512, depth=6, decoder_depth=6, heads=8, mlp=2048)
+    assert small == T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, mlp=2048)
     assert t5.our_config({"model_type": "t5", "num_layers": 4}).decoder_depth == 4
     assert bert.our_config({"hidden_dropout_prob": 0}).dropout == 0.0
 
@@ -699,15 +685,15 @@ def test_t5_tied_in_the_words_of_transformers_4_and_5(described, tied):
 def test_a_transformers_bias_and_sinusoids():
     """Released translators have a bias on their scores; older files have sinusoids, and the table under each of its names."""
     params = random_params(TRANSFORMER)
-    tensors = transformer.to_hf(TRANSFORMER, params)
-    copies = dict.fromkeys(transformer.COPIES, tensors["model.shared.weight"]) | dict.fromkeys(
-        transformer.KNOWN, np.ones((9, 6), np.float32)
+    hf_map, tensors = transformer.family.hugging_face, transformer.to_hf(TRANSFORMER, params)
+    copies = dict.fromkeys(hf_map.copies, tensors["model.shared.weight"]) | dict.fromkeys(
+        hf_map.buffers, np.ones((9, 6), np.float32)
     )
     found, report = transformer.from_hf(
         TRANSFORMER, tensors | copies, random_params(TRANSFORMER, seed=1)
     )
     assert same(found, params)
-    assert report == name_map.ImportReport((), tuple(sorted(transformer.KNOWN)))
+    assert report == name_map.ImportReport((), tuple(sorted(hf_map.buffers)))
     with pytest.raises(ValueError, match="final_logits_bias is not 0: this model adds a bias"):
         transformer.from_hf(
             TRANSFORMER,
@@ -715,7 +701,7 @@ def test_a_transformers_bias_and_sinusoids():
             random_params(TRANSFORMER),
         )
     with pytest.raises(
-        ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel's norms have 1e-05"
+        ValueError, match="model.epsilon=1e-06 cannot be exported: MarianMTModel has 1e-05"
     ):
         transformer.hf_config(dataclasses.replace(TRANSFORMER, epsilon=1e-6), VOCABULARY)
     for key, value in (

@@ -10,10 +10,12 @@ import pytest
 from safetensors.numpy import load_file
 
 from data.objectives import AnswerSpan, CausalLm, MultipleChoice, Tagging
-from models import Gpt3Config, build
+from models import build
+from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
 from pretrain.cli.import_ import initialiser, starting_run
-from pretrain.convert import FAMILIES, tokenizer
+from pretrain.convert import tokenizer
+from pretrain.convert.pretrained import CONVERTERS
 from pretrain.convert.read_write import converter_of, open_model, write_model
 from pretrain.training.state import init_params
 from tests import given
@@ -106,11 +108,13 @@ def test_an_export_of_a_fine_tuned_model_is_what_it_was(tmp_path, encoder, head)
 def test_an_export_of_gpt3_is_what_it_was(tmp_path):
     vocabulary = open_model(given.write_folder("gpt2", tmp_path / "given")).vocabulary
     config = Gpt3Config(
-        vocab=264, length=48, width=16, depth=2, heads=2, mlp=24, window=48
+        vocab=264, length=48, width=16, depth=2, num_heads=2, mlp=24, window=48
     )  # narrower bands cannot be exported
     write_model(tmp_path / "export", config, given_params(config, CausalLm(length=32)), vocabulary)
     check_pinned("export", "gpt3", digests(tmp_path / "export"))
 
 
 def test_every_family_is_pinned():
-    assert {parts[""]["config"]["model_type"] for parts in given.MODELS.values()} == FAMILIES.keys()
+    assert {
+        parts[""]["config"]["model_type"] for parts in given.MODELS.values()
+    } == CONVERTERS.keys()

@@ -128,10 +128,10 @@ def headless(theirs, tmp_path, capsys):
         "data.objective.length=16",
         "data.objective.predictions=3",
         "data.batch_size=8",
-        "train.compute=float32",
+        "train.compute_dtype=float32",
         "train.steps=1",
     ]
-    words += ["optimizer.warmup=1", "evaluate.every=0", f"data.store={store}"]
+    words += ["optimizer.warmup_steps=1", "evaluate.every=0", f"data.store={store}"]
     assert main(["import", str(folder), "--workdir", str(w), *words]) == 0
     vocabulary, rng = open_model(folder).vocabulary, np.random.default_rng(0)
     documents = [
@@ -220,7 +220,7 @@ def test_a_student_does_not_learn_from_a_random_head(headless, error, tmp_path):
     model = open_trained(headless).run.model
     words = [
         f"model.{name}={getattr(model, name)}"
-        for name in ("vocab", "length", "segments", "width", "heads", "mlp", "epsilon")
+        for name in ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
     ]
     words += [f"model.depth={model.depth}", f"model.teacher_depth={model.depth}"]
     line = error(

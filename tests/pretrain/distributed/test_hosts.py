@@ -18,6 +18,7 @@ from pretrain.distributed import processes as cluster
 from pretrain.overrides import ConfigError
 from pretrain.workdir import metrics_file, samples_file
 from pretrain.workdir.checkpoints import restore_params
+from tests import forks
 
 pytestmark = pytest.mark.slow
 
@@ -31,8 +32,8 @@ STEPS = [
 ]
 
 
-def launch(root, processes, devices, *words):
-    return subprocess.run(
+def launch(root, processes, devices, *words, run=forks.run):
+    return run(
         [sys.executable, "-m", "pretrain", "local", "--devices", str(devices), str(processes), *map(str, words)],
         cwd=root, capture_output=True, text=True, timeout=250,
     )  # fmt: skip
@@ -54,7 +55,9 @@ def assert_close(one, other, tolerance):
 def alone(root, configs, tmp_path_factory):
     """The workdir of one process with four devices."""
     workdir = tmp_path_factory.mktemp("alone") / "run"
-    done = launch(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
+    done = launch(
+        root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS, run=subprocess.run
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return workdir
 
@@ -62,7 +65,7 @@ def alone(root, configs, tmp_path_factory):
 def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, configs, tmp_path):
     workdir = tmp_path / "run"
     first = launch(
-        root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.until=2"
+        root, 2, 2, "train", configs["bert"], "--workdir", workdir, *STEPS, "train.stop_at_step=2"
     )
     assert first.returncode == 0, first.stdout + first.stderr
     second = launch(root, 4, 1, "train", configs["bert"], "--workdir", workdir, *STEPS)
@@ -176,7 +179,7 @@ def start(root, words, joined=by_jax, code=None):
                 + "import sys; from pretrain.__main__ import main; sys.exit(main(sys.argv[1:]))"
             )
             command["args"] = [sys.executable, "-c", program, *command["args"][3:]]
-        processes.append(subprocess.Popen(**command, cwd=root))
+        processes.append(forks.Popen(**command, cwd=root))
     return processes
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pretrain.distributed import processes, stragglers
-from pretrain.distributed.stragglers import Waits
+from pretrain.distributed.stragglers import StragglerMonitor
 
 
 class Client:
@@ -38,22 +38,22 @@ def said(monkeypatch):
 
 def test_one_process_alone_tells_nothing(monkeypatch):
     monkeypatch.setattr(stragglers, "EVERY", 0)
-    assert Waits().step(0.1, 0.2) == {}
+    assert StragglerMonitor().report(0.1, 0.2) == {}
 
 
 def test_the_first_process_names_the_slowest_now_and_then(said):
-    mine = Waits()
-    assert mine.step(0.0, 0.4) == {} and "cloze/waits/0" not in said
+    mine = StragglerMonitor()
+    assert mine.report(0.0, 0.4) == {} and "cloze/waits/0" not in said
     said["now"] = 100.0 + stragglers.EVERY
-    assert mine.step(0.2, 0.6) == {
+    assert mine.report(0.2, 0.6) == {
         "input_seconds_max": 0.3,
         "device_seconds_min": 0.1,
         "slowest_host": 1,
     }
     assert json.loads(said["cloze/waits/0"]) == pytest.approx([0.1, 0.5])  # the mean of two steps
-    assert mine.step(9.0, 9.0) == {}  # just told
+    assert mine.report(9.0, 9.0) == {}  # just told
     said |= {"now": said["now"] + stragglers.EVERY, "cloze/waits/1": json.dumps([0.0, 99.0])}
-    assert mine.step(1.0, 0.2) == {
+    assert mine.report(1.0, 0.2) == {
         "input_seconds_max": 5.0,
         "device_seconds_min": 0.5,
         "slowest_host": 10,
@@ -62,6 +62,27 @@ def test_the_first_process_names_the_slowest_now_and_then(said):
 
 def test_the_others_only_tell(said, monkeypatch):
     monkeypatch.setattr("jax.process_index", lambda: 7)
-    mine = Waits()
+    mine = StragglerMonitor()
     said["now"] = 100.0 + stragglers.EVERY
-    assert mine.step(0.1, 0.2) == {} and json.loads(said["cloze/waits/7"]) == [0.1, 0.2]
+    assert mine.report(0.1, 0.2) == {} and json.loads(said["cloze/waits/7"]) == [0.1, 0.2]
+
+
+def test_what_the_loop_waits_for_is_measured(monkeypatch):
+    now = [10.0]
+    monkeypatch.setattr(stragglers.time, "perf_counter", lambda: now[0])
+
+    def batches():
+        for seconds in (3.0, 0.5):
+            now[0] += seconds
+            yield seconds
+
+    monitor, reports = StragglerMonitor(), []
+    monkeypatch.setattr(monitor, "report", lambda *seconds: reports.append(seconds) or {})
+    for seconds in monitor.measure_input(batches()):
+        assert monitor.input_seconds == seconds
+        now[0] += 100.0  # the loop's own work
+        for _ in range(2):
+            with monitor.waiting_for_devices():
+                now[0] += 2 * seconds
+        monitor.end_step(seconds)
+    assert reports == [(3.0, 12.0), (0.5, 2.0)]

@@ -7,7 +7,8 @@ import pytest
 
 from data.config import Data
 from data.objectives import CausalLm, MaskedLm
-from models.config import BertConfig, Gpt2Config
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
 from pretrain.config import AdamW, Mesh, Run, Train
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.program import make_program
@@ -15,7 +16,7 @@ from pretrain.training.program import make_program
 
 def test_a_step_copies_no_moments():
     """Nearly all of this model are two kernels, of which moments are the same size: activations are next to nothing."""
-    model = Gpt2Config(vocab=256, length=8, width=128, depth=1, heads=2, mlp=8192, scan=False)
+    model = Gpt2Config(vocab=256, length=8, width=128, depth=1, num_heads=2, mlp=8192, scan=False)
     data = Data(objective=CausalLm(length=8), store="none", batch_size=1)
     program = make_program(
         Run(model, data, optimizer=AdamW(), train=Train(steps=2)),
@@ -29,12 +30,12 @@ def test_a_step_copies_no_moments():
 
 def lowered(compute):
     """The step of a model of which nearly all memory is what the way back reads."""
-    model = BertConfig(vocab=64, length=64, width=32, depth=2, heads=4, mlp=256, scan=False)
+    model = BertConfig(vocab=64, length=64, width=32, depth=2, num_heads=4, mlp=256, scan=False)
     data = Data(
         objective=MaskedLm(length=64, predictions=8, rows="documents"), store="none", batch_size=32
     )
     program = make_program(
-        Run(model, data, optimizer=AdamW(), train=Train(steps=2, compute=compute)),
+        Run(model, data, optimizer=AdamW(), train=Train(steps=2, compute_dtype=compute)),
         make_mesh(Mesh(1), jax.devices()[:1]),
     )
     return program.update.lower(program.state(), program.batch)
@@ -53,7 +54,7 @@ def test_what_can_be_computed_again_is_not_kept(compute):
 
 
 def test_what_draws_the_parameters_is_forgotten():
-    model = Gpt2Config(vocab=256, length=8, width=16, depth=1, heads=2, mlp=32)
+    model = Gpt2Config(vocab=256, length=8, width=16, depth=1, num_heads=2, mlp=32)
     data = Data(objective=CausalLm(length=8), store="none", batch_size=1)
     program = make_program(
         Run(model, data, optimizer=AdamW(), train=Train(steps=2)),

@@ -11,7 +11,7 @@ from models.config.heads import SpanReaderConfig
 from pretrain.evaluation import qa_spans
 from pretrain.evaluation.task_metrics import METRICS, measured
 from pretrain.finetune import n_best
-from pretrain.training import span_loss
+from pretrain.training.losses import answer_span
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def windows(rng, count=9, length=48):
     context, held = rng.integers(2, 6, count), np.append(rng.integers(1, 12, count - 1), 40)
     valid = np.arange(length) < (context + held + 1)[:, None]
     numbers = {
-        "questions": np.arange(count) // 3,
-        "contexts": context,
-        "skipped": np.arange(count) % 3 * 5,
+        "question_ids": np.arange(count) // 3,
+        "context_starts": context,
+        "context_offsets": np.arange(count) % 3 * 5,
     }
     batch = {key: value.astype(np.int32) for key, value in numbers.items()} | {
-        "valid": valid,
-        "weights": np.ones(count, np.float32),
+        "attention_mask": valid,
+        "label_weights": np.ones(count, np.float32),
     }
     logits = rng.normal(0, 3, (count, length, 2)).astype(np.float32)
     logits[:, 1] = logits[np.arange(count), context + held] = (
@@ -117,17 +117,20 @@ def test_the_best_span_is_the_best_of_all():
     rng = np.random.default_rng(1)
     for _ in range(4):
         logits, batch = windows(rng)
-        rows = np.asarray(jax.jit(span_loss.judged)(logits, batch))
+        rows = np.asarray(jax.jit(answer_span.predict_spans)(logits, batch))
         found = qa_spans.chosen(rows, 3)
         for question in range(3):
             best, nulls = [], []
             for row in range(3 * question, 3 * question + 3):
-                first, last = int(batch["contexts"][row]), int(batch["valid"][row].sum()) - 2
+                first, last = (
+                    int(batch["context_starts"][row]),
+                    int(batch["attention_mask"][row].sum()) - 2,
+                )
                 shares = np.exp(logits[row, : last + 2].astype(np.float64))
                 shares /= shares.sum(axis=0)
                 for i in range(first, last + 1):
                     for j in range(i, min(i + 30, last + 1)):
-                        at = batch["skipped"][row] - first
+                        at = batch["context_offsets"][row] - first
                         best.append(
                             (
                                 logits[row, i, 0] + logits[row, j, 1],
@@ -160,11 +163,11 @@ def test_the_n_best_answers_are_the_best_texts_of_all(count):
     told, expected = [], {}
     for row in range(3):
         context, held = (
-            int(batch["contexts"][row]),
-            int(batch["valid"][row].sum()) - 1 - int(batch["contexts"][row]),
+            int(batch["context_starts"][row]),
+            int(batch["attention_mask"][row].sum()) - 1 - int(batch["context_starts"][row]),
         )
 
-        def spelt(first, last, at=int(batch["skipped"][row])):
+        def spelt(first, last, at=int(batch["context_offsets"][row])):
             text = "abc"[(at + first) % 3] * (1 + last - first)
             return text, at + first, at + last + 1
 
@@ -206,18 +209,21 @@ def test_no_answer_stands_where_the_threshold_puts_it():
 def test_the_loss_is_the_mean_of_two_over_the_tokens_of_a_row():
     rng = np.random.default_rng(2)
     logits, batch = windows(rng)
-    batch["starts"], batch["ends"] = batch["contexts"], batch["contexts"] * 0
-    batch["weights"][0] = 0
+    batch["start_positions"], batch["end_positions"] = (
+        batch["context_starts"],
+        batch["context_starts"] * 0,
+    )
+    batch["label_weights"][0] = 0
     nats, hits = 0.0, 0.0
     for row in range(1, 9):
-        count = int(batch["valid"][row].sum())
-        for i, key in enumerate(("starts", "ends")):
+        count = int(batch["attention_mask"][row].sum())
+        for i, key in enumerate(("start_positions", "end_positions")):
             row_logits, target = logits[row, :count, i].astype(np.float64), batch[key][row]
             nats += (np.log(np.exp(row_logits).sum()) - row_logits[target]) / 2
             hits += (row_logits.argmax() == target) / 2
 
     def loss(logits):
-        sums = span_loss.answer_span(logits, None, batch)
+        sums = answer_span.score(logits, None, batch)
         return sums["answer_span"], sums
 
     gradient, found = jax.jit(jax.grad(loss, has_aux=True))(logits)

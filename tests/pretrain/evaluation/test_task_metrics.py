@@ -17,7 +17,7 @@ NEEDS_SKLEARN = pytest.mark.skipif(
 
 
 def rows(predicted, right):
-    """As `Loss.judged` gives them, with a row at the end that only fills a batch."""
+    """As `Loss.row_predictions` gives them, with a row at the end that only fills a batch."""
     return np.array([*([p, r, 1] for p, r in zip(predicted, right)), (1, 0, 0)], np.float32)
 
 

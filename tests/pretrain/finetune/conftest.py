@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig
+from models.config.bert import BertConfig
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.training.new_workdir import start_workdir
 from tests.pretrain.finetune.encoders import trained_vocabularies
 
 UNTRAINED = BertConfig(
-    vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=64, length=32, width=32, depth=2, num_heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 WORDS = "the a fox dog river stone runs sees near old".split()
 

@@ -4,7 +4,11 @@ import jax
 import numpy as np
 
 from data.vocabulary.load import train_vocabulary
-from models import AlbertConfig, BertConfig, DistilBertConfig, ElectraConfig, RobertaConfig
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from models.config.electra import ElectraConfig
+from models.config.roberta import RobertaConfig
 from pretrain.cli.import_ import initialiser
 
 TEXT = [
@@ -16,13 +20,18 @@ TEXT = [
 
 def encoders(length=24):
     """{name: configuration}"""
-    sizes = dict(length=length, width=16, depth=2, heads=2, mlp=24)
+    sizes = dict(length=length, width=16, depth=2, num_heads=2, mlp=24)
     return {
         "bert": BertConfig(vocab=72, **sizes),
         "roberta": RobertaConfig(vocab=290, **sizes),
         "albert": AlbertConfig(vocab=72, **sizes, embedding=8),
         "electra": ElectraConfig(
-            vocab=72, **sizes, embedding=8, generator_width=8, generator_heads=2, generator_mlp=8
+            vocab=72,
+            **sizes,
+            embedding=8,
+            generator_width=8,
+            generator_num_heads=2,
+            generator_mlp=8,
         ),
         "distilbert": DistilBertConfig(vocab=72, **sizes, teacher_depth=None),
     }

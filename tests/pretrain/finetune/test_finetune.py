@@ -14,7 +14,8 @@ from data.examples.qa import Question
 from data.examples.tagging import Sentence
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, GptConfig
+from models.config.bert import BertConfig
+from models.config.gpt import GptConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.finetune.labelled_task import Labelled
@@ -29,7 +30,7 @@ from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(
-    vocab=64, length=32, width=32, depth=2, heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
+    vocab=64, length=32, width=32, depth=2, num_heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
 )
 WORDS = "the a fox dog river stone runs sees near old".split()
 FAST = [
@@ -113,7 +114,7 @@ def test_the_encoder_begins_as_it_was_pretrained(tuned, pretrained):
     assert (
         run.model.labels == ("entailment", "neutral")
         and run.train.steps == 40
-        and run.optimizer.warmup == 4
+        and run.optimizer.warmup_steps == 4
     )
     assert run.evaluate.every == run.checkpoint.every == 8 and run.checkpoint.best == "accuracy"
     assert first.vocabulary == before.vocabulary
@@ -569,7 +570,7 @@ def test_one_process_begins_it(tmp_path, capsys, monkeypatch):
 
 
 def test_what_is_no_encoder_is_refused(tmp_path, capsys):
-    gpt = GptConfig(vocab=64, length=16, width=16, depth=1, heads=2, mlp=16)
+    gpt = GptConfig(vocab=64, length=16, width=16, depth=1, num_heads=2, mlp=16)
     vocabulary = train_vocabulary(sentences(300), 40, layout="gpt", algorithm="bpe")
     start_workdir(
         tmp_path / "gpt", starting_run(gpt), jax.jit(initialiser(starting_run(gpt)))(), vocabulary
@@ -591,4 +592,7 @@ def test_what_is_no_encoder_is_refused(tmp_path, capsys):
         )
         == 2
     )
-    assert "a run of a GptConfig; what is fine-tuned is BERT, RoBERTa" in capsys.readouterr().err
+    assert (
+        "a run of a GptConfig; what is fine-tuned is one of AlbertConfig, BertConfig"
+        in capsys.readouterr().err
+    )

@@ -6,11 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from models import AlbertConfig, BertConfig, ClassifierConfig
-from pretrain.config import override
+from models.config.albert import AlbertConfig
+from models.config.bert import BertConfig
+from models.config.heads import ClassifierConfig
+from pretrain.config import override, validate
 from pretrain.distributed.sharding import make_mesh, path_of
 from pretrain.overrides import ConfigError
-from pretrain.training.optimizers import of_free, optimizer_of
+from pretrain.training.optimizers import make_run_optimizer
+from pretrain.training.optimizers.frozen import zero_frozen
 from pretrain.training.program import make_program
 
 
@@ -28,7 +31,7 @@ def test_what_stays(free, scan):
         {"layers": layers} if scan else {"layer_0": layers, "layer_1": layers}
     )
     left = jax.tree.map(
-        lambda leaf: np.asarray(leaf), of_free(2, free if free >= 0 else 2, tree, tree)
+        lambda leaf: np.asarray(leaf), zero_frozen(tree, 2, free if free >= 0 else 2)
     )
     assert (
         left["classifier"]["out"]["bias"].all()
@@ -49,7 +52,7 @@ def test_what_stays(free, scan):
 
 def test_what_stays_counts_for_nothing(runs):
     """Neither for the norm that gradients are clipped to: the head's updates are those beside an encoder without gradients."""
-    run = override(runs["classifier"], ["train.free=0", "optimizer.clip=1"])
+    run = override(runs["classifier"], ["train.trainable_layers=0", "optimizer.max_grad_norm=1"])
     tree = {
         "encoder": {"bert": {"embeddings": {"words": np.ones(3, np.float32)}}},
         "classifier": {"out": {"bias": np.ones(2, np.float32)}},
@@ -60,7 +63,7 @@ def test_what_stays_counts_for_nothing(runs):
         gradients = jax.tree_util.tree_map_with_path(
             lambda keys, leaf: leaf * (of_encoder if "encoder" in path_of(keys) else 2.0), tree
         )
-        optimizer = optimizer_of(run)
+        optimizer = make_run_optimizer(run)
         state = optimizer.init(tree)
         for scale in (0.1, 5.0):  # of one gradient alone Adam does not know how large it is
             updates, state = optimizer.update(
@@ -78,7 +81,7 @@ def test_what_stays_counts_for_nothing(runs):
 
 
 def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
-    run = override(runs["classifier"], ["train.free=1", "optimizer.weight_decay=0.1"])
+    run = override(runs["classifier"], ["train.trainable_layers=1", "optimizer.weight_decay=0.1"])
     mesh = make_mesh(run.mesh, jax.devices()[:1])
     with jax.set_mesh(mesh):
         program = make_program(run, mesh)
@@ -86,7 +89,7 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
         before = jax.device_get(state.params)
         for seed in range(2):
             state, metrics = program.update(
-                state, jax.device_put(random_batch(run, seed), program.batch["tokens"].sharding)
+                state, jax.device_put(random_batch(run, seed), program.batch["token_ids"].sharding)
             )
     assert metrics["classification_accuracy"] <= 1 and metrics["skipped"] == 0
     after = jax.tree.leaves(jax.device_get(state.params))
@@ -105,15 +108,16 @@ def test_a_frozen_encoder_is_what_it_was(runs, random_batch):
 
 
 def test_what_cannot_stay_is_refused(runs):
-    with pytest.raises(ConfigError, match="train.free=0: only a fine-tuned encoder"):
-        override(runs["bert"], ["train.free=0"])
-    with pytest.raises(ConfigError, match="train.free=3: the encoder has 2 layers"):
-        override(runs["classifier"], ["train.free=3"])
+    with pytest.raises(ConfigError, match="train.trainable_layers=0: only a fine-tuned encoder"):
+        validate(override(runs["bert"], ["train.trainable_layers=0"]))
+    with pytest.raises(ConfigError, match="train.trainable_layers=3: the encoder has 2 layers"):
+        validate(override(runs["classifier"], ["train.trainable_layers=3"]))
     albert = dataclasses.replace(
         runs["classifier"], model=ClassifierConfig(encoder=AlbertConfig(), labels=("a", "b"))
     )
-    with pytest.raises(ConfigError, match="ALBERT's layers are one and the same"):
-        override(albert, ["train.free=2"])
-    assert override(albert, ["train.free=0"]).train.free == 0 and isinstance(
-        runs["classifier"].model.encoder, BertConfig
-    )
+    with pytest.raises(ConfigError, match="all layers of the AlbertConfig are one and the same"):
+        validate(override(albert, ["train.trainable_layers=2"]))
+    frozen = override(albert, ["train.trainable_layers=0"])
+    validate(frozen)
+    assert frozen.train.trainable_layers == 0
+    assert isinstance(runs["classifier"].model.encoder, BertConfig)

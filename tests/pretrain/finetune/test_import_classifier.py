@@ -10,7 +10,7 @@ import pytest
 
 from data.config import Data
 from data.objectives import Classification, Regression
-from models import ChoiceConfig, ClassifierConfig
+from models.config.heads import ChoiceConfig, ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run
@@ -54,7 +54,7 @@ def test_import_is_the_inverse_of_export(exported):
     if name == "electra":  # whose generator is no part of it
         assert all(
             getattr(run.model.encoder, field) == getattr(model.encoder, field)
-            for field in ("embedding", "length", "width", "depth", "heads", "mlp")
+            for field in ("embedding", "length", "width", "depth", "num_heads", "mlp")
         )
     else:
         assert run.model == model
@@ -95,7 +95,7 @@ def test_it_tells_what_transformers_tells_and_goes_on_learning(vocabularies, tmp
                 "--workdir",
                 w,
                 "data.objective.columns=a,b,is",
-                "train.compute=float32",
+                "train.compute_dtype=float32",
             ]
         )
         == 0

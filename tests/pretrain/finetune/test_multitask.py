@@ -15,7 +15,8 @@ from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store
 from data.vocabulary.load import train_vocabulary
-from models import BartConfig, T5Config
+from models.config.bart import BartConfig
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.glue import other_part
 from pretrain.cli.import_ import initialiser, starting_run
@@ -34,7 +35,7 @@ from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 T5 = T5Config(
-    vocab=256, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
+    vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
 )
 NAMES, WORDS = (
     "anna ben carla dora emil".split(),

@@ -11,7 +11,7 @@ from data.examples import labelled_store
 from data.examples.labelled import Example
 from data.objectives import Classification, Regression
 from data.pipeline import Stream
-from models import ClassifierConfig
+from models.config.heads import ClassifierConfig
 from pretrain.config import Run
 from pretrain.convert import name_of, tokenizer
 from pretrain.convert.model_card import of
@@ -55,10 +55,10 @@ def test_rows_are_those_of_the_exported_tokenizer(name, texts, vocabularies, tmp
     theirs.enable_truncation(16, strategy="longest_first")
     encodings = theirs.encode_batch([text if len(text) == 2 else text[0] for text in texts])
     for i, encoding in enumerate(encodings):
-        count = int(batch["valid"][i].sum())
-        assert batch["tokens"][i, :count].tolist() == encoding.ids
+        count = int(batch["attention_mask"][i].sum())
+        assert batch["token_ids"][i, :count].tolist() == encoding.ids
         if name == "bert":
-            assert batch["segments"][i, :count].tolist() == encoding.type_ids
+            assert batch["token_type_ids"][i, :count].tolist() == encoding.type_ids
     assert stream.table.cut == sum(bool(encoding.overflowing) for encoding in encodings) > 0
 
 

@@ -10,7 +10,7 @@ import pytest
 from data.config import Data
 from data.examples.multiple_choice import Question
 from data.objectives import MultipleChoice, Tagging
-from models import ChoiceConfig, TaggerConfig
+from models.config.heads import ChoiceConfig, TaggerConfig
 from pretrain.config import Run
 from pretrain.convert.model_card import of
 from pretrain.convert.read_write import write_model

@@ -16,7 +16,9 @@ from data.objectives import AnswerSpan
 from data.pipeline import Stream
 from data.store.reader import Store
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, SpanReaderConfig, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.heads import SpanReaderConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Run
@@ -34,7 +36,7 @@ from pretrain.workdir.load import Trained, open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 BERT = BertConfig(
-    vocab=96, length=32, width=16, depth=1, heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
+    vocab=96, length=32, width=16, depth=1, num_heads=2, mlp=32, dropout=0.0, attention_dropout=0.0
 )
 NAMES, WORDS = (
     "anna ben carla dora emil".split(),
@@ -44,7 +46,7 @@ FAST = [
     "data.batch_size=32",
     "optimizer.learning_rate=1e-2",
     "data.threads=1",
-    "train.compute=float32",
+    "train.compute_dtype=float32",
 ]
 FAST += ["data.objective.length=24", "data.objective.stride=4", "data.objective.question=6"]
 
@@ -449,9 +451,11 @@ def test_windows_are_those_of_the_exported_tokenizer(name, vocabularies, tmp_pat
         f"cut: {len(PAIRS)} questions that are longer than 3 tokens"
     ]
     for i, encoding in enumerate(expected):
-        assert batch["tokens"][i, batch["valid"][i]].tolist() == encoding.ids
+        assert batch["token_ids"][i, batch["attention_mask"][i]].tolist() == encoding.ids
         if name == "bert":
-            assert batch["segments"][i, batch["valid"][i]].tolist() == encoding.type_ids
+            assert (
+                batch["token_type_ids"][i, batch["attention_mask"][i]].tolist() == encoding.type_ids
+            )
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -468,18 +472,23 @@ def test_transformers_tells_the_same(name, vocabularies, tmp_path):
     assert getattr(model.config, "qa_dropout", None) == (0.25 if name == "distilbert" else None)
     batch = stream_of(trained, tmp_path / "store").evaluation_batch(0)
     ours = jax.jit(build(trained.run.model).apply)(
-        {"params": trained.params}, batch["tokens"], batch["valid"], batch["segments"]
+        {"params": trained.params},
+        batch["token_ids"],
+        batch["attention_mask"],
+        batch["token_type_ids"],
     )
     inputs = {
-        "input_ids": torch.tensor(batch["tokens"]),
-        "attention_mask": torch.tensor(batch["valid"]),
+        "input_ids": torch.tensor(batch["token_ids"]),
+        "attention_mask": torch.tensor(batch["attention_mask"]),
     }
     if name not in ("roberta", "distilbert"):
-        inputs["token_type_ids"] = torch.tensor(batch["segments"])
+        inputs["token_type_ids"] = torch.tensor(batch["token_type_ids"])
     with torch.no_grad():
         found = model.eval()(**inputs)
     theirs = np.stack([found.start_logits.numpy(), found.end_logits.numpy()], axis=-1)
-    np.testing.assert_allclose(np.asarray(ours)[batch["valid"]], theirs[batch["valid"]], atol=1e-4)
+    np.testing.assert_allclose(
+        np.asarray(ours)[batch["attention_mask"]], theirs[batch["attention_mask"]], atol=1e-4
+    )
 
 
 def test_the_model_says_what_it_is(vocabularies, tmp_path):

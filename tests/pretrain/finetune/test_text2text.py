@@ -12,7 +12,9 @@ from data.examples.labelled import Columns, class_of, read, score_of
 from data.examples.text2text import reading, spelt
 from data.objectives import Text2Text
 from data.vocabulary.load import train_vocabulary
-from models import BartConfig, BertConfig, T5Config
+from models.config.bart import BartConfig
+from models.config.bert import BertConfig
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.evaluation.generated_answers import HeldOut
@@ -27,7 +29,7 @@ from pretrain.workdir.checkpoints import read_run
 from pretrain.workdir.load import open_trained
 
 T5 = T5Config(
-    vocab=192, width=32, depth=1, decoder_depth=1, heads=4, head_width=8, mlp=64, dropout=0.0
+    vocab=192, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
 )
 WORDS = "the a fox dog river stone runs sees near old equivalent not_equivalent".split()
 FAST = [
@@ -411,7 +413,8 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
             trained,
         )
     with pytest.raises(
-        ValueError, match="w is a run of a BertConfig; what learns to write answers is T5 and BART"
+        ValueError,
+        match="w is a run of a BertConfig; what learns to write answers is BartConfig and T5Config",
     ):
         found.model(SimpleNamespace(run=SimpleNamespace(model=BertConfig()), workdir="w"))
 

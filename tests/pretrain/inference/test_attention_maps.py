@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, ClassifierConfig, ElectraConfig, Gpt2Config, T5Config, build
+from models import build
 from models.activations import observe
+from models.config.bert import BertConfig
+from models.config.electra import ElectraConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.heads import ClassifierConfig
+from models.config.t5 import T5Config
 from models.t5 import shift_right
 from pretrain.__main__ import main
 from pretrain.cli.attention import pictures
@@ -30,21 +35,21 @@ TEXT = [
     "The quick brown fox jumps over the lazy dog.",
     "A cloze is a test in which words are left out of a text.",
 ] * 12
-BERT = BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
+BERT = BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
 ELECTRA = ElectraConfig(
     vocab=128,
     length=40,
     embedding=8,
     width=16,
     depth=2,
-    heads=2,
+    num_heads=2,
     mlp=24,
     generator_width=8,
-    generator_heads=1,
+    generator_num_heads=1,
     generator_mlp=8,
 )
-GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
-T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
+GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
+T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 EVIL = 'the </script><script>alert("fox")</script> & \u2028'
 
 

@@ -11,7 +11,10 @@ import pytest
 from safetensors import safe_open
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, ClassifierConfig, Gpt2Config, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Mesh
@@ -26,7 +29,7 @@ TEXT = [
     "A cloze is a test in which words are left out of a text, and the reader fills the gaps.",
     "Whoever reads the words before a gap and behind it can often tell what stood there.",
 ] * 8
-BERT = BertConfig(vocab=128, length=40, width=16, depth=4, heads=2, mlp=24)
+BERT = BertConfig(vocab=128, length=40, width=16, depth=4, num_heads=2, mlp=24)
 TEXTS = [("in:1", "The fox reads."), ("in:3", "a  \u200b\tbrowner  dog"), ("in:4", "the fox " * 30)]
 
 
@@ -293,7 +296,7 @@ def test_bad_input_is_told_and_nothing_is_written(
 
 def test_what_a_model_has_not():
     gpt2 = trained(
-        Gpt2Config(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24), layout="gpt"
+        Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24), layout="gpt"
     )
     with pytest.raises(ValueError, match="--pooling cls: a text of Gpt2Config does not begin with"):
         of(gpt2, pooling="cls")

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import train_vocabulary
-from models import BertConfig, Gpt2Config, T5Config, build
+from models import build
+from models.config.bert import BertConfig
+from models.config.gpt2 import Gpt2Config
+from models.config.t5 import T5Config
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Mesh
@@ -31,8 +34,8 @@ TEXT = [
     "A cloze is a test in which words are left out of a text, and the reader fills the gaps.",
     "Whoever reads the words before a gap and behind it can often tell what stood there.",
 ] * 8
-GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24)
-T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, heads=2, head_width=6, mlp=24)
+GPT2 = Gpt2Config(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)
+T5 = T5Config(vocab=256, width=16, depth=2, decoder_depth=2, num_heads=2, head_width=6, mlp=24)
 CHOICE = [
     {"context": "The quick brown", "choices": ["fox", "dog and the gap", "test"], "answer": 0},
     {"context": "A cloze is a", "choices": ["reader", "test"], "answer": "test"},
@@ -47,7 +50,7 @@ OPEN = [
 
 def trained(config, seed, size, **vocabulary):
     rng, run = np.random.default_rng(seed), starting_run(config)
-    run = dataclasses.replace(run, train=dataclasses.replace(run.train, compute="float32"))
+    run = dataclasses.replace(run, train=dataclasses.replace(run.train, compute_dtype="float32"))
     shapes = jax.eval_shape(initialiser(run))
     params = jax.tree.map(lambda leaf: rng.normal(0, 0.4, leaf.shape).astype(np.float32), shapes)
     return Trained(None, run, 0, params, train_vocabulary(TEXT, size, **vocabulary))
@@ -327,7 +330,8 @@ def test_too_few_examples_and_models_that_do_not_write_are_refused(gpt2, questio
     ):
         evaluate(gpt2, asked, shots=4)
     bert = dataclasses.replace(
-        gpt2, run=starting_run(BertConfig(vocab=128, length=40, width=16, depth=2, heads=2, mlp=24))
+        gpt2,
+        run=starting_run(BertConfig(vocab=128, length=40, width=16, depth=2, num_heads=2, mlp=24)),
     )
     with pytest.raises(
         ValueError, match="for models that write .* this BertConfig was trained by masked_lm"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from data.vocabulary.load import train_vocabulary
-from models import ClassifierConfig, build
+from models import build
+from models.config.heads import ClassifierConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import starting_run
 from pretrain.convert import tokenizer

@@ -17,10 +17,12 @@ from pretrain.distributed.fingerprints import leaves_of
 from pretrain.distributed.sharding import make_mesh
 from pretrain.overrides import ConfigError
 from pretrain.training import step
-from pretrain.training.divergence import Diverged, Guard, verdict, watch
+from pretrain.training.context import RestartableFeed
+from pretrain.training.divergence import Diverged, Guard, is_finite_step, track_norms
 from pretrain.training.loop import train
-from pretrain.training.optimizers import optimizer_of, schedule
+from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
+from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import start
 from pretrain.training.step import make_step
 from pretrain.workdir import metrics_file
@@ -43,14 +45,14 @@ trap.defvjp(
 
 def sums(model, params, batch, **how):
     y = trap(batch["x"] @ params["kernel"], batch["poison"])
-    return {"squares": jnp.square(y - 1).sum(-1) @ batch["weights"]}
+    return {"squares": jnp.square(y - 1).sum(-1) @ batch["label_weights"]}
 
 
 SQUARES = SimpleNamespace(
-    terms=("squares",),
-    tokens=("weights",),
+    loss_terms=("squares",),
+    tokens=("label_weights",),
     value=lambda means: means["squares"],
-    totals=lambda batch: {"squares": batch["weights"].sum()},
+    totals=lambda batch: {"squares": batch["label_weights"].sum()},
     sums=sums,
 )
 
@@ -59,17 +61,21 @@ def batch(seed, scale=1.0, poison=False, value=None):
     x = np.random.default_rng(seed).standard_normal((8, 4)).astype(np.float32) * np.float32(scale)
     if value is not None:
         x[3, 1] = value  # in one row of one micro-batch
-    return {"x": x, "weights": np.ones(8, np.float32), "poison": np.full(8, poison, np.float32)}
+    return {
+        "x": x,
+        "label_weights": np.ones(8, np.float32),
+        "poison": np.full(8, poison, np.float32),
+    }
 
 
 NAN = batch(0, value=np.nan)
 BAD = {"nan": NAN, "inf": batch(0, value=np.inf), "gradients": batch(0, poison=True)}
 OPTIMIZERS = {
-    "adamw": AdamW(learning_rate=0.1, warmup=3),
-    "relative": AdamW(learning_rate=0.1, warmup=3, relative=True),
-    "adafactor": Adafactor(learning_rate=0.1, warmup=3),
-    "lamb": Lamb(learning_rate=0.1, warmup=3),
-    "teacher": AdamW(learning_rate=0.1, warmup=3),
+    "adamw": AdamW(learning_rate=0.1, warmup_steps=3),
+    "relative": AdamW(learning_rate=0.1, warmup_steps=3, scale_by_param_rms=True),
+    "adafactor": Adafactor(learning_rate=0.1, warmup_steps=3),
+    "lamb": Lamb(learning_rate=0.1, warmup_steps=3),
+    "teacher": AdamW(learning_rate=0.1, warmup_steps=3),
 }
 
 
@@ -80,12 +86,17 @@ def stepper(optimizer="adamw", microbatches=1, **guard):
         [f"guard.{name}={value}" for name, value in guard.items()],
     )
     run = dataclasses.replace(run, optimizer=OPTIMIZERS[optimizer])
-    transformation = optimizer_of(run)
+    transformation = make_run_optimizer(run)
     params = {"kernel": jnp.asarray(np.random.default_rng(9).standard_normal((4, 3)), jnp.float32)}
     params |= {"teacher": {"kernel": jnp.ones((2, 2))}} if optimizer == "teacher" else {}
     one = make_step(
-        *(None, SQUARES, transformation, schedule(run.optimizer, run.train.steps)),
-        **dict(seed=0, microbatches=microbatches, spike=run.guard.spike, memory=run.guard.memory),
+        *(None, SQUARES, transformation, make_learning_rate(run.optimizer, run.train.steps)),
+        **dict(
+            seed=0,
+            microbatches=microbatches,
+            norm_factor=run.guard.norm_factor,
+            norm_window=run.guard.norm_window,
+        ),
     )
     return jax.jit(one, compiler_options=AS_USERS_DO), start(params, transformation)
 
@@ -139,7 +150,7 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
     """All of it but the choice itself is measured against the program before there was a guard: see LOG.md."""
     good = [batch(seed) for seed in range(20)]
     guarded = through(*stepper(), good)
-    monkeypatch.setattr(step, "chosen", lambda taken, new, old: new)
+    monkeypatch.setattr(step, "tree_where", lambda condition, new, old: new)
     free = through(*stepper(), good)
     assert same(guarded[0], free[0]) and [said["loss"] for said in guarded[1]] == [
         said["loss"] for said in free[1]
@@ -150,7 +161,7 @@ def test_without_bad_steps_every_bit_is_as_without_a_guard(monkeypatch):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "teacher"])
 def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
-    one, state = stepper(optimizer, spike=6, memory=5)
+    one, state = stepper(optimizer, norm_factor=6, norm_window=5)
     good = [batch(seed) for seed in range(8)]
     high = batch(8, scale=10**0.5 * 2)  # the gradient grows with the square of x
     early, seen = through(one, state, [*good[:4], high])
@@ -166,7 +177,7 @@ def test_a_spike_is_skipped_once_there_is_a_mean_to_hold_it_against(optimizer):
 
 
 def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
-    transformation = watch(3)
+    transformation = track_norms(3)
     norms = transformation.init(None)
     for n, mean in enumerate((4.0, 3.0, 4.0, 6.0), 1):
         grads = {"a": jnp.full(1, (4.0, 2.0, 6.0, 10.0)[n - 1])}
@@ -179,13 +190,13 @@ def test_the_mean_of_norms_is_of_all_and_then_of_about_the_last():
     ("loss", "norm"), [(np.inf, 1.0), (np.nan, 1.0), (1.0, np.inf), (1.0, np.nan)]
 )
 def test_a_loss_or_a_norm_that_is_not_finite_is_enough_to_skip_a_step(loss, norm):
-    assert verdict(jnp.float32(1), jnp.float32(1), None, 0.0, 100)
-    assert not verdict(jnp.float32(loss), jnp.float32(norm), None, 0.0, 100)
+    assert is_finite_step(jnp.float32(1), jnp.float32(1), None, 0.0, 100)
+    assert not is_finite_step(jnp.float32(loss), jnp.float32(norm), None, 0.0, 100)
 
 
 def test_what_makes_no_sense_is_refused():
     for word, message in (
-        ("guard.spike=0.5", "must be 0 or above 1"),
+        ("guard.norm_factor=0.5", "must be 0 or above 1"),
         ("guard.patience=0", "at least 1"),
         ("guard.patients=3", "did you mean 'patience'"),
     ):
@@ -196,41 +207,47 @@ def test_what_makes_no_sense_is_refused():
 # ---- the loop's decisions ----------------------------------------------------
 
 
+def check_step(guard, step, skipped):
+    guard.check({"step": step, "skipped": float(skipped)})
+
+
 def test_a_window_is_counted_and_left_behind_once():
-    guard = Guard(3, {})
-    items = guard.feed(lambda start: iter_of(start, 20), 0)
-    seen = []
+    """Metrics come a step late: what was read of the step behind the window is read again."""
+    guard, seen, rows = Guard(3, {}), [], [None]
+    items = RestartableFeed(lambda start: iter_of(start, 20), 0)
     for item in items:
         seen.append(item)
-        if item < 12:
-            guard.see(item + 1, 3 <= item < 5 or 7 <= item < 10)
+        guard.check(rows[-1])
+        rows.append({"step": item + 1, "skipped": float(3 <= item < 5 or 7 <= item < 10)})
         if guard.tripped:
-            assert (guard.first(), guard.step) == (8, 10) and guard.record() == {
+            assert (guard.first_skipped(), guard.step) == (8, 10) and guard.record() == {
                 "skipped": 3,
                 "returned": False,
             }
-            guard.went_back()
+            guard.note_restored()
+            items.restart(guard.step)
+            rows.append(None)
         if item == 12:
             break
-    assert seen == list(range(13)) and not guard.tripped
+    assert seen == [*range(11), *range(10, 13)] and not guard.tripped
     assert guard.returned and guard.record() == {
         "skipped": 0,
         "returned": False,
     }  # good steps since
     for number in (14, 15, 16):
-        guard.see(number, True)
-    guard.went_back()
+        check_step(guard, number, True)
+    guard.note_restored()
     assert guard.record() == {
         "skipped": 0,
         "returned": True,
     }  # of a stop before the first good step
-    guard.see(17, True)
+    check_step(guard, 17, True)
     with pytest.raises(Diverged, match="steps 17 to 17 were skipped.* as were those for which"):
-        guard.ended()
+        guard.check_end()
     again = Guard(2, {"skipped": 1, "returned": True})
-    again.see(15, True)
+    check_step(again, 15, True)
     with pytest.raises(Diverged):
-        again.first()
+        again.first_skipped()
 
 
 def iter_of(start, end):
@@ -248,7 +265,7 @@ def poisoned(monkeypatch):
         def source(stream, mesh, start, stop):
             for number, batch in feed(stream, mesh, start, stop):
                 if number + 1 in steps:
-                    batch = batch | {"weights": batch["weights"] * jnp.float32(jnp.nan)}
+                    batch = batch | {"label_weights": batch["label_weights"] * jnp.float32(jnp.nan)}
                 yield number, batch
 
         monkeypatch.setattr("pretrain.training.loop.feed", source)
@@ -317,7 +334,7 @@ def test_a_window_is_left_behind_and_a_stop_within_it_changes_nothing(
         ]  # what was due at 8, in the window, waited for a good step
 
     other = tmp_path / "other"
-    assert train(load(configs["bert"], [*words, "train.until=7"]), other) is None
+    assert train(load(configs["bert"], [*words, "train.stop_at_step=7"]), other) is None
     assert record(other, 7)["guard"] == {"skipped": 2, "returned": False}
     assert train(run, other) is None
     ledgers = [json.loads((place / "goodput.json").read_text()) for place in (workdir, other)]

@@ -12,7 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from data.vocabulary.load import train_vocabulary
-from models import ElectraConfig, build
+from models import build
+from models.config.electra import ElectraConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert.read_write import open_model, write_model
@@ -32,10 +33,10 @@ CONFIG = ElectraConfig(
     embedding=8,
     width=16,
     depth=2,
-    heads=2,
+    num_heads=2,
     mlp=24,
     generator_width=8,
-    generator_heads=1,
+    generator_num_heads=1,
     generator_mlp=12,
 )
 

@@ -16,6 +16,7 @@ from pretrain.overrides import ConfigError
 from pretrain.training.loop import train
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints, restore_params
+from tests import forks
 
 TIMES = ("seconds", "input_seconds", "tokens_per_second")
 
@@ -66,16 +67,17 @@ def undisturbed(request, root, configs, tmp_path_factory):
 
 def test_a_run_that_was_killed_twice_ends_with_the_same_bits(undisturbed, root, configs, tmp_path):
     name, expected = undisturbed
+    forks.prepare()
     workdir, began = tmp_path / "run", time.time()
     for step in (3, 9):  # before the first checkpoint, and between the second and the third
-        process = subprocess.Popen(
+        process = forks.Popen(
             **command(root, "train", configs[name], "--workdir", workdir),
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
         kill_after(process, workdir, step)
         assert process.returncode == -signal.SIGKILL
-    done = subprocess.run(
+    done = forks.run(
         **command(root, "train", configs[name], "--workdir", workdir),
         capture_output=True,
         text=True,
@@ -144,7 +146,7 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
     from models import build
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training.evaluation import make_evaluator
-    from pretrain.training.losses import LOSSES
+    from pretrain.training.losses import find_loss
 
     name, workdir = undisturbed
     run, _, params = restore_params(workdir)
@@ -155,13 +157,13 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
         stores[name], dataclasses.replace(run.data, batch_size=stream.rows), split="heldout", seed=0
     )
     (batch,) = whole.evaluation_batches()
-    model, loss = build(run.model), LOSSES[run.data.objective.name]
-    outputs = model.apply({"params": params}, *loss.arguments(batch))
+    model, loss = build(run.model), find_loss(run.data.objective.name)
+    outputs = model.apply({"params": params}, **loss.model_inputs(batch))
     logits = np.asarray(outputs[0] if isinstance(outputs, tuple) else outputs, np.float64)
     logits -= logits.max(-1, keepdims=True)
     nats = (
         np.log(np.exp(logits).sum(-1))
-        - np.take_along_axis(logits, batch["targets"][..., None], -1)[..., 0]
+        - np.take_along_axis(logits, batch["labels"][..., None], -1)[..., 0]
     )
     mesh = make_mesh(run.mesh)
     with jax.set_mesh(mesh):
@@ -169,9 +171,9 @@ def test_evaluation_sums_are_exact_over_all_rows(undisturbed, stores):
             jax.device_get(params), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
         )
         scores = make_evaluator(model, loss, mesh, compute="float32")(params, stream)
-    assert scores["targets"] == batch["weights"].sum() and scores["rows"] == stream.rows
-    assert scores[loss.terms[0]] == pytest.approx(
-        (nats * batch["weights"]).sum() / batch["weights"].sum(), rel=1e-5
+    assert scores["targets"] == batch["label_weights"].sum() and scores["rows"] == stream.rows
+    assert scores[loss.loss_terms[0]] == pytest.approx(
+        (nats * batch["label_weights"]).sum() / batch["label_weights"].sum(), rel=1e-5
     )
 
 
@@ -228,7 +230,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
             "padding's id, which is 0 in the token store's vocabulary; set model.first_position=1",
         ),
         (["data.store=/nowhere"], "/nowhere"),
-        (["train.steps=5", "train.until=6"], "lies behind Train.steps=5"),
+        (["train.steps=5", "train.stop_at_step=6"], "lies behind Train.steps=5"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(
@@ -248,7 +250,7 @@ def test_a_workdir_may_be_named_relative_to_where_one_stands(configs, tmp_path, 
                 str(configs["bert"]),
                 "--workdir",
                 "here/run",
-                "train.until=1",
+                "train.stop_at_step=1",
                 "evaluate.every=0",
             ]
         )
@@ -277,8 +279,8 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
     """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule. Where it runs and how often it is scored are free."""
     command = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run")]
     first = ["data.objective.length=16", "data.objective.predictions=3", "evaluate.every=0"]
-    assert main([*command, *first, "train.until=2"]) == 0
-    then = ["train.until=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]
+    assert main([*command, *first, "train.stop_at_step=2"]) == 0
+    then = ["train.stop_at_step=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]
     assert main([*command, *then]) == 2
     refused = capsys.readouterr().err
     assert (
@@ -311,7 +313,7 @@ def test_waiting_for_input_is_seen(configs, tmp_path, monkeypatch):
             yield item
 
     monkeypatch.setattr("pretrain.training.loop.feed", slow)
-    train(load(configs["bert"], ["train.until=3", "evaluate.every=0"]), tmp_path / "run")
+    train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
     waited = [row["input_seconds"] for row in metrics_file.read(tmp_path / "run" / "metrics.jsonl")]
     assert waited[1] >= 0.5 > waited[2]
 
@@ -322,7 +324,7 @@ def test_a_value_that_slips_from_the_host_into_the_step_is_an_error(configs, tmp
 
     monkeypatch.setattr("pretrain.training.loop.feed", careless)
     with pytest.raises(Exception, match="Disallowed host-to-device transfer"):
-        train(load(configs["bert"], ["train.until=3", "evaluate.every=0"]), tmp_path / "run")
+        train(load(configs["bert"], ["train.stop_at_step=3", "evaluate.every=0"]), tmp_path / "run")
 
 
 def test_a_model_learns_what_can_be_learned(configs, tmp_path):

@@ -5,8 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from data.objectives import OBJECTIVES
 from pretrain.training.cross_entropy import cross_entropy, vocabulary_loss
-from pretrain.training.losses import LOSSES
+from pretrain.training.losses import LossOptions, find_loss
 
 pytestmark = pytest.mark.fast
 
@@ -77,12 +78,13 @@ class Table:
 def test_gradients_add_up_in_float32():
     """4,096 parts of one target: each is rounded to bfloat16, their sum is not, which would stop growing at 256 times a part."""
     y, table, _, weights = problem(B=1, T=4096, V=4)
-    loss = LOSSES["span_corruption"]._replace(arguments=lambda batch: (batch["y"],))
-    batch = {"y": jnp.abs(y), "targets": jnp.zeros((1, 4096), jnp.int32), "weights": weights}
+    loss = find_loss("span_corruption")._replace(inputs=("x",))
+    batch = {"x": jnp.abs(y), "labels": jnp.zeros((1, 4096), jnp.int32), "label_weights": weights}
 
     def grad(compute, scores):
         def sums(params):
-            terms = loss.sums(Table(), params, batch, compute=compute, scores=scores)
+            options = LossOptions(compute_dtype=compute, scores_at_once=scores)
+            terms = loss.sums(Table(), params, batch, options=options)
             return terms["span_corruption"]
 
         return jax.jit(jax.grad(sums))({"table": table})["table"]
@@ -96,7 +98,7 @@ def test_class_weights(name):
     """The sum of w(y) * -log p(y) by the sum of w(y), by NumPy; the share that is right has no weights. Sums of parts of a batch add up."""
     rng, loss, targets = (
         np.random.default_rng(0),
-        LOSSES[name],
+        find_loss(name),
         (6, 9) if name == "tagging" else (6,),
     )
     states, labels, weight_C = (
@@ -107,7 +109,7 @@ def test_class_weights(name):
     asked = (rng.random(targets) < 0.6).astype(np.float32)
     batch = {
         "labels": labels.astype(np.int32),
-        "weights": (weight_C[labels] * asked).astype(np.float32),
+        "label_weights": (weight_C[labels] * asked).astype(np.float32),
     }
     batch |= (
         {"word_weights": asked, "row_weights": np.ones(6, np.float32)}
@@ -178,10 +180,11 @@ def test_a_hit_is_a_target_that_alone_is_the_likeliest():
 def test_terms_have_the_weights_of_their_papers():
     """ELECTRA: lambda is 50 (Clark et al. 2020, appendix A). DistilBERT: 2, 5 and 1, as its authors' code was run. All else: 1."""
     published = {"replaced_token": 50.0, "distillation": 5.0}
+    losses = {name: find_loss(name) for name in OBJECTIVES}
     weights = {
-        (name, term): loss.factors.get(term, 1.0)
-        for name, loss in LOSSES.items()
-        for term in loss.terms
+        (name, term): loss.loss_weights.get(term, 1.0)
+        for name, loss in losses.items()
+        for term in loss.loss_terms
     }
     assert weights.pop(("distillation", "masked_lm")) == 2.0
     for (name, term), weight in weights.items():

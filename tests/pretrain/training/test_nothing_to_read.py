@@ -18,7 +18,7 @@ from pretrain.config import Mesh
 from pretrain.distributed.attention_kernels import cudnn_attend, splash_attend
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.cross_entropy import cross_entropy
-from pretrain.training.losses import LOSSES
+from pretrain.training.losses import LossOptions, find_loss
 from pretrain.training.state import init_params
 
 B, L, H, K = 4, 128, 2, 8
@@ -113,7 +113,11 @@ def test_a_label_that_is_no_word_does_no_harm_where_it_does_not_count(label):
 def nothing(batch, rows):
     """The batch with nothing but padding in the rows given."""
     empty = {key: value.copy() for key, value in batch.items()}
-    for key in (key for key in batch if key.endswith(("weights", "valid", "segments"))):
+    for key in (
+        key
+        for key in batch
+        if key.endswith(("weights", "attention_mask", "segment_ids", "token_type_ids"))
+    ):
         empty[key][rows] = 0
     return empty
 
@@ -125,25 +129,30 @@ MODELS = [("bert_pairs", "bfloat16"), ("t5", "float32"), ("transformer", "bfloat
 def test_a_batch_of_padding_is_worth_nothing(runs, random_batch, name, compute):
     """The whole batch, and a row of it; for models that do not read their targets, with labels of -100 and beyond as well."""
     run = dataclasses.replace(runs[name], data=dataclasses.replace(runs[name].data, batch_size=4))
-    model, loss = build(run.model), LOSSES[run.data.objective.name]
+    model, loss = build(run.model), find_loss(run.data.objective.name)
     params = jax.jit(lambda: init_params(model, run.data.objective, 0))()
 
     @jax.jit
     @jax.value_and_grad
     def value(params, batch):
         sums = loss.sums(
-            model, params, batch, train=True, compute=compute, rngs={"dropout": jax.random.key(0)}
+            model,
+            params,
+            batch,
+            train=True,
+            dropout_key=jax.random.key(0),
+            options=LossOptions(compute_dtype=compute),
         )
         totals = loss.totals(batch)
         return loss.value(
-            {name: sums[name] / jnp.maximum(totals[name], 1.0) for name in loss.terms}
+            {name: sums[name] / jnp.maximum(totals[name], 1.0) for name in loss.loss_terms}
         )
 
     whole = random_batch(run)
     some, none = nothing(whole, slice(1, 3)), nothing(whole, slice(None))
-    if not {"inputs", "inputs_valid"} & whole.keys():
-        some["targets"][1:3] = -100
-        none["targets"][:, ::2], none["targets"][:, 1::2] = -100, 2**31 - 1
+    if not {"encoder_token_ids", "encoder_attention_mask"} & whole.keys():
+        some["labels"][1:3] = -100
+        none["labels"][:, ::2], none["labels"][:, 1::2] = -100, 2**31 - 1
     seen, grads = value(params, some)
     assert seen > 1 and finite((seen, grads))
     seen, grads = value(params, none)

@@ -1,28 +1,41 @@
 """Optimizers: schedules against hand-made values, what decays, one AdamW step against its formula."""
 
+import dataclasses
+import inspect
+import pathlib
+import typing
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from pretrain import schema
 from pretrain.config import Adafactor, AdamW, Lamb
-from pretrain.training.optimizers import decayed, make_optimizer, schedule
+from pretrain.overrides import ConfigError
+from pretrain.training import optimizers
+from pretrain.training.optimizers import make_optimizer
+from pretrain.training.optimizers.transforms import weight_decay_mask
+from pretrain.training.schedules import SCHEDULES, make_learning_rate, make_schedule
 
 
 def test_linear_schedule():
-    rate = schedule(AdamW(learning_rate=2.0, warmup=4), 10)
+    rate = make_learning_rate(AdamW(learning_rate=2.0, warmup_steps=4), 10)
     np.testing.assert_allclose(
         [rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6
     )
 
 
 def test_linear_schedule_may_end_above_zero():
-    rate = schedule(AdamW(learning_rate=1.0, warmup=0, final=0.5), 4)
+    rate = make_learning_rate(AdamW(learning_rate=1.0, warmup_steps=0, end_lr_ratio=0.5), 4)
     np.testing.assert_allclose([rate(n) for n in range(5)], [1, 0.875, 0.75, 0.625, 0.5], rtol=1e-6)
 
 
 def test_cosine_schedule():
     """Half a cosine from the end of the climb to the tenth, where it stays (Brown et al. 2020, appendix B)."""
-    rate = schedule(AdamW(learning_rate=2.0, warmup=2, final=0.1, decay="cosine", fallen=10), 20)
+    rate = make_learning_rate(
+        AdamW(learning_rate=2.0, warmup_steps=2, end_lr_ratio=0.1, decay="cosine", decay_steps=10),
+        20,
+    )
     expected = [
         1.0,
         2.0,
@@ -30,20 +43,23 @@ def test_cosine_schedule():
         *[0.2] * 10,
     ]
     np.testing.assert_allclose([rate(n) for n in range(20)], expected, rtol=1e-6)
-    to_the_end = schedule(AdamW(learning_rate=2.0, warmup=2, decay="cosine"), 10)
+    to_the_end = make_learning_rate(AdamW(learning_rate=2.0, warmup_steps=2, decay="cosine"), 10)
     np.testing.assert_allclose(to_the_end(6), 1.0, rtol=1e-6)
     assert to_the_end(9) > 0
 
 
 def test_warmup_longer_than_the_run_still_climbs():
-    rates = [float(schedule(AdamW(learning_rate=1.0, warmup=100), 5)(n)) for n in range(5)]
+    rates = [
+        float(make_learning_rate(AdamW(learning_rate=1.0, warmup_steps=100), 5)(n))
+        for n in range(5)
+    ]
     assert all(np.isfinite(rates)) and rates == sorted(rates) and rates[0] > 0
 
 
 def test_inverse_square_root_as_t5():
-    rate = schedule(Adafactor(), 1_000_000)
+    rate = make_learning_rate(Adafactor(), 1_000_000)
     np.testing.assert_allclose([rate(0), rate(9_999), rate(40_000)], [0.01, 0.01, 0.005], rtol=1e-4)
-    linear = schedule(Adafactor(learning_rate=0.3, warmup=2, decay="linear"), 6)
+    linear = make_learning_rate(Adafactor(learning_rate=0.3, warmup_steps=2, decay="linear"), 6)
     np.testing.assert_allclose(
         [linear(n) for n in range(6)], [0.15, 0.3, 0.3, 0.225, 0.15, 0.075], rtol=1e-6
     )
@@ -51,8 +67,9 @@ def test_inverse_square_root_as_t5():
 
 def test_inverse_square_root_as_the_transformer():
     """Vaswani et al. 2017, equation 3: D^-0.5 * min(s^-0.5, s * warmup^-1.5) at update s, the first being 1."""
-    rate = schedule(
-        AdamW(learning_rate=(512 * 4000) ** -0.5, warmup=4000, decay="inverse_square_root"), 100
+    rate = make_learning_rate(
+        AdamW(learning_rate=(512 * 4000) ** -0.5, warmup_steps=4000, decay="inverse_square_root"),
+        100,
     )
     steps = np.array([1, 2, 100, 3999, 4000, 4001, 16_000, 100_000])
     np.testing.assert_allclose(
@@ -60,7 +77,9 @@ def test_inverse_square_root_as_the_transformer():
         512**-0.5 * np.minimum(steps**-0.5, steps * 4000**-1.5),
         rtol=1e-5,
     )
-    cold = schedule(AdamW(learning_rate=1.0, warmup=0, decay="inverse_square_root"), 100)
+    cold = make_learning_rate(
+        AdamW(learning_rate=1.0, warmup_steps=0, decay="inverse_square_root"), 100
+    )
     np.testing.assert_allclose([cold(0), cold(3)], [1.0, 0.5], rtol=1e-6)
 
 
@@ -71,7 +90,7 @@ def test_neither_biases_nor_norms_nor_relative_positions_decay():
         "encoder_bias": {"table": jnp.ones(1)},
         "words": {"embedding": jnp.ones(1)},
     }
-    assert decayed(params) == {
+    assert weight_decay_mask(params) == {
         "a": {"kernel": True, "bias": False},
         "norm": {"scale": False, "bias": False},
         "encoder_bias": {"table": False},
@@ -87,7 +106,13 @@ def test_adamw_is_its_formula(clip, relative):
 
     Only the first gradient is long enough to be clipped: Adam does not see a factor that all gradients share.
     """
-    config = AdamW(learning_rate=0.1, warmup=0, weight_decay=0.01, clip=clip, relative=relative)
+    config = AdamW(
+        learning_rate=0.1,
+        warmup_steps=0,
+        weight_decay=0.01,
+        max_grad_norm=clip,
+        scale_by_param_rms=relative,
+    )
     optimizer = make_optimizer(config, 10)
     params = {"kernel": jnp.array([1.0, -2.0]), "bias": jnp.array([0.5])}
     state, w, b, m, v = (
@@ -114,7 +139,7 @@ def test_adamw_is_its_formula(clip, relative):
 
 def test_lamb_is_its_formula():
     """Two updates by numpy, from You et al. 2020, algorithm 2: each scanned layer by itself, a bias as Adam leaves it."""
-    config = Lamb(learning_rate=0.1, warmup=0, weight_decay=0.5, clip=0.0)
+    config = Lamb(learning_rate=0.1, warmup_steps=0, weight_decay=0.5, max_grad_norm=0.0)
     optimizer, rng = make_optimizer(config, 10), np.random.default_rng(0)
     names = {
         "layers/kernel": (3, 4, 2),
@@ -160,7 +185,7 @@ def test_lamb_is_its_formula():
 
 def test_lambs_steps_are_as_long_as_the_rate_says():
     """And no longer however large the gradient: what lets it take batches of thousands."""
-    optimizer = make_optimizer(Lamb(learning_rate=0.01, warmup=0), 100)
+    optimizer = make_optimizer(Lamb(learning_rate=0.01, warmup_steps=0), 100)
     params = {"a": {"kernel": jnp.full((4, 4), 3.0)}, "b": {"kernel": jnp.full((2, 2), 1e-3)}}
     for size in (1e-4, 1e4):
         grads = {name: {"kernel": jnp.full_like(params[name]["kernel"], size)} for name in params}
@@ -171,7 +196,44 @@ def test_lambs_steps_are_as_long_as_the_rate_says():
 
 
 def test_lambs_rate_is_linear():
-    rate = schedule(Lamb(learning_rate=2.0, warmup=4), 10)
+    rate = make_learning_rate(Lamb(learning_rate=2.0, warmup_steps=4), 10)
     np.testing.assert_allclose(
         [rate(n) for n in range(10)], [0.5, 1, 1.5, 2, 2, 5 / 3, 4 / 3, 1, 2 / 3, 1 / 3], rtol=1e-6
     )
+
+
+# ---- one declaration each ----------------------------------------------------
+
+
+def test_an_unknown_optimizer_is_an_error_that_names_it():
+    @dataclasses.dataclass(frozen=True)
+    class Sgd(AdamW):
+        pass
+
+    with pytest.raises(ConfigError, match="no optimizer is built from Sgd: there is no .*/sgd.py"):
+        make_optimizer(Sgd(), 10)
+
+
+def test_an_optimizer_is_a_class_and_a_file():
+    """Each that a run may name has a file that builds it, and no other file builds one."""
+    kinds = {kind.__name__.lower() for kind in typing.get_args(schema.Optimizer)}
+    folder = pathlib.Path(inspect.getfile(optimizers)).parent
+    assert kinds == {
+        path.stem for path in folder.glob("*.py") if "\ndef build(" in path.read_text()
+    }
+
+
+def test_every_decay_is_a_schedule_of_that_name():
+    named = set()
+    for kind in typing.get_args(schema.Optimizer):
+        decay = typing.get_type_hints(kind)["decay"]
+        named |= {kind.decay} if decay == typing.ClassVar[str] else {*typing.get_args(decay)}
+    assert named == SCHEDULES.keys()
+    with pytest.raises(ConfigError, match="no schedule is named 'sine'; there are linear, cosine"):
+        make_schedule("sine", peak=1.0)
+
+
+def test_any_quantity_may_follow_a_schedule():
+    """The share of masked tokens that falls from 0.3 to 0.15, say."""
+    rate = make_schedule("linear", peak=0.3, warmup_steps=0, decay_steps=4, end_ratio=0.5)
+    np.testing.assert_allclose([rate(n) for n in (0, 2, 4, 9)], [0.3, 0.225, 0.15, 0.15], rtol=1e-6)

@@ -13,7 +13,7 @@ from models import build
 from pretrain.__main__ import main
 from pretrain.config import load
 from pretrain.distributed.sharding import make_mesh
-from pretrain.training.losses import LOSSES
+from pretrain.training.losses import find_loss
 from pretrain.training.startup import opening
 from pretrain.training.state import init_params
 from pretrain.workdir import metrics_file
@@ -48,8 +48,8 @@ def test_a_packed_run_on_a_mesh_goes_on_where_it_stopped(configs, stores, tmp_pa
     stream = Stream(stores["bert"], load(tmp_path / "run" / "config.json").data, seed=0)
     for step, (one, other) in enumerate(zip(whole, again)):
         batch = stream.batch(step)
-        assert batch["pieces"].max() > 1 and not batch["valid"].all()
-        assert one["tokens"] == other["tokens"] == batch["valid"].sum()
+        assert batch["segment_ids"].max() > 1 and not batch["attention_mask"].all()
+        assert one["tokens"] == other["tokens"] == batch["attention_mask"].sum()
         assert one["loss"] == other["loss"] and one["gradient_norm"] == other["gradient_norm"]
     assert whole[3]["loss"] < whole[0]["loss"]
     assert {row["seconds"] for row in whole[2:]}.isdisjoint(
@@ -71,7 +71,7 @@ def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
     run = load(configs["bert"], [*WORDS, *words])
     stream = Stream(stores["bert"], run.data, seed=0)
     text = opening(run, stores["bert"], stream, {}, make_mesh(run.mesh), 0)
-    padding = 1 - stream.batch(0)["valid"].mean()
+    padding = 1 - stream.batch(0)["attention_mask"].mean()
     assert (
         ("data.objective.rows=packed puts several documents into one" in text)
         == told
@@ -99,29 +99,31 @@ def test_held_out_text_has_the_loss_of_rows_of_its_own(configs, stores):
         dict(stream.build(np.arange(stream.rows), np.arange(stream.rows).astype(np.uint64)))
         for stream in (packed, alone)
     )
-    apart["tokens"] = np.where(apart["valid"], apart["tokens"], 0)
-    for key in ("positions", "targets"):
+    apart["token_ids"] = np.where(apart["attention_mask"], apart["token_ids"], 0)
+    for key in ("masked_positions", "labels"):
         apart[key][:] = 0
-    apart["weights"][:] = 0
-    for b, slot in zip(*np.nonzero(together["weights"])):  # what is masked there is masked here
-        position = together["positions"][b, slot]
+    apart["label_weights"][:] = 0
+    for b, slot in zip(
+        *np.nonzero(together["label_weights"])
+    ):  # what is masked there is masked here
+        position = together["masked_positions"][b, slot]
         piece = np.flatnonzero((row_P == b) & (at_P <= position))[-1]
         row = own_P[piece]
-        free = int(apart["weights"][row].sum())
-        apart["positions"][row, free], apart["targets"][row, free] = (
+        free = int(apart["label_weights"][row].sum())
+        apart["masked_positions"][row, free], apart["labels"][row, free] = (
             position - at_P[piece],
-            together["targets"][b, slot],
+            together["labels"][b, slot],
         )
-        apart["weights"][row, free] = 1
+        apart["label_weights"][row, free] = 1
     for piece, row in enumerate(own_P):  # and shown as it is there
-        here = together["tokens"][row_P[piece], at_P[piece] :]
-        n = int(apart["valid"][row].sum())
-        apart["tokens"][row, :n] = here[:n]
-    model, loss = build(run.model), LOSSES["masked_lm"]
+        here = together["token_ids"][row_P[piece], at_P[piece] :]
+        n = int(apart["attention_mask"][row].sum())
+        apart["token_ids"][row, :n] = here[:n]
+    model, loss = build(run.model), find_loss("masked_lm")
     params = jax.tree.map(
         lambda leaf: 5 * leaf, init_params(model, packed.objective, 0)
     )  # fresh ones hardly read each other
     sums = jax.jit(lambda params, batch: loss.sums(model, params, batch))
     one, other = sums(params, together), sums(params, apart)
-    assert together["weights"].sum() == apart["weights"].sum() > 30
+    assert together["label_weights"].sum() == apart["label_weights"].sum() > 30
     assert float(one["masked_lm"]) == pytest.approx(float(other["masked_lm"]), rel=1e-5)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import json
 import pathlib
 import shutil
 from functools import partial
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from models import build
-from pretrain.config import Adafactor, Checkpoint, Mesh, to_json
+from pretrain.config import FORMAT, Adafactor, Checkpoint, Mesh, to_json
 from pretrain.distributed.fingerprints import fingerprint
 from pretrain.distributed.sharding import make_mesh, shardings
 from pretrain.overrides import ConfigError
@@ -20,6 +21,7 @@ from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import make_optimizer
 from pretrain.training.state import init_state
 from pretrain.workdir.checkpoints import Checkpoints, DamagedCheckpoint, restore_params
+from pretrain.workdir.record import FILE, seal
 
 pytestmark = pytest.mark.slow
 
@@ -123,15 +125,15 @@ def test_a_fingerprint_is_its_formula_and_knows_places():
 def module_run():
     from data.config import Data
     from data.objectives import MaskedLm
-    from models.config import BertConfig
+    from models.config.bert import BertConfig
     from pretrain.config import AdamW, Run, Train
 
-    model = BertConfig(vocab=128, length=32, width=32, depth=2, heads=8, mlp=64)
+    model = BertConfig(vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64)
     return Run(
         model,
         Data(objective=MaskedLm(length=32, predictions=6, rows="documents")),
         AdamW(),
-        Train(steps=10, compute="float32"),
+        Train(steps=10, compute_dtype="float32"),
     )
 
 
@@ -189,11 +191,21 @@ def test_values_that_are_not_what_was_saved_are_found_even_if_the_files_are_soun
     assert "is not what was saved (fingerprint" in said[0]
 
 
-def test_a_checkpoint_of_another_version_is_refused_and_stays(saved, monkeypatch):
-    run, workdir, _ = saved
-    monkeypatch.setattr("pretrain.workdir.record.VERSION", 2)
-    with pytest.raises(ConfigError, match="checkpoint version 1: this Cloze reads version 2"):
-        restore(run, workdir)
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [(None, "no format number"), (FORMAT + 1, f"format {FORMAT + 1}"), (True, "format True")],
+)
+def test_a_checkpoint_of_another_format_is_refused_and_stays(saved, tmp_path, found, named):
+    run, workdir, _ = copy(saved, tmp_path)
+    path = workdir / "checkpoints" / "2" / "record" / FILE
+    record = json.loads(path.read_text())["record"]
+    assert record.pop("format") == FORMAT
+    path.write_text(json.dumps(seal(record if found is None else record | {"format": found})))
+    for read in (lambda: restore(run, workdir), lambda: restore_params(workdir)):
+        with pytest.raises(
+            ConfigError, match=f"checkpoints/2 has {named}, and .* import that folder"
+        ):
+            read()
     assert (workdir / "checkpoints" / "2").is_dir()
 
 

@@ -137,3 +137,16 @@ def test_a_ledger_that_cannot_be_written_names_its_file(tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(OSError, match="run/goodput.json"), Ledger(tmp_path / "run", time.time(), 0):
         shutil.rmtree(tmp_path / "run")
+
+
+def test_the_time_until_each_item_is_there_is_a_part(clock, tmp_path):
+    def batches():
+        for seconds in (3, 4):
+            clock.now += seconds
+            yield seconds
+
+    with opened(tmp_path, 0, began=1000.0) as ledger:
+        ledger.to("step")
+        for seconds in ledger.during_each("data", batches()):
+            clock.now += 10 * seconds
+    assert parts(tmp_path) == {"data": 7, "step": 70}

@@ -132,7 +132,9 @@ def test_a_run_keeps_the_newest_the_multiples_the_best_and_the_pinned_over_a_res
     workdir = tmp_path / "run"
     workdir.mkdir()
     (workdir / NAME).write_text("6\n")
-    module.train(dataclasses.replace(run, train=dataclasses.replace(run.train, until=8)), workdir)
+    module.train(
+        dataclasses.replace(run, train=dataclasses.replace(run.train, stop_at_step=8)), workdir
+    )
     assert kept(workdir) == [4, 6, 8]
     module.train(run, workdir)
     assert kept(workdir) == [4, 6, 10, 12]

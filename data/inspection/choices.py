@@ -1,0 +1,54 @@
+"""What rows of questions promise: each choice of a question behind the same text, and the number of the right one."""
+
+import dataclasses
+
+from data.inspection.checks import none, specials
+from data.inspection.labelled import labelled_row
+
+
+def choices(stream, seen, token_id):
+    """multiple_choice."""
+    objective, vocabulary, split = stream.objective, stream.vocabulary, stream.split
+    edges, number_of, own = split.sentence_starts, objective.choices, objective.separators
+    unbounded = other_text = other_label = padding = segments = shorter = 0
+    for each in seen:
+        batch = each.batch
+        other_label += (batch["labels"] != split.labels[each.row_B]).sum()
+        padding += (batch["token_ids"][~batch["attention_mask"]] != vocabulary.pad).sum()
+        for row, question in enumerate(each.row_B.tolist()):
+            first = question * (number_of + 1)
+            texts = [
+                split.tokens[edges[first + i] : edges[first + i + 1]].tolist()
+                for i in range(number_of + 1)
+            ]
+            for choice in range(number_of):
+                ids = batch["token_ids"][row, choice, batch["attention_mask"][row, choice]].tolist()
+                second = ids.index(vocabulary.sep) + own
+                a, b = ids[1 : second - own], ids[second:-1]
+                unbounded += ids[0] != vocabulary.cls or ids[-1] != vocabulary.sep
+                other_text += a != texts[0][: len(a)] or b != texts[choice + 1][: len(b)]
+                shorter += (
+                    len(a) + len(b) < len(texts[0]) + len(texts[choice + 1])
+                    and len(ids) < objective.length
+                )
+                segments += batch["token_type_ids"][row, choice].tolist() != [
+                    int(second <= i < len(ids)) for i in range(objective.length)
+                ]
+    return [
+        specials(vocabulary, token_id, "pad", "cls", "sep"),
+        none("labels that are not the question's", other_label),
+        none("rows that do not begin and end with special tokens", unbounded),
+        none("rows with other text than the question's and the choice's", other_text),
+        none("texts that are cut though the row has room", shorter),
+        none("rows whose segments are not their texts", segments),
+        none("tokens in padding", padding),
+    ]
+
+
+def question_row(stream, seen, i):
+    """One question for reading: the row of its right choice."""
+    right = int(seen.batch["labels"][i])
+    one = {key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()}
+    return labelled_row(stream, dataclasses.replace(seen, batch=one), i) | {
+        "label": f"choice {right}, as shown"
+    }

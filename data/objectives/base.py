@@ -1,0 +1,50 @@
+"""What every objective's record has. Its class is its configuration; a file of this folder holds one.
+
+A file that is added here is found by its class's `name`, as is its loss, `pretrain/training/losses/NAME.py`
+(docs/adding_an_objective.md).
+"""
+
+from typing import ClassVar
+
+from data.batch_spec import Field
+from data.inspection.checks import Check
+from data.inspection.rendering import token_row
+
+
+class Objective:
+    """One objective: which rows a split has, what a batch of them holds, and what a reader is shown of it.
+
+    name:        of the objective, as commands print it
+    description: what a model card says of it, with the names of its fields in braces
+    gaps:        which of the readers of `pretrain.workdir.samples_file` finds the gaps of a row; "" for none
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    gaps: ClassVar[str] = ""
+
+    def dims(self) -> dict[str, int]:
+        """Return the sizes of the letters of the spec's `dims`, but for B: L, which every objective has, and others."""
+        raise NotImplementedError
+
+    def spec(self) -> dict[str, Field]:
+        """Return {key: Field} of a batch, in its order."""
+        raise NotImplementedError
+
+    def check(self, vocabulary) -> None:
+        """Raise a ValueError unless these settings make sense with this vocabulary."""
+
+    def examples(self, split, vocabulary):
+        """Return (table of rows, build), where build(row_B, key_B) is the batch of those rows, drawn as the keys say.
+
+        The table has `count`, the number of rows, and `offsets`, int [sources + 1], at which the rows of each source begin.
+        """
+        raise NotImplementedError
+
+    def measure(self, stream, seen, token_id) -> list[Check]:
+        """Return the promises of this objective, each held against `seen`, a list of `data.inspection.checks.Seen`."""
+        return []
+
+    def render(self, stream, seen, i: int) -> dict:
+        """Return row i of a batch as a person reads it: {"row", "tokens", ...}, as data/inspection/rendering.py has it."""
+        return token_row(stream, seen, i)

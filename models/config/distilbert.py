@@ -1,0 +1,33 @@
+"""The sizes of DistilBERT."""
+
+import dataclasses
+from typing import ClassVar
+
+from models.config.base import EncoderConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DistilBertConfig(EncoderConfig):
+    """DistilBERT, of BERT-base; all but `depth` is as its teacher's."""
+
+    module: ClassVar[str] = "distilbert:DistilBert"
+    head_activation: ClassVar[str | None] = "relu"
+
+    segments: int = 2  # of the teacher
+    depth: int = 6  # [layers] of the student
+    teacher_depth: int | None = 12  # None: no teacher, as in an imported one
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.teacher_depth is not None and self.teacher_depth < 1:
+            raise ValueError(
+                f"teacher_depth is {self.teacher_depth}; it must be at least 1, or none"
+            )
+
+    @property
+    def frozen_params(self):
+        return ("teacher/",) if self.teacher_depth else ()
+
+    def as_encoder(self):
+        """Return the student alone."""
+        return dataclasses.replace(self, teacher_depth=None)

@@ -1,0 +1,21 @@
+"""The sizes of the Transformer."""
+
+import dataclasses
+from typing import ClassVar
+
+from models.config.base import ModelConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TransformerConfig(ModelConfig):
+    """The base model of English-German; `width` is the paper's d_model, `mlp` its d_ff. Big: 1024, heads 16, mlp 4096, dropout 0.3."""
+
+    module: ClassVar[str] = "transformer:Transformer"
+
+    vocab: int = 37000
+    width: int = 512
+    depth: int = 6
+    decoder_depth: int = 6  # [layers] of the decoder
+    num_heads: int = 8
+    mlp: int = 2048
+    attention_dropout: float = 0.0  # rate, of the attention weights; the paper has none

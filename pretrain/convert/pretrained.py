@@ -1,0 +1,140 @@
+"""A pretrained model under both its names, by the map in its family's record (`pretrain.families.record.HuggingFaceMap`).
+
+A model of ours that is several of theirs has the first in the folder itself, and the others in folders within it: their configurations
+stand under the names of these folders, their tensors under `NAME/`.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from pretrain.convert import config_fields, name_map
+from pretrain.families import FAMILIES
+from pretrain.families.record import Family
+
+
+@dataclasses.dataclass(frozen=True)
+class Converter:
+    """The four functions that `read_write` needs of a kind of model, for those of one family."""
+
+    family: Family
+
+    @property
+    def parts(self):
+        """The names of the folders within the first one."""
+        return tuple(self.family.hugging_face.second_models)
+
+    def to_hf(self, config, params):
+        """Return {name: float32 array}: what `model.safetensors` holds. Raises ValueError where transformers has no such model."""
+        hf_map = self.family.hugging_face
+        if hf_map.subtree is not None:
+            params = {name: params[name] for name in hf_map.subtree}
+        tensors = name_map.export(params, hf_map.rules_of(config), hf_map.depths_of(config))
+        tensors |= {copy: tensors[name] for copy, name in hf_map.duplicates.items()}
+        zeros = {name: np.zeros(shape(config), np.float32) for name, shape in hf_map.zeros.items()}
+        return tensors | zeros
+
+    def from_hf(self, config, tensors, init_params):
+        """Return (parameters, ImportReport) from {name: array}; heads that are missing stay as initialised.
+
+        Raises ValueError that names what is missing otherwise, has no place, has the wrong shape or type, or differs where ours is one.
+        """
+        hf_map = self.family.hugging_face
+        rules, depths = hf_map.rules_of(config), hf_map.depths_of(config)
+        tensors = name_map.rename(tensors, modern(hf_map, tensors))
+        tensors = name_map.merge_copies(tensors, {**hf_map.duplicates, **hf_map.copies_of(config)})
+        tensors = without_zeros(hf_map, tensors)
+        needed = {name for match in name_map.expand(rules, depths) for name in match.theirs}
+        stand_ins = {name: other for name, other in hf_map.stand_ins.items() if name in needed}
+        if stand_ins.keys() - set(tensors):
+            tensors = name_map.Renamed(tensors, stand_ins | {name: name for name in tensors})
+        return name_map.fill(
+            tensors,
+            rules,
+            depths,
+            init_params,
+            heads=hf_map.heads,
+            body=hf_map.bodies,
+            known=hf_map.buffers,
+        )
+
+    def hf_config(self, config, vocabulary):
+        """Return the dict of config.json. Raises ValueError where transformers has no such model."""
+        hf_map, known = self.family.hugging_face, {}
+        for name, value in hf_map.only.items():
+            if getattr(config, name) != value:
+                raise ValueError(
+                    f"model.{name}={getattr(config, name):g} cannot be exported: {hf_map.architecture} has {value:g}"
+                )
+        hf_map.check(config, vocabulary)
+
+        def describe(architecture, fields):
+            written = config_fields.write(config, fields, hf_map.fixed)
+            twins = {twin: written[key] for twin, key in hf_map.twins.items()}
+            settings = hf_map.settings(config, vocabulary)
+            return {
+                "architectures": [architecture],
+                **written,
+                **twins,
+                **settings,
+                "dtype": "float32",
+            }
+
+        for name, second in hf_map.second_models.items():
+            known[name] = describe(second.architecture, second.fields)
+        return describe(hf_map.architecture, hf_map.fields) | known
+
+    def our_config(self, hf_config):
+        """Return our configuration of a config.json. Raises ValueError that names a setting that our model does not have."""
+        hf_map, kind = self.family.hugging_face, self.family.config
+        found = [self._read_fields(hf_config, hf_map.fields)]
+        for name, second in hf_map.second_models.items():
+            found.append(self._read_fields(hf_config[name], second.fields))
+            for field, key, _ in hf_map.fields:
+                if found[0][field] != found[-1].get(field, found[0][field]):
+                    raise ValueError(
+                        f"{key} is {found[0][field]!r}, and {found[-1][field]!r} in {name}/config.json; {kind.__name__} has one for both"
+                    )
+        ours = {field: value for fields in found for field, value in fields.items()}
+        return kind(**{**hf_map.read(config_fields.present(hf_config), ours), **hf_map.only})
+
+    def _read_fields(self, hf_config, fields):
+        hf_map, kind = self.family.hugging_face, self.family.config
+        theirs = hf_map.prepare(config_fields.present(hf_config))
+        for twin, key in hf_map.twins.items():
+            if twin in theirs and theirs[twin] != theirs.get(key):
+                raise ValueError(
+                    f"{twin} is {theirs[twin]!r} and {key} {theirs.get(key)!r}; {kind.__name__} has one for both"
+                )
+        fixed = {**hf_map.fixed, **hf_map.read_only}
+        return config_fields.read({**hf_map.absent, **theirs}, kind, fields, fixed)
+
+
+CONVERTERS = {
+    family.hugging_face.model_type: Converter(family)
+    for family in FAMILIES.values()
+    if family.hugging_face.imported
+}  # by the model_type that is imported
+
+
+def modern(hf_map, tensors):
+    """Return a function from a name among `tensors` to today's: some are of a bare encoder, without its prefix; some are old."""
+    prefixed = any(name.startswith(hf_map.prefix) for name in tensors)
+
+    def rename(name):
+        if not prefixed and name.startswith(hf_map.bare):
+            name = hf_map.prefix + name
+        for old, new in hf_map.renamed:
+            name = name.replace(old, new)
+        return name
+
+    return rename
+
+
+def without_zeros(hf_map, tensors):
+    """Return the tensors without those that are 0 in our model. Raises ValueError where one is not."""
+    found = hf_map.zeros.keys() & set(tensors)
+    for name in found:
+        if np.any(tensors[name]):
+            raise ValueError(f"{name} is not 0: {hf_map.zeros_reason}")
+    return name_map.Renamed(tensors, {name: name for name in tensors if name not in found})

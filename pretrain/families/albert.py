@@ -1,0 +1,108 @@
+"""ALBERT under both its names: models/albert.py and `AlbertForPreTraining` of Hugging Face transformers."""
+
+from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_order import SentenceOrder
+from models.config.albert import AlbertConfig
+from pretrain.families import bert
+from pretrain.families.record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
+
+OURS, THEIRS = (
+    "albert/encoder/layer",
+    "albert.encoder.albert_layer_groups.0.albert_layers.0",
+)  # the one that there is
+
+RULES = (
+    ("albert/embeddings/words/embedding", "albert.embeddings.word_embeddings.weight", SAME),
+    ("albert/embeddings/positions/embedding", "albert.embeddings.position_embeddings.weight", SAME),
+    (
+        "albert/embeddings/segments/embedding",
+        "albert.embeddings.token_type_embeddings.weight",
+        SAME,
+    ),
+    *norm("albert/embeddings/norm", "albert.embeddings.LayerNorm"),
+    *linear("albert/widen", "albert.encoder.embedding_hidden_mapping_in"),
+    *linear(f"{OURS}/attention/query", f"{THEIRS}.attention.query"),
+    *linear(f"{OURS}/attention/key", f"{THEIRS}.attention.key"),
+    *linear(f"{OURS}/attention/value", f"{THEIRS}.attention.value"),
+    *linear(f"{OURS}/attention/out", f"{THEIRS}.attention.dense", KERNEL_OUT),
+    *norm(f"{OURS}/attention_norm", f"{THEIRS}.attention.LayerNorm"),
+    *linear(f"{OURS}/mlp/up", f"{THEIRS}.ffn"),
+    *linear(f"{OURS}/mlp/down", f"{THEIRS}.ffn_output"),
+    *norm(f"{OURS}/mlp_norm", f"{THEIRS}.full_layer_layer_norm"),
+    *linear("albert/pooler", "albert.pooler"),
+    *linear("word/transform", "predictions.dense"),
+    *norm("word/norm", "predictions.LayerNorm"),
+    ("word/bias", "predictions.bias", SAME),
+    *linear("order", "sop_classifier.classifier"),
+)
+SENTENCE_HEADS = ("albert.pooler.", "sop_classifier.")
+HEADS = ("predictions.", *SENTENCE_HEADS)  # released encoders come without some of them
+COPIES = {  # the output's table is the input's; older files hold it twice
+    "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+    "predictions.decoder.bias": "predictions.bias",
+}
+FIELDS = (  # our field, their key, what an absent key means: xxlarge
+    ("vocab", "vocab_size", 30000),
+    ("length", "max_position_embeddings", 512),
+    ("segments", "type_vocab_size", 2),
+    ("embedding", "embedding_size", 128),
+    ("width", "hidden_size", 4096),
+    ("depth", "num_hidden_layers", 12),
+    ("num_heads", "num_attention_heads", 64),
+    ("mlp", "intermediate_size", 16384),
+    ("dropout", "hidden_dropout_prob", 0.0),
+    ("attention_dropout", "attention_probs_dropout_prob", 0.0),
+    ("epsilon", "layer_norm_eps", 1e-12),
+)
+FIXED = {
+    "model_type": "albert",
+    "hidden_act": "gelu_new",  # the authors' gelu is this; conversions of their first release call it "gelu", which is another
+    "position_embedding_type": "absolute",
+    "num_hidden_groups": 1,
+    "inner_group_num": 1,
+    "tie_word_embeddings": True,
+}
+
+
+def describe(config, vocabulary):
+    return {
+        "initializer_range": 0.02,
+        "pad_token_id": vocabulary.pad,
+        "bos_token_id": vocabulary.cls,
+        "eos_token_id": vocabulary.sep,
+    }
+
+
+FAMILY = Family(
+    name="albert",
+    config=AlbertConfig,
+    extends=("bert",),
+    objectives=(MaskedLm, SentenceOrder),
+    import_run=bert.import_masked_lm,
+    answers="fill_mask:Masks",
+    title="ALBERT encoder",
+    task="fill-mask",
+    idle="the pooler and the sentence-order head",
+    token_roles=("pad", "unk", "cls", "sep", "mask"),
+    template="cls_sep",
+    token_types=True,
+    hugging_face=HuggingFaceMap(
+        model_type="albert",
+        architecture="AlbertForPreTraining",
+        rules=RULES,
+        prefix="albert.",
+        bare=bert.BARE,
+        renamed=bert.RENAMED,
+        heads=HEADS,
+        sentence_heads=SENTENCE_HEADS,
+        copies=COPIES,
+        buffers=bert.buffers("albert"),
+        fields=FIELDS,
+        fixed=FIXED,
+        settings=describe,
+        head_map=HeadMap(
+            classes="Albert", pooler="albert.pooler", dropout="classifier_dropout_prob"
+        ),
+    ),
+)

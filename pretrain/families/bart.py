@@ -1,0 +1,102 @@
+"""BART under both its names: models/bart.py and `BartForConditionalGeneration` of Hugging Face transformers."""
+
+from data.objectives.denoising import Denoising
+from data.objectives.text2text import Text2Text
+from models.config.bart import BartConfig
+from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.rules import SAME, norm
+from pretrain.families.transformer import BIAS, BIAS_REASON, COPIES, stack
+
+
+def places(side):
+    """The rules of what is added to a side's words."""
+    return (
+        (f"{side}_places/positions/embedding", f"model.{side}.embed_positions.weight", SAME),
+        *norm(f"{side}_places/norm", f"model.{side}.layernorm_embedding"),
+    )
+
+
+RULES = (
+    ("words/embedding", "model.shared.weight", SAME),
+    *places("encoder"),
+    *stack("encoder", cross=False),
+    *places("decoder"),
+    *stack("decoder", cross=True),
+)
+FIELDS = (  # our field, their key, what an absent key means
+    ("vocab", "vocab_size", 50265),
+    ("length", "max_position_embeddings", 1024),
+    ("start", "decoder_start_token_id", 2),
+    ("width", "d_model", 1024),
+    ("depth", "encoder_layers", 12),
+    ("decoder_depth", "decoder_layers", 12),
+    ("num_heads", "encoder_attention_heads", 16),
+    ("mlp", "encoder_ffn_dim", 4096),
+    ("dropout", "dropout", 0.1),
+    ("attention_dropout", "attention_dropout", 0.0),
+)
+TWINS = {"decoder_attention_heads": "encoder_attention_heads", "decoder_ffn_dim": "encoder_ffn_dim"}
+FIXED = {
+    "model_type": "bart",
+    "is_encoder_decoder": True,
+    "activation_function": "gelu",
+    "scale_embedding": False,
+    "tie_word_embeddings": True,
+}
+# What their code has no setting for, or what older files name and it no longer reads.
+ONLY = {"first_position": 2, "epsilon": 1e-5}
+READ_ONLY = {
+    "normalize_before": False,
+    "normalize_embedding": True,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": False,
+}
+
+
+def describe(config, vocabulary):
+    return {
+        "activation_dropout": 0.0,  # the released files name another one, which an import does not carry over
+        "pad_token_id": vocabulary.pad,
+        "bos_token_id": vocabulary.bos,
+        "eos_token_id": vocabulary.eos,
+        "forced_eos_token_id": vocabulary.eos,
+    }
+
+
+def check(config, vocabulary):
+    """Raise ValueError where the decoder begins with another token than the vocabulary's </s>."""
+    if vocabulary.eos != config.start:
+        raise ValueError(
+            f"</s> is {vocabulary.eos} in this vocabulary, and the decoder begins with {config.start} (model.start)"
+        )
+
+
+FAMILY = Family(
+    name="bart",
+    config=BartConfig,
+    extends=("transformer",),
+    objectives=(Denoising, Text2Text),
+    import_run=lambda config: Denoising(length=min(512, config.length)),
+    answers="generate:Repairs",
+    title="BART encoder-decoder",
+    task="text2text-generation",
+    token_roles=("pad", "bos", "eos", "mask"),
+    template="cls_sep_sep",
+    hugging_face=HuggingFaceMap(
+        model_type="bart",
+        architecture="BartForConditionalGeneration",
+        rules=RULES,
+        stacks={"encoder": "depth", "decoder": "decoder_depth"},
+        body=("model.", "lm_head."),
+        copies=COPIES,
+        zeros=BIAS,
+        zeros_reason=BIAS_REASON,
+        fields=FIELDS,
+        fixed=FIXED,
+        read_only=READ_ONLY,
+        twins=TWINS,
+        only=ONLY,
+        settings=describe,
+        check=check,
+    ),
+)

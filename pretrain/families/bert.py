@@ -1,0 +1,122 @@
+"""BERT under both its names: models/bert.py and `BertForPreTraining` of Hugging Face transformers."""
+
+from data.objectives.masked_lm import MaskedLm
+from data.objectives.sentence_pair import SentencePair
+from models.config.bert import BertConfig
+from pretrain.families.record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
+
+
+def layers(ours, theirs):
+    """The rules of a stack of BERT's layers."""
+    return (
+        *linear(f"{ours}/attention/query", f"{theirs}.attention.self.query"),
+        *linear(f"{ours}/attention/key", f"{theirs}.attention.self.key"),
+        *linear(f"{ours}/attention/value", f"{theirs}.attention.self.value"),
+        *linear(f"{ours}/attention/out", f"{theirs}.attention.output.dense", KERNEL_OUT),
+        *norm(f"{ours}/attention_norm", f"{theirs}.attention.output.LayerNorm"),
+        *linear(f"{ours}/mlp/up", f"{theirs}.intermediate.dense"),
+        *linear(f"{ours}/mlp/down", f"{theirs}.output.dense"),
+        *norm(f"{ours}/mlp_norm", f"{theirs}.output.LayerNorm"),
+    )
+
+
+def encoder(name):
+    """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
+    return (
+        (f"{name}/embeddings/words/embedding", f"{name}.embeddings.word_embeddings.weight", SAME),
+        (
+            f"{name}/embeddings/positions/embedding",
+            f"{name}.embeddings.position_embeddings.weight",
+            SAME,
+        ),
+        (
+            f"{name}/embeddings/segments/embedding",
+            f"{name}.embeddings.token_type_embeddings.weight",
+            SAME,
+        ),
+        *norm(f"{name}/embeddings/norm", f"{name}.embeddings.LayerNorm"),
+        *layers(f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"),
+        *linear(f"{name}/pooler", f"{name}.pooler.dense"),
+    )
+
+
+RULES = (
+    *encoder("bert"),
+    *linear("word/transform", "cls.predictions.transform.dense"),
+    *norm("word/norm", "cls.predictions.transform.LayerNorm"),
+    ("word/bias", "cls.predictions.bias", SAME),
+    *linear("next", "cls.seq_relationship"),
+)
+SENTENCE_HEADS = ("bert.pooler.", "cls.seq_relationship.")
+HEADS = ("cls.predictions.", *SENTENCE_HEADS)  # released encoders come without some of them
+COPIES = {  # the output's table is the input's; older files hold it twice
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+BARE = ("embeddings.", "encoder.", "pooler.")  # names in the file of an encoder without heads
+RENAMED = (("LayerNorm.gamma", "LayerNorm.weight"), ("LayerNorm.beta", "LayerNorm.bias"))  # of 2018
+
+
+def buffers(name):
+    """The names that hold 0, 1, 2 ... and zeros."""
+    return f"{name}.embeddings.position_ids", f"{name}.embeddings.token_type_ids"
+
+
+FIELDS = (  # our field, their key, what an absent key means
+    ("vocab", "vocab_size", 30522),
+    ("length", "max_position_embeddings", 512),
+    ("segments", "type_vocab_size", 2),
+    ("width", "hidden_size", 768),
+    ("depth", "num_hidden_layers", 12),
+    ("num_heads", "num_attention_heads", 12),
+    ("mlp", "intermediate_size", 3072),
+    ("dropout", "hidden_dropout_prob", 0.1),
+    ("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    ("epsilon", "layer_norm_eps", 1e-12),
+)
+FIXED = {
+    "model_type": "bert",
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+
+def import_masked_lm(config):
+    """Return the objective of an imported encoder: masked tokens in rows of 128."""
+    length = min(128, config.length)
+    return MaskedLm(length=length, predictions=max(1, length * 20 // 128))
+
+
+FAMILY = Family(
+    name="bert",
+    config=BertConfig,
+    objectives=(MaskedLm, SentencePair),
+    import_run=import_masked_lm,
+    answers="fill_mask:Masks",
+    title="BERT encoder",
+    task="fill-mask",
+    idle="the pooler and the next-sentence head",
+    token_roles=("pad", "unk", "cls", "sep", "mask"),
+    template="cls_sep",
+    token_types=True,
+    hugging_face=HuggingFaceMap(
+        model_type="bert",
+        architecture="BertForPreTraining",
+        rules=RULES,
+        stacks={"bert/encoder": "depth"},
+        prefix="bert.",
+        bare=BARE,
+        renamed=RENAMED,
+        heads=HEADS,
+        sentence_heads=SENTENCE_HEADS,
+        copies=COPIES,
+        buffers=buffers("bert"),
+        fields=FIELDS,
+        fixed=FIXED,
+        head_map=HeadMap(classes="Bert", pooler="bert.pooler.dense"),
+    ),
+)

@@ -1,0 +1,134 @@
+"""DistilBERT under both its names: models/distilbert.py, without its teacher, and `DistilBertForMaskedLM` of Hugging Face transformers."""
+
+from data.objectives.distillation import Distillation
+from data.objectives.masked_lm import MaskedLm
+from models.config.bert import BertConfig
+from models.config.distilbert import DistilBertConfig
+from pretrain.families import bert
+from pretrain.families.record import Distilled, Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
+
+
+def layers(ours, theirs):
+    return (
+        *linear(f"{ours}/attention/query", f"{theirs}.attention.q_lin"),
+        *linear(f"{ours}/attention/key", f"{theirs}.attention.k_lin"),
+        *linear(f"{ours}/attention/value", f"{theirs}.attention.v_lin"),
+        *linear(f"{ours}/attention/out", f"{theirs}.attention.out_lin", KERNEL_OUT),
+        *norm(f"{ours}/attention_norm", f"{theirs}.sa_layer_norm"),
+        *linear(f"{ours}/mlp/up", f"{theirs}.ffn.lin1"),
+        *linear(f"{ours}/mlp/down", f"{theirs}.ffn.lin2"),
+        *norm(f"{ours}/mlp_norm", f"{theirs}.output_layer_norm"),
+    )
+
+
+RULES = (
+    ("student/embeddings/words/embedding", "distilbert.embeddings.word_embeddings.weight", SAME),
+    (
+        "student/embeddings/positions/embedding",
+        "distilbert.embeddings.position_embeddings.weight",
+        SAME,
+    ),
+    *norm("student/embeddings/norm", "distilbert.embeddings.LayerNorm"),
+    *layers("student/encoder/layers", "distilbert.transformer.layer.{i}"),
+    *linear("student/word/transform", "vocab_transform"),
+    *norm("student/word/norm", "vocab_layer_norm"),
+    ("student/word/bias", "vocab_projector.bias", SAME),
+)
+HEADS = ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
+COPIES = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
+
+FIELDS = (  # our field, their key, what an absent key means
+    ("vocab", "vocab_size", 30522),
+    ("length", "max_position_embeddings", 512),
+    ("width", "dim", 768),
+    ("depth", "n_layers", 6),
+    ("num_heads", "n_heads", 12),
+    ("mlp", "hidden_dim", 3072),
+    ("dropout", "dropout", 0.1),
+    ("attention_dropout", "attention_dropout", 0.1),
+)
+FIXED = {
+    "model_type": "distilbert",
+    "activation": "gelu",
+    "sinusoidal_pos_embds": False,
+    "tie_word_embeddings": True,
+}
+
+
+def describe_student(teacher):
+    """Return the fields that a student has in common with its teacher."""
+    names = ("vocab", "length", "segments", "width", "num_heads", "mlp", "epsilon")
+    return {name: getattr(teacher, name) for name in names} | {"teacher_depth": teacher.depth}
+
+
+def begin(model, teacher, params):
+    """Return a student's first parameters beside its teacher's: every n-th layer from the first on, and all that is not a layer.
+
+    A student has no segments: the vector of the first one, which the teacher adds to every token of a single text, goes into the positions.
+    """
+    from models.layers.layer_layout import stack_layers, unstack_layers
+
+    embeddings = dict(params["bert"]["embeddings"])
+    layers = unstack_layers(params["bert"]["encoder"])
+
+    def stack(numbers):
+        chosen = [layers[f"layer_{i}"] for i in numbers]
+        if model.scan:
+            return {"layers": stack_layers(chosen)}
+        return {f"layer_{n}": one for n, one in enumerate(chosen)}
+
+    segments = embeddings.pop("segments")["embedding"]
+    own = embeddings | {
+        "positions": {"embedding": embeddings["positions"]["embedding"] + segments[0]}
+    }
+    every = [i * teacher.depth // model.depth for i in range(model.depth)]
+    return {
+        "student": {"embeddings": own, "encoder": stack(every), "word": params["word"]},
+        "teacher": {
+            "embeddings": params["bert"]["embeddings"],
+            "encoder": stack(range(teacher.depth)),
+            "word": params["word"],
+        },
+    }
+
+
+HIDDEN = (
+    *linear("classifier/transform", "pre_classifier"),
+    *linear("classifier/scores/out", "classifier"),
+)
+FAMILY = Family(
+    name="distilbert",
+    config=DistilBertConfig,
+    extends=("bert",),
+    objectives=(Distillation, MaskedLm),
+    import_run=bert.import_masked_lm,
+    answers="fill_mask:Masks",
+    title="DistilBERT encoder",
+    task="fill-mask",
+    token_roles=("pad", "unk", "cls", "sep", "mask"),
+    template="cls_sep",
+    distilled=Distilled(teacher=BertConfig, describe=describe_student, begin=begin),
+    hugging_face=HuggingFaceMap(
+        model_type="distilbert",
+        architecture="DistilBertForMaskedLM",
+        rules=RULES,
+        stacks={"student/encoder": "depth"},
+        subtree=("student",),
+        prefix="distilbert.",
+        bare=("embeddings.", "transformer."),
+        heads=HEADS,
+        copies=COPIES,
+        buffers=("distilbert.embeddings.position_ids",),
+        fields=FIELDS,
+        fixed=FIXED,
+        only={"epsilon": 1e-12},
+        read=lambda theirs, ours: ours | {"teacher_depth": None},
+        head_map=HeadMap(
+            classes="DistilBert",
+            classifier=HIDDEN,
+            dropout="seq_classif_dropout",
+            span_dropout=("qa_dropout", 0.1),
+        ),
+    ),
+)

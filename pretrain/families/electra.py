@@ -1,0 +1,154 @@
+"""ELECTRA under its three names: models/electra.py, and `ElectraForPreTraining` and `ElectraForMaskedLM` of Hugging Face transformers.
+
+Theirs are two models in two folders, discriminator and generator, each with a copy of the embeddings that ours share.
+"""
+
+from data.objectives.replaced_token import ReplacedToken
+from models.config.electra import ElectraConfig
+from pretrain.families import bert
+from pretrain.families.record import Family, HeadMap, HuggingFaceMap, SecondModel
+from pretrain.families.rules import SAME, linear, norm
+
+EMBEDDINGS = (
+    ("embeddings/words/embedding", "electra.embeddings.word_embeddings.weight", SAME),
+    ("embeddings/positions/embedding", "electra.embeddings.position_embeddings.weight", SAME),
+    ("embeddings/segments/embedding", "electra.embeddings.token_type_embeddings.weight", SAME),
+    *norm("embeddings/norm", "electra.embeddings.LayerNorm"),
+)
+RULES = (
+    *EMBEDDINGS,
+    *bert.layers("discriminator/encoder/layers", "electra.encoder.layer.{i}"),
+    *linear("judgement/transform", "discriminator_predictions.dense"),
+    *linear("judgement/score", "discriminator_predictions.dense_prediction"),
+    *bert.layers("generator/encoder/layers", "generator/electra.encoder.layer.{i}"),
+    *linear("word/transform", "generator/generator_predictions.dense"),
+    *norm("word/norm", "generator/generator_predictions.LayerNorm"),
+    ("word/bias", "generator/generator_lm_head.bias", SAME),
+)
+WIDEN = {  # where a network is not as wide as the words' vectors: the field with its width
+    "width": linear("discriminator/widen", "electra.embeddings_project"),
+    "generator_width": linear("generator/widen", "generator/electra.embeddings_project"),
+}
+HEADS = (
+    "discriminator_predictions.",
+    "generator/generator_predictions.",
+    "generator/generator_lm_head.",
+)  # may be absent
+SHARED = {f"generator/{name}": name for _, name, _ in EMBEDDINGS}
+COPIES = {  # the output's table is the input's; older files hold it twice
+    "generator/generator_lm_head.weight": "electra.embeddings.word_embeddings.weight",
+    "generator/generator_predictions.bias": "generator/generator_lm_head.bias",
+}
+FIELDS = (  # our field, their key, what an absent key means: small
+    ("vocab", "vocab_size", 30522),
+    ("length", "max_position_embeddings", 512),
+    ("segments", "type_vocab_size", 2),
+    ("embedding", "embedding_size", 128),
+    ("depth", "num_hidden_layers", 12),
+    ("dropout", "hidden_dropout_prob", 0.1),
+    ("attention_dropout", "attention_probs_dropout_prob", 0.1),
+    ("epsilon", "layer_norm_eps", 1e-12),
+)
+SIZES = (
+    ("width", "hidden_size", 256),
+    ("num_heads", "num_attention_heads", 4),
+    ("mlp", "intermediate_size", 1024),
+)
+GENERATOR_SIZES = tuple((f"generator_{field}", key, absent) for field, key, absent in SIZES)
+FIXED = {
+    "model_type": "electra",
+    "hidden_act": "gelu",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+
+def rules(config):
+    """The table of an ELECTRA, which depends on how wide its networks are."""
+    return RULES + tuple(
+        rule
+        for field, rows in WIDEN.items()
+        if getattr(config, field) != config.embedding
+        for rule in rows
+    )
+
+
+def import_replaced_token(config):
+    """Return the objective of an imported model: replaced tokens in rows of 128."""
+    length = min(128, config.length)
+    return ReplacedToken(length=length, predictions=max(1, length * 20 // 128))
+
+
+def describe_generator(config):
+    """Return what a model card says of the generator."""
+    own = f"hidden size {config.generator_width}, {config.generator_num_heads} heads, feed-forward {config.generator_mlp}"
+    return [
+        (
+            "generator",
+            f"{config.depth} layers, {own}, in the folder `generator`; it reads the same embeddings",
+        )
+    ]
+
+
+def describe_choice(config):
+    """Return what their config.json says of the hidden layer in a head that chooses."""
+    return {
+        "summary_type": "first",
+        "summary_use_proj": True,
+        "summary_activation": "gelu",
+        "summary_last_dropout": config.dropout,
+    }
+
+
+def head_with_hidden_layer(transform, out):
+    return (*linear("classifier/transform", transform), *linear("classifier/scores/out", out))
+
+
+FAMILY = Family(
+    name="electra",
+    config=ElectraConfig,
+    extends=("bert",),
+    objectives=(ReplacedToken,),
+    import_run=import_replaced_token,
+    answers="fill_mask:Judgements",
+    title="ELECTRA encoder and its generator",
+    task="feature-extraction",
+    facts=describe_generator,
+    token_roles=("pad", "unk", "cls", "sep", "mask"),
+    template="cls_sep",
+    token_types=True,
+    hugging_face=HuggingFaceMap(
+        model_type="electra",
+        architecture="ElectraForPreTraining",
+        rules=rules,
+        stacks={"discriminator/encoder": "depth", "generator/encoder": "depth"},
+        prefix="electra.",
+        bare=bert.BARE,
+        renamed=bert.RENAMED,
+        heads=HEADS,
+        copies=COPIES,
+        duplicates=SHARED,
+        buffers=(
+            *bert.buffers("electra"),
+            *(f"generator/{name}" for name in bert.buffers("electra")),
+        ),
+        fields=FIELDS + SIZES,
+        fixed=FIXED,
+        second_models={
+            "generator": SecondModel(
+                architecture="ElectraForMaskedLM", fields=FIELDS + GENERATOR_SIZES
+            )
+        },
+        refused={
+            "ElectraForMaskedLM": "a generator alone; import the folder of its ElectraForPreTraining, with this one in it as generator/"
+        },
+        head_map=HeadMap(
+            classes="Electra",
+            classifier=head_with_hidden_layer("classifier.dense", "classifier.out_proj"),
+            choice=head_with_hidden_layer("sequence_summary.summary", "classifier"),
+            choice_settings=describe_choice,
+        ),
+    ),
+)

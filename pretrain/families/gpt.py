@@ -1,0 +1,126 @@
+"""GPT under both its names: models/gpt.py and `OpenAIGPTLMHeadModel` of Hugging Face transformers.
+
+Their first layers are GPT-2's too, and so is their way of keeping queries, keys and values in one matrix, `c_attn`.
+"""
+
+from data.objectives.causal_lm import CausalLm
+from models.config.gpt import GptConfig
+from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.rules import JOINED, SAME, Join, Layout, norm
+
+# Their kernels are [in, out], as ours are.
+STRAIGHT = Layout(
+    theirs=lambda a: a.reshape(a.shape[0], -1), ours=lambda a, shape: a.reshape(shape)
+)
+STRAIGHT_OUT = Layout(
+    theirs=lambda a: a.reshape(-1, a.shape[-1]), ours=lambda a, shape: a.reshape(shape)
+)
+FUSED = ("query", "key", "value")  # in c_attn, along its last axis, in this order
+
+
+def linear(ours, theirs, layout=STRAIGHT):
+    """The two rules of a linear map with a bias."""
+    return (f"{ours}/kernel", f"{theirs}.weight", layout), (
+        f"{ours}/bias",
+        f"{theirs}.bias",
+        JOINED,
+    )
+
+
+def layer(ours, theirs):
+    """The rules of a layer, in which one matrix and one bias hold queries, keys and values."""
+    attention, fused = f"{ours}/attention", f"{theirs}.attn.c_attn"
+    return (
+        (
+            tuple(f"{attention}/{part}/kernel" for part in FUSED),
+            f"{fused}.weight",
+            Join(STRAIGHT, axis=1),
+        ),
+        (tuple(f"{attention}/{part}/bias" for part in FUSED), f"{fused}.bias", Join(JOINED)),
+        *linear(f"{attention}/out", f"{theirs}.attn.c_proj", STRAIGHT_OUT),
+        *norm(f"{ours}/attention_norm", f"{theirs}.ln_1"),
+        *linear(f"{ours}/mlp/up", f"{theirs}.mlp.c_fc"),
+        *linear(f"{ours}/mlp/down", f"{theirs}.mlp.c_proj"),
+        *norm(f"{ours}/mlp_norm", f"{theirs}.ln_2"),
+    )
+
+
+WORDS = "transformer.tokens_embed.weight"
+RULES = (
+    ("embeddings/words/embedding", WORDS, SAME),
+    ("embeddings/positions/embedding", "transformer.positions_embed.weight", SAME),
+    *layer("decoder/layers", "transformer.h.{i}"),
+)
+
+FIELDS = (  # our field, their key, what an absent key means
+    ("vocab", "vocab_size", 40478),
+    ("length", "n_positions", 512),
+    ("width", "n_embd", 768),
+    ("depth", "n_layer", 12),
+    ("num_heads", "n_head", 12),
+    ("dropout", "resid_pdrop", 0.1),
+    ("attention_dropout", "attn_pdrop", 0.1),
+    ("epsilon", "layer_norm_epsilon", 1e-5),
+)
+FIXED = {
+    "model_type": "openai-gpt",
+    "afn": "gelu",  # their name for the tanh approximation
+    "tie_word_embeddings": True,
+}
+BODY = ("transformer.", "lm_head.")
+BUFFERS = (  # masks, and 0, 1, 2 ...
+    *("transformer.h.*.attn.bias", "transformer.h.*.attn.masked_bias"),
+    "transformer.position_ids",
+)
+
+
+def describe(config, vocabulary):
+    return {"embd_pdrop": config.dropout, "initializer_range": 0.02}
+
+
+def check_dropout(theirs):
+    """Raise ValueError unless their two rates of dropout are one: ours has one for the embeddings and for what is added to the residual."""
+    both = theirs.get("embd_pdrop", theirs.get("resid_pdrop", 0.1)), theirs.get("resid_pdrop", 0.1)
+    if both[0] != both[1]:
+        raise ValueError(
+            f"embd_pdrop is {both[0]!r} and resid_pdrop {both[1]!r}; here they are one"
+        )
+    return theirs
+
+
+def check(config, vocabulary):
+    """Raise ValueError for an MLP of another width than 4 times the model's, which theirs has not."""
+    if config.mlp != 4 * config.width:
+        raise ValueError(
+            f"model.mlp={config.mlp}: an OpenAIGPTLMHeadModel has MLPs of 4 x {config.width} (model.width) and no others"
+        )
+
+
+FAMILY = Family(
+    name="gpt",
+    config=GptConfig,
+    objectives=(CausalLm,),
+    # The vocabulary has no token that ends a text.
+    import_run=lambda config: CausalLm(length=config.length, end_of_text=False),
+    answers="generate:Continuations",
+    title="GPT decoder",
+    task="text-generation",
+    token_roles=("unk",),
+    template="none",
+    hugging_face=HuggingFaceMap(
+        model_type="openai-gpt",
+        architecture="OpenAIGPTLMHeadModel",
+        rules=RULES,
+        stacks={"decoder": "depth"},
+        prefix="transformer.",
+        body=BODY,
+        copies={"lm_head.weight": WORDS},
+        buffers=BUFFERS,
+        fields=FIELDS,
+        fixed=FIXED,
+        settings=describe,
+        prepare=check_dropout,
+        read=lambda theirs, ours: ours | {"mlp": 4 * ours["width"]},
+        check=check,
+    ),
+)

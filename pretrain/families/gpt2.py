@@ -1,0 +1,82 @@
+"""GPT-2 under both its names: models/gpt2.py and `GPT2LMHeadModel` of Hugging Face transformers."""
+
+from data.objectives.causal_lm import CausalLm
+from models.config.gpt2 import Gpt2Config
+from pretrain.families import gpt
+from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.rules import SAME, norm
+
+WORDS = "transformer.wte.weight"
+
+
+def rules(*layers):
+    """The rules of a model with these of its layers."""
+    return (
+        ("embeddings/words/embedding", WORDS, SAME),
+        ("embeddings/positions/embedding", "transformer.wpe.weight", SAME),
+        *layers,
+        *norm("norm", "transformer.ln_f"),
+    )
+
+
+FIELDS = (  # our field, their key, what an absent key means
+    ("vocab", "vocab_size", 50257),
+    ("length", "n_positions", 1024),
+    ("width", "n_embd", 768),
+    ("depth", "n_layer", 12),
+    ("num_heads", "n_head", 12),
+    ("mlp", "n_inner", None),
+    ("dropout", "resid_pdrop", 0.1),
+    ("attention_dropout", "attn_pdrop", 0.1),
+    ("epsilon", "layer_norm_epsilon", 1e-5),
+)
+FIXED = {
+    "model_type": "gpt2",
+    "activation_function": "gelu_new",
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
+
+
+def describe(config, vocabulary):
+    return {
+        "embd_pdrop": config.dropout,
+        "initializer_range": 0.02,
+        "bos_token_id": vocabulary.eos,
+        "eos_token_id": vocabulary.eos,
+    }
+
+
+def prepare(theirs):
+    return {"n_inner": 4 * theirs.get("n_embd", 768)} | gpt.check_dropout(theirs)
+
+
+MAP = HuggingFaceMap(
+    model_type="gpt2",
+    architecture="GPT2LMHeadModel",
+    rules=rules(*gpt.layer("decoder/layers", "transformer.h.{i}")),
+    stacks={"decoder": "depth"},
+    prefix="transformer.",
+    body=gpt.BODY,
+    copies={"lm_head.weight": WORDS},
+    buffers=gpt.BUFFERS,
+    fields=FIELDS,
+    fixed=FIXED,
+    settings=describe,
+    prepare=prepare,
+)
+FAMILY = Family(
+    name="gpt2",
+    config=Gpt2Config,
+    extends=("gpt",),
+    objectives=(CausalLm,),
+    import_run=lambda config: CausalLm(length=config.length),
+    answers="generate:Continuations",
+    title="GPT-2 decoder",
+    task="text-generation",
+    token_roles=("eos",),
+    template="none",
+    hugging_face=MAP,
+)

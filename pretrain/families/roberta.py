@@ -1,0 +1,91 @@
+"""RoBERTa under both its names: models/roberta.py and `RobertaForMaskedLM` of Hugging Face transformers."""
+
+from data.objectives.masked_lm import MaskedLm
+from models.config.roberta import RobertaConfig
+from pretrain.families import bert
+from pretrain.families.record import Family, HeadMap, HuggingFaceMap
+from pretrain.families.rules import SAME, linear, norm
+
+RULES = (
+    *bert.encoder("roberta"),
+    *linear("word/transform", "lm_head.dense"),
+    *norm("word/norm", "lm_head.layer_norm"),
+    ("word/bias", "lm_head.bias", SAME),
+)
+SENTENCE_HEADS = ("roberta.pooler.",)  # transformers saves a RobertaForMaskedLM without it
+COPIES = {  # the output's table is the input's; older files hold it twice
+    "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+    "lm_head.decoder.bias": "lm_head.bias",
+}
+FIELDS = (  # our field, their key, what an absent key means
+    *(field for field in bert.FIELDS if field[0] not in ("vocab", "length")),
+    ("vocab", "vocab_size", 50265),
+    ("first_position", "pad_token_id", 1),  # one less
+    ("length", "max_position_embeddings", 512),  # with the rows before the first position
+)
+FIXED = bert.FIXED | {"model_type": "roberta"}
+
+
+def describe(config, vocabulary):
+    return {
+        "max_position_embeddings": config.first_position + config.length,
+        "initializer_range": 0.02,
+        "pad_token_id": vocabulary.pad,
+        "bos_token_id": vocabulary.cls,
+        "eos_token_id": vocabulary.sep,
+    }
+
+
+def read(theirs, ours):
+    first = ours["first_position"] + 1
+    return ours | {"first_position": first, "length": ours["length"] - first}
+
+
+def check(config, vocabulary):
+    """Raise ValueError unless positions begin behind the id of the padding."""
+    if vocabulary.pad != config.first_position - 1:
+        raise ValueError(
+            f"RoBERTa's positions begin behind the padding's id, which is {vocabulary.pad} in this vocabulary; "
+            f"the model's begin at {config.first_position} (model.first_position)"
+        )
+
+
+FAMILY = Family(
+    name="roberta",
+    config=RobertaConfig,
+    extends=("bert",),
+    objectives=(MaskedLm,),
+    import_run=bert.import_masked_lm,
+    answers="fill_mask:Masks",
+    title="RoBERTa encoder",
+    task="fill-mask",
+    idle="the pooler",
+    token_roles=("pad", "cls", "sep", "mask"),  # bytes are never unknown
+    template="cls_sep_sep",
+    hugging_face=HuggingFaceMap(
+        model_type="roberta",
+        architecture="RobertaForMaskedLM",
+        rules=RULES,
+        stacks={"roberta/encoder": "depth"},
+        prefix="roberta.",
+        bare=bert.BARE,
+        renamed=bert.RENAMED,
+        heads=("lm_head.", *SENTENCE_HEADS),
+        sentence_heads=SENTENCE_HEADS,
+        copies=COPIES,
+        buffers=bert.buffers("roberta"),
+        fields=FIELDS,
+        fixed=FIXED,
+        settings=describe,
+        read=read,
+        check=check,
+        head_map=HeadMap(
+            classes="Roberta",
+            # Their head has a hidden layer where ours is the encoder's pooler: the same numbers under another name.
+            classifier=linear("classifier/out", "classifier.out_proj"),
+            choice=linear("classifier/out", "classifier"),
+            pooler="roberta.pooler.dense",
+            moved={"roberta.pooler.dense": "classifier.dense"},
+        ),
+    ),
+)

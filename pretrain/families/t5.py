@@ -1,0 +1,157 @@
+"""T5 and T5 v1.1 under both their names: models/t5.py and `T5ForConditionalGeneration` of Hugging Face transformers."""
+
+from data.objectives.prefix_lm import PrefixLm
+from data.objectives.span_corruption import SpanCorruption
+from data.objectives.text2text import Text2Text
+from models.config.t5 import T5Config
+from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME
+from pretrain.schema import Adafactor
+
+ACTIVATIONS = {"relu": False, "gated-gelu": True}  # their feed_forward_proj: our `gated`
+
+
+def attention(ours, theirs):
+    """The four kernels of an attention."""
+    kernels = (
+        ("query", "q", KERNEL),
+        ("key", "k", KERNEL),
+        ("value", "v", KERNEL),
+        ("out", "o", KERNEL_OUT),
+    )
+    return tuple(
+        (f"{ours}/{name}/kernel", f"{theirs}.{letter}.weight", layout)
+        for name, letter, layout in kernels
+    )
+
+
+def mlp(ours, theirs, gated):
+    """The two kernels of an MLP, or the three of a gated one."""
+    names = (
+        (("gate", "wi_0"), ("up", "wi_1"), ("down", "wo"))
+        if gated
+        else (("up", "wi"), ("down", "wo"))
+    )
+    return tuple(
+        (f"{ours}/{name}/kernel", f"{theirs}.{letters}.weight", KERNEL) for name, letters in names
+    )
+
+
+def stack(name, config, *, cross):
+    """The rules of the encoder or of the decoder, whose layers have one more part."""
+    ours, theirs = f"{name}/layers", f"{name}.block.{{i}}.layer"
+    bias = f"{name}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
+    last = 2 if cross else 1
+    rules = (
+        (f"{name}_bias/table", bias, SAME),
+        *attention(f"{ours}/attention", f"{theirs}.0.SelfAttention"),
+        (f"{ours}/attention_norm/scale", f"{theirs}.0.layer_norm.weight", SAME),
+        *mlp(f"{ours}/mlp", f"{theirs}.{last}.DenseReluDense", config.gated),
+        (f"{ours}/mlp_norm/scale", f"{theirs}.{last}.layer_norm.weight", SAME),
+        (f"{name}_norm/scale", f"{name}.final_layer_norm.weight", SAME),
+    )
+    crossing = (
+        *attention(f"{ours}/cross", f"{theirs}.1.EncDecAttention"),
+        (f"{ours}/cross_norm/scale", f"{theirs}.1.layer_norm.weight", SAME),
+    )
+    return rules + crossing if cross else rules
+
+
+def rules(config):
+    """The table of a T5, which depends on what its MLPs and its output are."""
+    return (
+        ("words/embedding", "shared.weight", SAME),
+        *stack("encoder", config, cross=False),
+        *stack("decoder", config, cross=True),
+        *(() if config.tied else (("head/kernel", "lm_head.weight", KERNEL),)),
+    )
+
+
+COPIES = {
+    "encoder.embed_tokens.weight": "shared.weight",
+    "decoder.embed_tokens.weight": "shared.weight",
+}
+FIELDS = (  # our field, their key, what an absent key means
+    ("vocab", "vocab_size", 32128),
+    ("width", "d_model", 512),
+    ("depth", "num_layers", 6),
+    ("decoder_depth", "num_decoder_layers", None),
+    ("num_heads", "num_heads", 8),
+    ("head_width", "d_kv", 64),
+    ("mlp", "d_ff", 2048),
+    ("buckets", "relative_attention_num_buckets", 32),
+    ("max_distance", "relative_attention_max_distance", 128),
+    ("dropout", "dropout_rate", 0.1),
+    ("epsilon", "layer_norm_epsilon", 1e-6),
+)
+FIXED = {
+    "model_type": "t5",
+    "is_encoder_decoder": True,
+    "is_decoder": False,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 0,  # what models/t5.py shifts in
+}
+
+
+def describe(config, vocabulary):
+    return {
+        "feed_forward_proj": next(
+            name for name, gated in ACTIVATIONS.items() if gated == config.gated
+        ),
+        "tie_word_embeddings": config.tied,
+        "initializer_factor": 1.0,
+        "eos_token_id": vocabulary.eos,
+    }
+
+
+def read(theirs, ours):
+    activation = theirs.get("feed_forward_proj", "relu")
+    if activation not in ACTIVATIONS:
+        raise ValueError(
+            f"feed_forward_proj is {activation!r}; T5Config knows {' and '.join(ACTIVATIONS)}"
+        )
+    # transformers 5 writes tie_word_embeddings = true always, and beside it what is really meant.
+    tied = theirs.get("scale_decoder_outputs", theirs.get("tie_word_embeddings", True))
+    return ours | {"gated": ACTIVATIONS[activation], "tied": bool(tied)}
+
+
+def check(config, vocabulary):
+    """Raise ValueError unless the vocabulary pads with id 0, as the decoder begins."""
+    if vocabulary.pad != 0:
+        raise ValueError(
+            f"T5's decoder begins with the padding id, which must be 0; this vocabulary's is {vocabulary.pad}"
+        )
+
+
+FAMILY = Family(
+    name="t5",
+    config=T5Config,
+    objectives=(SpanCorruption, PrefixLm, Text2Text),
+    import_run=lambda config: SpanCorruption(),
+    answers="generate:Spans",
+    title="T5 encoder-decoder",
+    task="text2text-generation",
+    token_roles=("pad", "eos", "unk"),
+    template="eos",
+    optimizer=Adafactor(learning_rate=1e-3, decay="linear"),
+    hugging_face=HuggingFaceMap(
+        model_type="t5",
+        architecture="T5ForConditionalGeneration",
+        rules=rules,
+        stacks={"encoder": "depth", "decoder": "decoder_depth"},
+        body=("shared.", "encoder.", "decoder.", "lm_head."),
+        copies=lambda config: COPIES | ({"lm_head.weight": "shared.weight"} if config.tied else {}),
+        stand_ins={"lm_head.weight": "shared.weight"},  # as in transformers
+        # The first releases hold one more table, which their own code no longer reads.
+        buffers=("decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",),
+        fields=FIELDS,
+        fixed=FIXED,
+        settings=describe,
+        prepare=lambda theirs: {"num_decoder_layers": theirs.get("num_layers", 6)} | theirs,
+        read=read,
+        check=check,
+        refused={
+            "T5EncoderModel": "it has no decoder, and T5 is trained to write; import the whole T5ForConditionalGeneration"
+        },
+    ),
+)

@@ -1,0 +1,130 @@
+"""The Transformer under both its names: models/transformer.py and `MarianMTModel` of Hugging Face transformers.
+
+Marian's (Junczys-Dowmunt et al. 2018) is the same model with the paper's activation, without a bias on its output and with one
+vocabulary; the released translators have another activation and a bias, and are refused.
+"""
+
+from data.objectives.seq2seq import Seq2Seq
+from models.config.transformer import TransformerConfig
+from pretrain.families.record import Family, HuggingFaceMap
+from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
+
+BIAS = {"final_logits_bias": lambda config: (1, config.vocab)}  # always there, and 0 here
+BIAS_REASON = "this model adds a bias to the scores of words, which the paper's has not"
+
+
+def attention(ours, theirs):
+    parts = (f"{part}_proj" for part in ("q", "k", "v"))
+    read = tuple(
+        rule
+        for name, part in zip(("query", "key", "value"), parts)
+        for rule in linear(f"{ours}/{name}", f"{theirs}.{part}")
+    )
+    return read + linear(f"{ours}/out", f"{theirs}.out_proj", KERNEL_OUT)
+
+
+def stack(name, *, cross):
+    """The rules of the encoder or of the decoder, whose layers have one more part."""
+    ours, theirs = f"{name}/layers", f"model.{name}.layers.{{i}}"
+    rules = (
+        *attention(f"{ours}/attention", f"{theirs}.self_attn"),
+        *norm(f"{ours}/attention_norm", f"{theirs}.self_attn_layer_norm"),
+        *linear(f"{ours}/mlp/up", f"{theirs}.fc1"),
+        *linear(f"{ours}/mlp/down", f"{theirs}.fc2"),
+        *norm(f"{ours}/mlp_norm", f"{theirs}.final_layer_norm"),
+    )
+    crossing = (
+        *attention(f"{ours}/cross", f"{theirs}.encoder_attn"),
+        *norm(f"{ours}/cross_norm", f"{theirs}.encoder_attn_layer_norm"),
+    )
+    return rules + crossing if cross else rules
+
+
+RULES = (
+    ("words/embedding", "model.shared.weight", SAME),
+    *stack("encoder", cross=False),
+    *stack("decoder", cross=True),
+)
+COPIES: dict[str, str] = dict.fromkeys(
+    ("lm_head.weight", "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"),
+    "model.shared.weight",
+)
+FIELDS = (  # our field, their key, what an absent key means
+    ("vocab", "vocab_size", 58101),
+    ("width", "d_model", 1024),
+    ("depth", "encoder_layers", 12),
+    ("decoder_depth", "decoder_layers", 12),
+    ("num_heads", "encoder_attention_heads", 16),
+    ("mlp", "encoder_ffn_dim", 4096),
+    ("dropout", "dropout", 0.1),
+    ("attention_dropout", "attention_dropout", 0.0),
+)
+TWINS = {
+    "decoder_attention_heads": "encoder_attention_heads",
+    "decoder_ffn_dim": "encoder_ffn_dim",
+    "decoder_vocab_size": "vocab_size",
+}
+FIXED = {
+    "model_type": "marian",
+    "is_encoder_decoder": True,
+    "activation_function": "relu",
+    "activation_dropout": 0.0,
+    "scale_embedding": True,
+    "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+    "decoder_start_token_id": 0,  # what models/transformer.py shifts in
+}
+READ_ONLY = {
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+}
+POSITIONS = 1024  # that their code makes sinusoids for; ours has no limit
+
+
+def describe(config, vocabulary):
+    return {
+        "max_position_embeddings": POSITIONS,
+        "pad_token_id": vocabulary.pad,
+        "eos_token_id": vocabulary.eos,
+        "forced_eos_token_id": vocabulary.eos,
+    }
+
+
+FAMILY = Family(
+    name="transformer",
+    config=TransformerConfig,
+    objectives=(Seq2Seq,),
+    import_run=lambda config: Seq2Seq(),
+    answers="generate:Translations",
+    title="Transformer encoder-decoder",
+    task="translation",
+    token_roles=("pad", "eos"),
+    template="eos",
+    hugging_face=HuggingFaceMap(
+        model_type="marian",
+        architecture="MarianMTModel",
+        rules=RULES,
+        stacks={"encoder": "depth", "decoder": "decoder_depth"},
+        body=("model.", "lm_head."),
+        copies=COPIES,
+        zeros=BIAS,
+        zeros_reason=BIAS_REASON,
+        buffers=(  # sinusoids, which need no storing
+            "model.encoder.embed_positions.weight",
+            "model.decoder.embed_positions.weight",
+        ),
+        fields=FIELDS,
+        fixed=FIXED,
+        read_only=READ_ONLY,
+        absent={  # as their code has it
+            "activation_function": "gelu",
+            "scale_embedding": False,
+            "decoder_start_token_id": 58100,
+        },
+        twins=TWINS,
+        only={"epsilon": 1e-5},
+        settings=describe,
+    ),
+)

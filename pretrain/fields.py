@@ -1,0 +1,229 @@
+"""What the fields of a configuration are: their values, defaults, types and meanings.
+
+Knows no particular class. The meaning of a field is the comment behind it, or on the lines above it; a unit in brackets may begin it.
+"""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import io
+import textwrap
+import tokenize
+import typing
+from typing import Any, NamedTuple
+
+from pretrain.overrides import alternatives, spell_type
+
+
+class Setting(NamedTuple):
+    """A leaf of a configuration: its key, its value, and the default of its field."""
+
+    key: str
+    value: Any
+    default: Any
+
+    @property
+    def is_changed(self):
+        return self.value != self.default
+
+
+def default_of(field):
+    """Return the default of a dataclass field; dataclasses.MISSING where it has none."""
+    factory = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()
+
+
+def list_settings(node, prefix=""):
+    """Return the Settings of a tree of dataclasses, in order. A default is that of the class which stands in the tree."""
+    settings = []
+    for field in dataclasses.fields(node):
+        value, key = getattr(node, field.name), f"{prefix}.{field.name}".lstrip(".")
+        if dataclasses.is_dataclass(value):
+            settings += list_settings(value, key)
+        else:
+            settings.append(Setting(key, value, default_of(field)))
+    return settings
+
+
+def spell_value(value):
+    """Return a value as it is written behind path= on the command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(spell_value, value)) or "()"
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    return value if isinstance(value, str) and value else repr(value)
+
+
+# ---- sections that are replaced ----------------------------------------------
+
+
+def list_dropped(before, after, overrides):
+    """Return a line for each override that replaces a whole section and so drops settings that were not its defaults.
+
+    before, after: the trees without and with the overrides. Dropped is what no other override gives again and the new section does
+    not have at the same value.
+    """
+    given = {override.key for override in overrides}
+    lines = []
+    for override in {override.key: override for override in overrides}.values():
+        old, new = (find_node(tree, override.key) for tree in (before, after))
+        if not (dataclasses.is_dataclass(old) and dataclasses.is_dataclass(new)):
+            continue
+        now = {setting.key: setting.value for setting in list_settings(new, override.key)}
+        dropped = [
+            f"{setting.key}={spell_value(setting.value)} "
+            + (f"(now {spell_value(now[setting.key])})" if setting.key in now else "(has none)")
+            for setting in list_settings(old, override.key)
+            if setting.is_changed
+            and setting.key not in given
+            and now.get(setting.key, dataclasses.MISSING) != setting.value
+        ]
+        if dropped:
+            lines.append(f"{override.argument} drops {', '.join(dropped)}")
+    return lines
+
+
+def find_node(node, key):
+    """Return what stands at a key of a tree, or None."""
+    for name in key.split("."):
+        node = getattr(node, name, None)
+    return node
+
+
+# ---- what is printed of a run ------------------------------------------------
+
+
+def format_tree(node, indent=0):
+    """Return the lines of a tree of dataclasses: a leaf each, with `* default X` behind those that differ from it."""
+    lines = []
+    width = max(len(field.name) for field in dataclasses.fields(node))
+    for field in dataclasses.fields(node):
+        value, usual = getattr(node, field.name), default_of(field)
+        is_section = dataclasses.is_dataclass(value)
+        if is_section:
+            differs = usual is not dataclasses.MISSING and type(value) is not type(usual)
+            text, usual = type(value).__name__, type(usual).__name__
+        else:
+            differs, text, usual = value != usual, spell_value(value), spell_value(usual)
+        line = f"{' ' * indent}{field.name:<{width}}  {text}"
+        lines.append(f"{line:<40}  * default {usual}" if differs else line)
+        if is_section:
+            lines += format_tree(value, indent=indent + 2)
+    return lines
+
+
+# ---- what is printed of the fields -------------------------------------------
+
+
+class FieldNote(NamedTuple):
+    """What there is to know of a field. keys: one for each place of its section in a run."""
+
+    keys: tuple[str, ...]
+    section: str
+    type: str
+    default: str
+    unit: str
+    meaning: str
+
+
+def list_sections(kind, places=("",)):
+    """Return {dataclass: keys of its places} of `kind` and of all that may stand in its fields, each once, in order."""
+    sections = {kind: places}
+    for name, hint in typing.get_type_hints(kind).items():
+        for part in filter(dataclasses.is_dataclass, alternatives(hint)):
+            inner = tuple(f"{place}.{name}".lstrip(".") for place in places)
+            for found, keys in list_sections(part, inner).items():
+                sections[found] = tuple(dict.fromkeys((*sections.get(found, ()), *keys)))
+    return sections
+
+
+def list_nodes(node, place=""):
+    """Return {dataclass: keys of its places} of what stands in a tree."""
+    nodes = {type(node): (place,)}
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        if dataclasses.is_dataclass(value):
+            nodes |= list_nodes(value, f"{place}.{field.name}".lstrip("."))
+    return nodes
+
+
+def list_field_notes(kind, places):
+    """Return the FieldNotes of a dataclass that stands at the keys `places`."""
+    hints = typing.get_type_hints(kind)
+    notes = []
+    for field in dataclasses.fields(kind):
+        default = default_of(field)
+        if dataclasses.is_dataclass(default):
+            default = type(default).__name__
+        elif default is not dataclasses.MISSING:
+            default = spell_value(default)
+        keys = tuple(f"{place}.{field.name}".lstrip(".") for place in places)
+        unit, meaning = read_meaning(kind, field.name)
+        spelled = spell_type(hints[field.name])
+        default = "" if default is dataclasses.MISSING else default
+        notes.append(FieldNote(keys, kind.__name__, spelled, default, unit, meaning))
+    return notes
+
+
+def read_meaning(kind, name):
+    """Return (unit, meaning) of a field, both "" where its class says nothing; that of a field without a comment of its own is its base's."""
+    for base in kind.__mro__:
+        if base is not object and (comment := read_comments(base).get(name)):
+            unit, bracket, meaning = comment.partition("] ")
+            if bracket and unit.startswith("["):
+                return unit[1:], meaning
+            return "", comment
+    return "", ""
+
+
+@functools.cache
+def read_comments(kind):
+    """Return {field: comment} of the fields that a class itself declares: the lines above one, then what stands behind it."""
+    source = textwrap.dedent(inspect.getsource(kind))
+    behind, above = {}, {}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            alone = token.line.lstrip().startswith("#")
+            (above if alone else behind)[token.start[0]] = token.string.lstrip("# ")
+    comments = {}
+    [definition] = ast.parse(source).body
+    assert isinstance(definition, ast.ClassDef)
+    for node in definition.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            first = node.lineno
+            while first - 1 in above:
+                first -= 1
+            lines = range(first, (node.end_lineno or node.lineno) + 1)
+            found = [above.get(line) or behind.get(line) for line in lines]
+            comments[node.target.id] = " ".join(filter(None, found))
+    return comments
+
+
+def format_notes(notes):
+    """Return the lines that list FieldNotes in a terminal."""
+    lines = []
+    for note in notes:
+        unit = f" {note.unit}" if note.unit else ""
+        default = f", default {note.default}{unit}" if note.default else ""
+        lines.append(f"  {', '.join(note.keys)}: {note.type}{default}")
+        lines += textwrap.wrap(note.meaning, 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return lines
+
+
+def format_markdown(kind, places, notes):
+    """Return the lines of a section of docs/configuration.md."""
+
+    def cell(text):
+        return text.replace("|", "\\|")
+
+    where = ", ".join(f"`{place}`" for place in places if place)
+    about = inspect.getdoc(kind) or ""
+    lines = [f"### {kind.__name__}", "", f"{where}: {about}" if where else about, ""]
+    lines += ["| field | type | default | unit | meaning |", "|---|---|---|---|---|"]
+    for note in notes:
+        name = note.keys[0].rpartition(".")[2]
+        default = f"`{cell(note.default)}`" if note.default else ""
+        cells = (f"`{name}`", cell(note.type), default, note.unit, cell(note.meaning))
+        lines.append(f"| {' | '.join(cells)} |")
+    return [*lines, ""]

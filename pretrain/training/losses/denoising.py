@@ -1,0 +1,5 @@
+"""The loss of the text as it was (Lewis et al. 2020, section 2.2)."""
+
+from pretrain.training.losses.terms import seq2seq_loss
+
+LOSS = seq2seq_loss("denoising")

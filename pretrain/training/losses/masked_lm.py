@@ -1,0 +1,23 @@
+"""The loss of masked words (Devlin et al. 2018, section 3.1, task 1).
+
+B batch   P predictions   D width
+"""
+
+from pretrain.training.losses.base import Loss
+from pretrain.training.losses.terms import MASKED_LM_WEIGHTS, token_sums
+
+
+def score(states, score_tokens, batch):
+    """Return the sums of the masked words."""
+    hidden_BPD, *_ = states
+    return token_sums("masked_lm", hidden_BPD, score_tokens, batch)
+
+
+LOSS = Loss(
+    inputs=("token_ids", "attention_mask", "masked_positions"),
+    optional=("segment_ids",),
+    score=score,
+    weights=MASKED_LM_WEIGHTS,
+    loss_terms=("masked_lm",),
+    tokens=("attention_mask",),
+)

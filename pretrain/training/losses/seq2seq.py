@@ -1,0 +1,5 @@
+"""The loss of each target, given its source (Vaswani et al. 2017, section 5)."""
+
+from pretrain.training.losses.terms import seq2seq_loss
+
+LOSS = seq2seq_loss("seq2seq", optional=("encoder_segment_ids", "decoder_segment_ids"))

@@ -1,0 +1,5 @@
+"""The loss of an answer (Raffel et al. 2019, section 2.4)."""
+
+from pretrain.training.losses.terms import seq2seq_loss
+
+LOSS = seq2seq_loss("text2text")

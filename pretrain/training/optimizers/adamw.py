@@ -1,0 +1,27 @@
+"""Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
+
+import optax
+
+from pretrain.training.optimizers.transforms import clip_by_global_norm, weight_decay_mask
+
+
+def build(config, learning_rate):
+    """Return the optax transformation of an `AdamW` configuration."""
+    clip = clip_by_global_norm(config.max_grad_norm)
+    if not config.scale_by_param_rms:
+        adam = optax.adamw(
+            learning_rate,
+            config.beta1,
+            config.beta2,
+            config.epsilon,
+            weight_decay=config.weight_decay,
+            mask=weight_decay_mask,
+        )
+        return optax.chain(clip, adam)
+    return optax.chain(
+        clip,
+        optax.scale_by_adam(config.beta1, config.beta2, config.epsilon),
+        optax.scale_by_param_block_rms(),
+        optax.add_decayed_weights(config.weight_decay, weight_decay_mask),
+        optax.scale_by_learning_rate(learning_rate),
+    )

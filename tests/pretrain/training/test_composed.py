@@ -1,0 +1,121 @@
+"""The page about the input pipeline is true: its code blocks train, on a dataset that TFDS wrote here."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from data.objectives import MaskedLm
+from data.pipeline import Stream
+from data.store.reader import Store
+from pretrain import config
+from pretrain.training.loop import train
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
+from tests.pretrain.conftest import RUNS, texts
+
+STEPS = 4
+
+
+@pytest.fixture
+def news(tmp_path, monkeypatch):
+    """AG News of 300 sentences, which `tfds.load` reads from the disk."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+
+    class AgNewsSubset(tfds.core.GeneratorBasedBuilder, skip_registration=True):
+        """Sentences."""
+
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = tfds.features.FeaturesDict({"description": tfds.features.Text()})
+            return tfds.core.DatasetInfo(builder=self, description="news", features=features)
+
+        def _split_generators(self, manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            for i, text in enumerate(texts(300)):
+                yield i, {"description": text}
+
+    builder = AgNewsSubset(data_dir=tmp_path / "tfds", file_format="tfrecord")
+    builder.download_and_prepare(download_config=tfds.download.DownloadConfig(num_shards=3))
+
+    def load(name, split, shuffle_files):
+        assert name == builder.name
+        return builder.as_dataset(split=split, shuffle_files=shuffle_files)
+
+    monkeypatch.setattr(tfds, "load", load)
+
+
+@pytest.fixture
+def tiny(stores, monkeypatch):
+    """`pretrain.config.load` gives tiny runs of the family that is asked for, where the words are ones that it takes."""
+    real = config.load
+
+    def load(name, overrides):
+        real(name, overrides)
+        family = "t5" if name.startswith("t5") else "bert"
+        run = RUNS[family]
+        return dataclasses.replace(
+            run,
+            model=dataclasses.replace(run.model, vocab=256),
+            data=dataclasses.replace(run.data, store=str(stores[family].path), batch_size=8),
+            train=dataclasses.replace(run.train, steps=STEPS),
+            evaluate=config.Evaluate(every=0),
+            checkpoint=config.Checkpoint(every=2, keep=9),
+        )
+
+    monkeypatch.setattr(config, "load", load)
+    return load
+
+
+def fingerprints(workdir, step):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        record = checkpoints.record(step)
+    return record["params"], record["optimizer"]
+
+
+def test_what_the_page_shows_trains_and_goes_on_where_it_stopped(
+    root, news, tiny, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in re.findall(r"```python\n(.*?)```", (root / "docs" / "data.md").read_text(), re.S):
+        exec(block, names)
+    for workdir in ("frequent", "news", "t5_news"):
+        rows = metrics_file.read(tmp_path / "runs" / workdir / "metrics.jsonl")
+        assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
+        assert all(np.isfinite(row["loss"]) for row in rows)
+
+    run = tiny("bert_mini", [])
+    stopped = dataclasses.replace(run, train=dataclasses.replace(run.train, stop_at_step=2))
+    for part in (stopped, run):
+        assert train(part, tmp_path / "again", dataset=names["masked_news"]) is None
+    found = fingerprints(tmp_path / "again", STEPS)
+    assert found == fingerprints(tmp_path / "runs" / "news", STEPS)
+    assert found != fingerprints(tmp_path / "runs" / "frequent", STEPS)
+
+
+def test_a_dataset_that_does_not_fit_is_refused_before_anything_is_written(tiny, tmp_path):
+    def unnamed(stream, start_step, lo, hi):
+        return stream.dataset(start_step, lo, hi).map(lambda batch: list(batch.values()))
+
+    with pytest.raises(ValueError, match="not dicts of tensors"):
+        train(tiny("bert_mini", []), tmp_path / "run", dataset=unnamed)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def test_the_store_s_own_dataset_trains_to_the_same_bits(tiny, tmp_path):
+    """Through the function of a user and without one, on eight devices."""
+    run = tiny("bert_mini", [])
+
+    def of_store(stream, start_step, lo, hi):
+        return stream.dataset(start_step, lo, hi)
+
+    train(run, tmp_path / "one")
+    train(run, tmp_path / "other", dataset=of_store)
+    assert fingerprints(tmp_path / "one", STEPS) == fingerprints(tmp_path / "other", STEPS)
+    assert isinstance(run.data.objective, MaskedLm)
+    assert Stream(Store.open(run.data.store), run.data).rows > 8
