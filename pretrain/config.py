@@ -17,7 +17,9 @@ import sys
 from typing import TYPE_CHECKING
 
 from data.config import Data
+from data.objectives import OBJECTIVES
 from data.objectives.answer_span import AnswerSpan
+from data.objectives.base import Objective
 from data.objectives.classification import Classification
 from data.objectives.multiple_choice import MultipleChoice
 from data.objectives.regression import Regression
@@ -58,9 +60,16 @@ from pretrain.schema import Lamb as Lamb
 # that those of before cannot be read. Format 1, of version 0.1.0, stands in no config.json.
 FORMAT = 2
 
+
+def find_objectives(own: tuple[type[Objective], ...]) -> tuple[type[Objective], ...]:
+    """Return a model's own objectives, and those that train whatever one of these trains."""
+    names = {kind.name for kind in own}
+    return own + tuple(kind for kind in OBJECTIVES.values() if kind.trains_as in names)
+
+
 # Whose batches a model takes.
-TRAINED_BY: dict[type[Config], tuple[type, ...]] = {
-    **{family.config: family.objectives for family in FAMILIES.values()},
+TRAINED_BY: dict[type[Config], tuple[type[Objective], ...]] = {
+    **{family.config: find_objectives(family.objectives) for family in FAMILIES.values()},
     ClassifierConfig: (Classification, Regression),
     TaggerConfig: (Tagging,),
     ChoiceConfig: (MultipleChoice,),

@@ -305,6 +305,63 @@ def test_a_run_is_configured_for_one_family():
             )
 
 
+# ---- an objective is declared once ---------------------------------------------
+
+# What labelled examples are for. A task of fine-tuning is such an objective: to read examples, to compute metrics and to predict is its own.
+TASKS = {
+    *("answer_span", "classification", "regression"),
+    *("tagging", "multiple_choice", "text2text"),
+}
+OF_TASKS = (
+    *("data/examples", "data/rows/tagged.py", "pretrain/finetune", "pretrain/evaluation"),
+    *("pretrain/inference/record_files.py", "pretrain/cli/finetune.py", "pretrain/cli/import_.py"),
+    *("pretrain/config.py", "pretrain/convert", "models/config/heads.py"),
+)
+# Other files that name an objective, and why.
+NAMING = {
+    "pretrain/training/losses": {"masked_lm"},  # a term of several losses
+    "data/objectives/distillation.py": {"masked_lm"},  # whose subclass it is
+    "data/config.py": {"masked_lm"},  # the default
+    "data/composed.py": {"masked_lm"},  # a remedy that an error names
+    "data/rows/sentence_pairs.py": {"sentence_pair"},  # likewise
+    "pretrain/cli/evaluate.py": {"masked_lm"},  # of which a head of sentences is no part
+    "pretrain/cli/import_.py": {"seq2seq"},  # the stores of pairs that it reads
+    "pretrain/convert/model_card.py": {"masked_lm", "span_corruption"},  # how a gap is written
+    # How a prompt is put to a model that learnt to continue, or to fill gaps.
+    "pretrain/inference/in_context.py": {"causal_lm", "prefix_lm", "span_corruption"},
+}
+
+
+def find_objective_names(path):
+    """Return the names of the objectives that stand in a file's identifiers and strings, docstrings aside, by name or by class."""
+    from data.objectives import OBJECTIVES
+
+    found, text = set(), "\n".join(list_texts(path))
+    for name, kind in OBJECTIVES.items():
+        if re.search(rf"(?<![A-Za-z0-9_])({name}|{kind.__name__})(?![A-Za-z0-9_])", text):
+            found.add(name)
+    return found
+
+
+def test_an_objective_stands_in_its_own_files_alone():
+    named = {place: set() for place in NAMING}
+    for path in [*list_files("models"), *list_files("data"), *list_files("pretrain")]:
+        place = path.relative_to(ROOT).as_posix()
+        found = find_objective_names(path)
+        if path.parent.name in ("objectives", "losses"):
+            found.discard(path.stem)
+        if path.parent.name == "families":  # which record what their models learn
+            continue
+        if place.startswith(OF_TASKS):
+            found -= TASKS
+        for prefix, names in NAMING.items():
+            if place.startswith(prefix):
+                named[prefix] |= found & names
+                found = found - names
+        assert not found, f"{place} names {', '.join(sorted(found))}"
+    assert named == NAMING, "an exception that is none any more goes"
+
+
 # ---- sizes -------------------------------------------------------------------
 
 

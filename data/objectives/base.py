@@ -17,11 +17,13 @@ class Objective:
     name:        of the objective, as commands print it
     description: what a model card says of it, with the names of its fields in braces
     gaps:        which of the readers of `pretrain.workdir.samples_file` finds the gaps of a row; "" for none
+    trains_as:   the name of another objective, whose batches have the same keys: the models that it trains take this one, too
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
     gaps: ClassVar[str] = ""
+    trains_as: ClassVar[str] = ""
 
     def dims(self) -> dict[str, int]:
         """Return the sizes of the letters of the spec's `dims`, but for B: L, which every objective has, and others."""

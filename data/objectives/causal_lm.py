@@ -12,7 +12,7 @@ from data.batch_spec import TOKEN_ID, Field
 from data.inspection.causal import successions
 from data.inspection.rendering import next_row
 from data.objectives.base import Objective
-from data.objectives.masked_lm import joined
+from data.objectives.masked_rows import joined
 from data.objectives.masking import needs
 from data.rows.tables import TokenReader, WindowRows
 

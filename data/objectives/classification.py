@@ -8,7 +8,7 @@ import numpy as np
 from data.batch_spec import TOKENS, Field
 from data.inspection.labelled import labelled_row, labels
 from data.objectives.base import Objective
-from data.objectives.regression import check_labelled
+from data.objectives.labelled_checks import check_labelled
 from data.objectives.weighting import check_weights, weight_of
 from data.rows.labelled import labelled_rows
 

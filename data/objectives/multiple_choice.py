@@ -8,7 +8,7 @@ import numpy as np
 from data.batch_spec import TOKEN_ID, Field
 from data.inspection.choices import choices, question_row
 from data.objectives.base import Objective
-from data.objectives.regression import check_labelled
+from data.objectives.labelled_checks import check_labelled
 from data.rows.labelled import fit, pairs
 from data.rows.tables import source_edges
 

@@ -8,7 +8,7 @@ import numpy as np
 from data.batch_spec import TOKENS, Field
 from data.inspection.labelled import labelled_row, labels
 from data.objectives.base import Objective
-from data.objectives.masking import needs
+from data.objectives.labelled_checks import check_labelled
 from data.rows.labelled import labelled_rows
 
 
@@ -59,16 +59,3 @@ class Regression(Objective):
 
     def render(self, stream, seen, i):
         return labelled_row(stream, seen, i)
-
-
-def check_labelled(objective, vocabulary):
-    """Raise a ValueError unless rows of labelled examples can be made with these settings and this vocabulary."""
-    if objective.separators not in (1, 2):
-        raise ValueError(
-            f"{objective.name}: separators={objective.separators}; between two texts stand one or two [SEP]"
-        )
-    if objective.length < 6:
-        raise ValueError(
-            f"{objective.name}: length={objective.length}; a row holds [CLS] A [SEP] B [SEP], so 6 at least"
-        )
-    needs(objective.name, vocabulary, "cls", "sep", "pad")

@@ -16,7 +16,7 @@ from data.inspection.masked import masks, replacements
 from data.inspection.rendering import masked_row
 from data.inspection.rows import texts
 from data.objectives.base import Objective
-from data.objectives.masked_lm import check_rows, masked_rows
+from data.objectives.masked_rows import check_rows, masked_rows
 from data.objectives.masking import Masker
 from data.rows import hashing
 
