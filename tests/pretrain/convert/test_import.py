@@ -215,8 +215,8 @@ def test_berts_with_and_without_heads(folder, change, missing, unused):
     fresh = jax.jit(initialiser(run))()
     parts = {
         "bert.pooler": ("bert", "pooler"),
-        "cls.predictions": ("word",),
-        "cls.seq_relationship": ("next",),
+        "cls.predictions": ("mlm_head",),
+        "cls.seq_relationship": ("next_sentence_head",),
     }
     for part, path in parts.items():
         ours, expected = params, (fresh if part in missing else whole)

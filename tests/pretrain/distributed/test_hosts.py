@@ -73,7 +73,7 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
     assert "continuing after step 2" in second.stdout and "2 of 8 rows" in second.stdout
     _, step, params = restore_params(workdir)
     assert step == 4
-    assert_close(params, restore_params(alone)[2], 1e-6)
+    assert_close(params, restore_params(alone)[2], 4e-6)
     seen, expected = (
         metrics_file.read(workdir / "metrics.jsonl"),
         metrics_file.read(alone / "metrics.jsonl"),
