@@ -29,7 +29,7 @@ def configured(case, shapes):
     match case["family"]:
         case "bert":
             objective = MaskedLm(
-                length=length, predictions=shapes["masked_positions"][1], rows="documents"
+                length=length, max_predictions=shapes["masked_positions"][1], rows="documents"
             )
         case "t5":
             objective = SpanCorruption(inputs=length)
