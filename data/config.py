@@ -1,13 +1,18 @@
 """What a run reads: the token store, the objective and the size of the global batch."""
 
+import functools
+import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Union
+from typing import TYPE_CHECKING, Literal
 
 from data.objectives import OBJECTIVES
 from data.objectives.base import Objective
 from data.objectives.masked_lm import MaskedLm
 
-AnyObjective = Objective if TYPE_CHECKING else Union[tuple(OBJECTIVES.values())]  # noqa: UP007
+if TYPE_CHECKING:
+    AnyObjective = Objective
+else:
+    AnyObjective = functools.reduce(operator.or_, OBJECTIVES.values())
 DEFAULT_OBJECTIVE = MaskedLm()
 
 

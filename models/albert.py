@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from models.config.albert import AlbertConfig
 from models.layers.encoder import MaskedLanguageModel, PooledEncoder
-from models.layers.heads import WordHead
+from models.layers.heads import MaskedLMHead
 from models.layers.linear import Dense
 from models.layers.mlp import gelu_tanh
 
@@ -30,12 +30,12 @@ class AlbertForPretraining(MaskedLanguageModel):
             embedding=c.embedding,
             share=True,
         )
-        self.word = WordHead(c.epsilon, act=gelu_tanh)
-        self.order = Dense(2)
+        self.mlm_head = MaskedLMHead(c.epsilon, act=gelu_tanh)
+        self.sentence_order_head = Dense(2)
 
     @property
     def body(self):
         return self.albert
 
     def read_row(self, pooled_BD):
-        return self.order(pooled_BD).astype(jnp.float32)
+        return self.sentence_order_head(pooled_BD).astype(jnp.float32)

@@ -37,7 +37,9 @@ class Places(nn.Module):
             raise ValueError(
                 f"a row of {L} tokens is longer than the {c.length} positions of the model (model.length)"
             )
-        positions = Embed(c.first_position + c.length, c.width, NORMAL, name="positions").embedding
+        positions = Embed(
+            c.first_position + c.length, c.width, NORMAL, name="position_embedding"
+        ).embedding
         x_BLD = LayerNorm(c.epsilon, name="norm")(
             x_BLD + at(positions[c.first_position :], L, step)
         )
@@ -73,7 +75,7 @@ class Bart(nn.Module):
         )
         stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
 
-        self.words = Embed(c.vocab, c.width, NORMAL)
+        self.token_embedding = Embed(c.vocab, c.width, NORMAL)
         self.encoder_places, self.decoder_places = Places(c), Places(c)
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
@@ -94,7 +96,7 @@ class Bart(nn.Module):
     def encode(self, encoder_token_ids, encoder_attention_mask, train=False):
         """What the decoder reads: [B, M, D]."""
         return self.encoder(
-            self.encoder_places(self.words(encoder_token_ids), train),
+            self.encoder_places(self.token_embedding(encoder_token_ids), train),
             train,
             mask=padding_mask(encoder_attention_mask),
         )
@@ -104,10 +106,10 @@ class Bart(nn.Module):
 
         step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
         """
-        y = self.decoder_places(self.words(decoder_token_ids), train, step)
+        y = self.decoder_places(self.token_embedding(decoder_token_ids), train, step)
         read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
         return self.decoder(y, train, **read, mask=causal_mask(step=step))
 
     def logits(self, y_BLD):
         """Scores of every word, float32 [B, L, V]."""
-        return self.words.attend(y_BLD)
+        return self.token_embedding.attend(y_BLD)

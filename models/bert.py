@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from models.config.bert import BertConfig
 from models.layers.encoder import MaskedLanguageModel, PooledEncoder
-from models.layers.heads import WordHead
+from models.layers.heads import MaskedLMHead
 from models.layers.linear import Dense
 
 
@@ -20,12 +20,12 @@ class BertForPretraining(MaskedLanguageModel):
 
     def setup(self):
         self.bert = PooledEncoder(self.config, self.constrain, self.attend)
-        self.word = WordHead(self.config.epsilon)
-        self.next = Dense(2)
+        self.mlm_head = MaskedLMHead(self.config.epsilon)
+        self.next_sentence_head = Dense(2)
 
     @property
     def body(self):
         return self.bert
 
     def read_row(self, pooled_BD):
-        return self.next(pooled_BD).astype(jnp.float32)
+        return self.next_sentence_head(pooled_BD).astype(jnp.float32)

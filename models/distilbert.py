@@ -21,14 +21,14 @@ from models.layers.encoder import (
     make_stack,
     take_positions,
 )
-from models.layers.heads import WordHead
+from models.layers.heads import MaskedLMHead
 from models.layers.masks import padding_mask
 from models.layers.stack import unchanged
 
 TEMPERATURE = 2.0  # of both distributions: the unlikely words count for more (the authors' code; the paper leaves it open)
 
 
-class Lesson(NamedTuple):
+class DistillationLosses(NamedTuple):
     """What the student is still to learn of its teacher: 0 where it has."""
 
     words_BP: jax.Array  # nats between the softened distributions of a masked word, times TEMPERATURE^2 (Hinton et al. 2015, section 2)
@@ -50,14 +50,14 @@ class TextEncoder(nn.Module):
         self.encoder = make_stack(
             c, self.depth, c.num_heads, c.mlp, attend=self.attend, constrain=self.constrain
         )
-        self.word = WordHead(c.epsilon)
+        self.mlm_head = MaskedLMHead(c.epsilon)
 
     def __call__(self, token_ids, attention_mask, train=False, segment_ids=None):
         x_BLD = self.embeddings(token_ids, jnp.zeros_like(token_ids), train, segment_ids)
         return self.encoder(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
 
     def logits(self, x_BPD):
-        return self.word(x_BPD, self.embeddings.words)
+        return self.mlm_head(x_BPD, self.embeddings.token_embedding)
 
 
 class DistilBert(MaskedLanguageModel):
@@ -65,7 +65,7 @@ class DistilBert(MaskedLanguageModel):
 
     attention_mask is False on padding; segment_ids tells the text of a row that a token belongs to, from 1.
 
-    Returns the student's float32 logits of the words at `masked_positions` [B, P, V], or everywhere without them, and a `Lesson`, or
+    Returns the student's float32 logits of the words at `masked_positions` [B, P, V], or everywhere without them, and a `DistillationLosses`, or
     None without a teacher. DistilBERT has no token types: `token_type_ids` are not read.
     """
 
@@ -99,7 +99,7 @@ class DistilBert(MaskedLanguageModel):
             self.teacher.logits(take_positions(y_BLD, masked_positions))
         )
         words_BP = divergence(self.student.logits(x_BPD), expected_BPV)
-        return x_BPD, Lesson(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
+        return x_BPD, DistillationLosses(words_BP, 1 - cosine(x_BLD, jax.lax.stop_gradient(y_BLD)))
 
     def logits(self, x_BPD):
         """The student's scores of every word, float32 [B, P, V]."""

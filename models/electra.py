@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from models.config.electra import ElectraConfig
 from models.layers.attention import attend
 from models.layers.encoder import make_embeddings, make_stack, take_positions
-from models.layers.heads import WordHead
+from models.layers.heads import MaskedLMHead
 from models.layers.linear import Dense
 from models.layers.masks import padding_mask
 from models.layers.mlp import gelu
@@ -40,7 +40,11 @@ class Encoder(nn.Module):
     @nn.compact
     def __call__(self, x_BLE, attention_mask, train, segment_ids=None):
         c = self.config
-        x_BLD = x_BLE if self.width == c.embedding else Dense(self.width, name="widen")(x_BLE)
+        x_BLD = (
+            x_BLE
+            if self.width == c.embedding
+            else Dense(self.width, name="embedding_projection")(x_BLE)
+        )
         stack = make_stack(
             c,
             c.depth,
@@ -53,7 +57,7 @@ class Encoder(nn.Module):
         return stack(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
 
 
-class Judgement(nn.Module):
+class DiscriminatorHead(nn.Module):
     """One logit a position: was its word replaced? (section 2; the hidden layer is that of the authors' code)."""
 
     @nn.compact
@@ -85,9 +89,9 @@ class Electra(nn.Module):
         encoder = partial(Encoder, c, constrain=self.constrain, attend=self.attend)
         self.embeddings = make_embeddings(c, c.embedding, c.segments)
         self.generator = encoder(c.generator_width, c.generator_num_heads, c.generator_mlp)
-        self.word = WordHead(c.epsilon)
+        self.mlm_head = MaskedLMHead(c.epsilon)
         self.discriminator = encoder(c.width, c.num_heads, c.mlp)
-        self.judgement = Judgement()
+        self.discriminator_head = DiscriminatorHead()
 
     def __call__(
         self,
@@ -101,7 +105,7 @@ class Electra(nn.Module):
         uniforms=None,
         train=False,
     ):
-        x_BPD, judged_BL, _ = self.states(
+        x_BPD, replaced_logits_BL, _ = self.states(
             token_ids,
             attention_mask,
             token_type_ids,
@@ -112,7 +116,7 @@ class Electra(nn.Module):
             uniforms,
             train,
         )
-        return self.logits(x_BPD), judged_BL
+        return self.logits(x_BPD), replaced_logits_BL
 
     def states(
         self,
@@ -145,7 +149,7 @@ class Electra(nn.Module):
             replaced_BL = put(replaced_BL, masked_positions, drawn_BP != labels, masked_BP)
         return (
             x_BPD,
-            self.judge(token_ids, attention_mask, token_type_ids, train, segment_ids),
+            self.discriminate(token_ids, attention_mask, token_type_ids, train, segment_ids),
             replaced_BL,
         )
 
@@ -157,14 +161,16 @@ class Electra(nn.Module):
             [word_at(uniforms[:, part], self.logits(x_BPD[:, part])) for part in parts], axis=1
         )
 
-    def judge(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
+    def discriminate(
+        self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None
+    ):
         """float32 logits [B, L] of "this word was replaced"."""
         x_BLD, _ = self.encode(token_ids, attention_mask, token_type_ids, train, segment_ids)
-        return self.judgement(x_BLD)
+        return self.discriminator_head(x_BLD)
 
     def logits(self, x_BPD):
         """The generator's scores of every word, float32 [B, P, V]."""
-        return self.word(x_BPD, self.embeddings.words)
+        return self.mlm_head(x_BPD, self.embeddings.token_embedding)
 
     def encode(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
         """The discriminator's last hidden states [B, L, D], and the first one of each row [B, D]: it has no pooler."""

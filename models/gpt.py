@@ -48,8 +48,8 @@ class Embeddings(nn.Module):
 
     def setup(self):
         c = self.config
-        self.words = Embed(c.vocab, c.width, NORMAL)
-        self.positions = Embed(c.length, c.width, NORMAL)
+        self.token_embedding = Embed(c.vocab, c.width, NORMAL)
+        self.position_embedding = Embed(c.length, c.width, NORMAL)
         self.drop = Dropout(c.dropout)
 
     def __call__(self, token_ids, train, step=None):
@@ -58,7 +58,7 @@ class Embeddings(nn.Module):
             raise ValueError(
                 f"a row of {L} tokens is longer than the {longest} positions of the model (model.length)"
             )
-        x_BLD = self.words(token_ids) + at(self.positions.embedding, L, step)
+        x_BLD = self.token_embedding(token_ids) + at(self.position_embedding.embedding, L, step)
         return self.drop(x_BLD, deterministic=not train)
 
 
@@ -94,4 +94,4 @@ class Gpt(nn.Module):
 
     def logits(self, x_BLD):
         """Scores of every word, float32 [B, L, V]."""
-        return self.embeddings.words.attend(x_BLD)
+        return self.embeddings.token_embedding.attend(x_BLD)

@@ -8,7 +8,7 @@ B batch   L length   P masked positions   D width   V vocabulary
 
 from models.config.roberta import RobertaConfig
 from models.layers.encoder import MaskedLanguageModel, PooledEncoder
-from models.layers.heads import WordHead
+from models.layers.heads import MaskedLMHead
 
 
 class RobertaForMaskedLM(MaskedLanguageModel):
@@ -20,7 +20,7 @@ class RobertaForMaskedLM(MaskedLanguageModel):
         c = self.config
         # As the authors' code numbers positions, from behind the padding's id: the rows before that are never read.
         self.roberta = PooledEncoder(c, self.constrain, self.attend, first=c.first_position)
-        self.word = WordHead(c.epsilon)
+        self.mlm_head = MaskedLMHead(c.epsilon)
 
     @property
     def body(self):

@@ -118,7 +118,7 @@ class T5(nn.Module):
         layer = partial(PreNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
         stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
 
-        self.words = Embed(c.vocab, c.width, nn.initializers.normal(1.0))
+        self.token_embedding = Embed(c.vocab, c.width, nn.initializers.normal(1.0))
         self.encoder_bias = RelativeBias(c, bidirectional=True)
         self.encoder = stack(layer, c.depth)
         self.encoder_norm = norm()
@@ -127,7 +127,7 @@ class T5(nn.Module):
         self.decoder_norm = norm()
         self.drop = dropout()
         if not c.tied:
-            self.head = Dense(c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32)
+            self.lm_head = Dense(c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32)
 
     def __call__(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
         return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))
@@ -141,7 +141,7 @@ class T5(nn.Module):
         """What the decoder reads: [B, M, D]."""
         drop = partial(self.drop, deterministic=not train)
         M = encoder_token_ids.shape[1]
-        x = drop(self.words(encoder_token_ids))
+        x = drop(self.token_embedding(encoder_token_ids))
         x = self.encoder(
             x, train, mask=padding_mask(encoder_attention_mask), bias=self.encoder_bias(M, M)
         )
@@ -155,7 +155,7 @@ class T5(nn.Module):
         drop = partial(self.drop, deterministic=not train)
         L = decoder_token_ids.shape[1]
         read = {"memory_BMD": memory_BMD, "memory_mask": padding_mask(encoder_attention_mask)}
-        y = drop(self.words(decoder_token_ids))
+        y = drop(self.token_embedding(decoder_token_ids))
         y = self.decoder(
             y, train, **read, mask=causal_mask(step=step), bias=self.decoder_bias(L, L, step)
         )
@@ -165,9 +165,9 @@ class T5(nn.Module):
         """Scores of every word, float32 [B, L, V]."""
         if self.config.tied:
             return (
-                self.words.attend(y_BLD) * self.config.width**-0.5
+                self.token_embedding.attend(y_BLD) * self.config.width**-0.5
             )  # the embeddings are as large as N(0, 1)
-        return self.head(y_BLD)
+        return self.lm_head(y_BLD)
 
 
 def shift_right(labels):

@@ -75,7 +75,7 @@ class Transformer(nn.Module):
         layer = partial(PostNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
         stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
 
-        self.words = Embed(c.vocab, c.width, nn.initializers.normal(c.width**-0.5))
+        self.token_embedding = Embed(c.vocab, c.width, nn.initializers.normal(c.width**-0.5))
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
         self.drop = dropout()
@@ -155,12 +155,12 @@ class Transformer(nn.Module):
 
     def logits(self, y_BLD):
         """Scores of every word, float32 [B, L, V] (section 3.4)."""
-        return self.words.attend(y_BLD)
+        return self.token_embedding.attend(y_BLD)
 
     def embed(self, token_ids, segment_ids, train, step=None):
         """Each word's vector, times sqrt(D), and its place in its own pair: [B, L, D] (sections 3.4 and 3.5)."""
         L, D = token_ids.shape[1], self.config.width
-        x_BLD = self.words(token_ids) * D**0.5
+        x_BLD = self.token_embedding(token_ids) * D**0.5
         places_PD = jnp.asarray(sinusoids(L if step is None else step.slots, D), x_BLD.dtype)
         x_BLD += at(places_PD, L, step) if segment_ids is None else places_PD[places(segment_ids)]
         return self.drop(x_BLD, deterministic=not train)

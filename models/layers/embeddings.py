@@ -30,10 +30,10 @@ class Embeddings(nn.Module):
     first: int = 0
 
     def setup(self):
-        self.words = Embed(self.vocab, self.width)
-        self.positions = Embed(self.first + self.length, self.width)
+        self.token_embedding = Embed(self.vocab, self.width)
+        self.position_embedding = Embed(self.first + self.length, self.width)
         if self.types:
-            self.segments = Embed(self.types, self.width)
+            self.token_type_embedding = Embed(self.types, self.width)
         self.norm = LayerNorm(self.epsilon)
         self.drop = self.dropout()
 
@@ -43,13 +43,13 @@ class Embeddings(nn.Module):
             raise ValueError(
                 f"a row of {L} tokens is longer than the {self.length} positions of the model (model.length)"
             )
-        x_BLD = self.words(token_ids)
+        x_BLD = self.token_embedding(token_ids)
         if segment_ids is None:
-            x_BLD += self.positions.embedding[self.first : self.first + L]
+            x_BLD += self.position_embedding.embedding[self.first : self.first + L]
         else:
-            x_BLD += self.positions(self.first + places(segment_ids))
+            x_BLD += self.position_embedding(self.first + places(segment_ids))
         if self.types:
             # A product with one-hot rows: the gradient of a gather would add B * L rows up in S places, one by one.
-            table_SD = self.segments.embedding
+            table_SD = self.token_type_embedding.embedding
             x_BLD += jax.nn.one_hot(token_type_ids, self.types, dtype=table_SD.dtype) @ table_SD
         return self.drop(self.norm(x_BLD), deterministic=not train)

@@ -84,7 +84,7 @@ class PooledEncoder(nn.Module):
         c = self.config
         self.embeddings = make_embeddings(c, self.embedding or c.width, c.segments, self.first)
         if self.embedding is not None:
-            self.widen = Dense(c.width)
+            self.embedding_projection = Dense(c.width)
         self.encoder = make_stack(
             c,
             c.depth,
@@ -104,7 +104,7 @@ class PooledEncoder(nn.Module):
         token_type_ids = jnp.zeros_like(token_ids) if token_type_ids is None else token_type_ids
         x_BLD = self.embeddings(token_ids, token_type_ids, train, segment_ids)
         if self.embedding is not None:
-            x_BLD = self.widen(x_BLD)
+            x_BLD = self.embedding_projection(x_BLD)
         x_BLD = self.encoder(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
         return x_BLD, nn.tanh(self.pooler(x_BLD[:, 0]))
 
@@ -112,7 +112,7 @@ class PooledEncoder(nn.Module):
 class MaskedLanguageModel(nn.Module):
     """Predicts masked tokens from an encoder's states, and what a paper adds of the row.
 
-    A subclass sets in `setup` its head `word`, and an encoder under a name of its own, which `body` returns.
+    A subclass sets in `setup` its head `mlm_head`, and an encoder under a name of its own, which `body` returns.
 
     token_ids, token_type_ids: int32 [B, L]; masked_positions: int32 [B, P]; attention_mask: bool [B, L], False on padding.
     segment_ids: int32 [B, L], the text that a token belongs to, from 1, where a row has several side by side, none of which reads another.
@@ -158,7 +158,7 @@ class MaskedLanguageModel(nn.Module):
 
     def logits(self, x_BPD):
         """Return the scores of every token, float32 [B, P, V]."""
-        return self.word(x_BPD, self.body.embeddings.words)
+        return self.mlm_head(x_BPD, self.body.embeddings.token_embedding)
 
     def encode(self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None):
         """Return the last layer's hidden states [B, L, D] and the pooled first one [B, D]."""

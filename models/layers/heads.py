@@ -14,7 +14,7 @@ from models.layers.mlp import gelu
 from models.layers.norms import LayerNorm
 
 
-class WordHead(nn.Module):
+class MaskedLMHead(nn.Module):
     """A score for every word, by its similarity to the word's embedding (Devlin et al. 2018, section 3.1, task 1; appendix A.2)."""
 
     epsilon: float

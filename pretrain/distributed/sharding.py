@@ -24,8 +24,8 @@ AXES_OF = {"vocab": "model", "heads": "model", "mlp": "model", "embed": "fsdp", 
 # (the end of the path, the meaning of each dimension); a parameter matches exactly one row.
 # What a norm reads is never split over `model`: at one row a shard the gradient would be wrong (same bug family as above).
 PARAMETERS = (
-    (r"words/embedding", ("vocab", "embed")),
-    (r"(positions|segments)/embedding", (None, "embed")),
+    (r"token_embedding/embedding", ("vocab", "embed")),
+    (r"(position|token_type)_embedding/embedding", (None, "embed")),
     (r"(attention|cross)/(query|key|value)/kernel", ("embed", "heads", None)),
     (r"(attention|cross)/(query|key|value)/bias", ("heads", None)),
     (r"(attention|cross)/out/kernel", ("heads", None, "embed")),
@@ -36,16 +36,16 @@ PARAMETERS = (
     (r"mlp/down/bias", (None,)),
     (r"(\w+_)?norm/(scale|bias)", (None,)),
     (r"\w+_bias/table", (None, "heads")),  # relative positions
-    (r"(pooler|word/transform|next)/kernel", ("embed", None)),
-    (r"(pooler|word/transform|next)/bias", (None,)),
-    (r"(widen|order)/kernel", ("embed", None)),
-    (r"(widen|order)/bias", (None,)),
-    (r"judgement/(transform|score)/kernel", ("embed", None)),
-    (r"judgement/(transform|score)/bias", (None,)),
+    (r"(pooler|mlm_head/transform|next_sentence_head)/kernel", ("embed", None)),
+    (r"(pooler|mlm_head/transform|next_sentence_head)/bias", (None,)),
+    (r"(embedding_projection|sentence_order_head)/kernel", ("embed", None)),
+    (r"(embedding_projection|sentence_order_head)/bias", (None,)),
+    (r"discriminator_head/(transform|score)/kernel", ("embed", None)),
+    (r"discriminator_head/(transform|score)/bias", (None,)),
     (r"(classifier|scores|span)/(transform|out)/kernel", ("embed", None)),
     (r"(classifier|scores|span)/(transform|out)/bias", (None,)),
-    (r"word/bias", ("vocab",)),
-    (r"head/kernel", ("embed", "vocab")),
+    (r"mlm_head/bias", ("vocab",)),
+    (r"lm_head/kernel", ("embed", "vocab")),
 )
 
 

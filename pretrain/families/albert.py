@@ -13,15 +13,23 @@ OURS, THEIRS = (
 )  # the one that there is
 
 RULES = (
-    ("albert/embeddings/words/embedding", "albert.embeddings.word_embeddings.weight", SAME),
-    ("albert/embeddings/positions/embedding", "albert.embeddings.position_embeddings.weight", SAME),
     (
-        "albert/embeddings/segments/embedding",
+        "albert/embeddings/token_embedding/embedding",
+        "albert.embeddings.word_embeddings.weight",
+        SAME,
+    ),
+    (
+        "albert/embeddings/position_embedding/embedding",
+        "albert.embeddings.position_embeddings.weight",
+        SAME,
+    ),
+    (
+        "albert/embeddings/token_type_embedding/embedding",
         "albert.embeddings.token_type_embeddings.weight",
         SAME,
     ),
     *norm("albert/embeddings/norm", "albert.embeddings.LayerNorm"),
-    *linear("albert/widen", "albert.encoder.embedding_hidden_mapping_in"),
+    *linear("albert/embedding_projection", "albert.encoder.embedding_hidden_mapping_in"),
     *linear(f"{OURS}/attention/query", f"{THEIRS}.attention.query"),
     *linear(f"{OURS}/attention/key", f"{THEIRS}.attention.key"),
     *linear(f"{OURS}/attention/value", f"{THEIRS}.attention.value"),
@@ -31,10 +39,10 @@ RULES = (
     *linear(f"{OURS}/mlp/down", f"{THEIRS}.ffn_output"),
     *norm(f"{OURS}/mlp_norm", f"{THEIRS}.full_layer_layer_norm"),
     *linear("albert/pooler", "albert.pooler"),
-    *linear("word/transform", "predictions.dense"),
-    *norm("word/norm", "predictions.LayerNorm"),
-    ("word/bias", "predictions.bias", SAME),
-    *linear("order", "sop_classifier.classifier"),
+    *linear("mlm_head/transform", "predictions.dense"),
+    *norm("mlm_head/norm", "predictions.LayerNorm"),
+    ("mlm_head/bias", "predictions.bias", SAME),
+    *linear("sentence_order_head", "sop_classifier.classifier"),
 )
 SENTENCE_HEADS = ("albert.pooler.", "sop_classifier.")
 HEADS = ("predictions.", *SENTENCE_HEADS)  # released encoders come without some of them

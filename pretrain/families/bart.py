@@ -11,13 +11,17 @@ from pretrain.families.transformer import BIAS, BIAS_REASON, COPIES, stack
 def places(side):
     """The rules of what is added to a side's words."""
     return (
-        (f"{side}_places/positions/embedding", f"model.{side}.embed_positions.weight", SAME),
+        (
+            f"{side}_places/position_embedding/embedding",
+            f"model.{side}.embed_positions.weight",
+            SAME,
+        ),
         *norm(f"{side}_places/norm", f"model.{side}.layernorm_embedding"),
     )
 
 
 RULES = (
-    ("words/embedding", "model.shared.weight", SAME),
+    ("token_embedding/embedding", "model.shared.weight", SAME),
     *places("encoder"),
     *stack("encoder", cross=False),
     *places("decoder"),

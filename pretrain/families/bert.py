@@ -24,14 +24,18 @@ def layers(ours, theirs):
 def encoder(name):
     """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
     return (
-        (f"{name}/embeddings/words/embedding", f"{name}.embeddings.word_embeddings.weight", SAME),
         (
-            f"{name}/embeddings/positions/embedding",
+            f"{name}/embeddings/token_embedding/embedding",
+            f"{name}.embeddings.word_embeddings.weight",
+            SAME,
+        ),
+        (
+            f"{name}/embeddings/position_embedding/embedding",
             f"{name}.embeddings.position_embeddings.weight",
             SAME,
         ),
         (
-            f"{name}/embeddings/segments/embedding",
+            f"{name}/embeddings/token_type_embedding/embedding",
             f"{name}.embeddings.token_type_embeddings.weight",
             SAME,
         ),
@@ -43,10 +47,10 @@ def encoder(name):
 
 RULES = (
     *encoder("bert"),
-    *linear("word/transform", "cls.predictions.transform.dense"),
-    *norm("word/norm", "cls.predictions.transform.LayerNorm"),
-    ("word/bias", "cls.predictions.bias", SAME),
-    *linear("next", "cls.seq_relationship"),
+    *linear("mlm_head/transform", "cls.predictions.transform.dense"),
+    *norm("mlm_head/norm", "cls.predictions.transform.LayerNorm"),
+    ("mlm_head/bias", "cls.predictions.bias", SAME),
+    *linear("next_sentence_head", "cls.seq_relationship"),
 )
 SENTENCE_HEADS = ("bert.pooler.", "cls.seq_relationship.")
 HEADS = ("cls.predictions.", *SENTENCE_HEADS)  # released encoders come without some of them

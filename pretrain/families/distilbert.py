@@ -23,17 +23,21 @@ def layers(ours, theirs):
 
 
 RULES = (
-    ("student/embeddings/words/embedding", "distilbert.embeddings.word_embeddings.weight", SAME),
     (
-        "student/embeddings/positions/embedding",
+        "student/embeddings/token_embedding/embedding",
+        "distilbert.embeddings.word_embeddings.weight",
+        SAME,
+    ),
+    (
+        "student/embeddings/position_embedding/embedding",
         "distilbert.embeddings.position_embeddings.weight",
         SAME,
     ),
     *norm("student/embeddings/norm", "distilbert.embeddings.LayerNorm"),
     *layers("student/encoder/layers", "distilbert.transformer.layer.{i}"),
-    *linear("student/word/transform", "vocab_transform"),
-    *norm("student/word/norm", "vocab_layer_norm"),
-    ("student/word/bias", "vocab_projector.bias", SAME),
+    *linear("student/mlm_head/transform", "vocab_transform"),
+    *norm("student/mlm_head/norm", "vocab_layer_norm"),
+    ("student/mlm_head/bias", "vocab_projector.bias", SAME),
 )
 HEADS = ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
 COPIES = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}
@@ -78,17 +82,19 @@ def begin(model, teacher, params):
             return {"layers": stack_layers(chosen)}
         return {f"layer_{n}": one for n, one in enumerate(chosen)}
 
-    segments = embeddings.pop("segments")["embedding"]
+    segments = embeddings.pop("token_type_embedding")["embedding"]
     own = embeddings | {
-        "positions": {"embedding": embeddings["positions"]["embedding"] + segments[0]}
+        "position_embedding": {
+            "embedding": embeddings["position_embedding"]["embedding"] + segments[0]
+        }
     }
     every = [i * teacher.depth // model.depth for i in range(model.depth)]
     return {
-        "student": {"embeddings": own, "encoder": stack(every), "word": params["word"]},
+        "student": {"embeddings": own, "encoder": stack(every), "mlm_head": params["mlm_head"]},
         "teacher": {
             "embeddings": params["bert"]["embeddings"],
             "encoder": stack(range(teacher.depth)),
-            "word": params["word"],
+            "mlm_head": params["mlm_head"],
         },
     }
 

@@ -10,24 +10,34 @@ from pretrain.families.record import Family, HeadMap, HuggingFaceMap, SecondMode
 from pretrain.families.rules import SAME, linear, norm
 
 EMBEDDINGS = (
-    ("embeddings/words/embedding", "electra.embeddings.word_embeddings.weight", SAME),
-    ("embeddings/positions/embedding", "electra.embeddings.position_embeddings.weight", SAME),
-    ("embeddings/segments/embedding", "electra.embeddings.token_type_embeddings.weight", SAME),
+    ("embeddings/token_embedding/embedding", "electra.embeddings.word_embeddings.weight", SAME),
+    (
+        "embeddings/position_embedding/embedding",
+        "electra.embeddings.position_embeddings.weight",
+        SAME,
+    ),
+    (
+        "embeddings/token_type_embedding/embedding",
+        "electra.embeddings.token_type_embeddings.weight",
+        SAME,
+    ),
     *norm("embeddings/norm", "electra.embeddings.LayerNorm"),
 )
 RULES = (
     *EMBEDDINGS,
     *bert.layers("discriminator/encoder/layers", "electra.encoder.layer.{i}"),
-    *linear("judgement/transform", "discriminator_predictions.dense"),
-    *linear("judgement/score", "discriminator_predictions.dense_prediction"),
+    *linear("discriminator_head/transform", "discriminator_predictions.dense"),
+    *linear("discriminator_head/score", "discriminator_predictions.dense_prediction"),
     *bert.layers("generator/encoder/layers", "generator/electra.encoder.layer.{i}"),
-    *linear("word/transform", "generator/generator_predictions.dense"),
-    *norm("word/norm", "generator/generator_predictions.LayerNorm"),
-    ("word/bias", "generator/generator_lm_head.bias", SAME),
+    *linear("mlm_head/transform", "generator/generator_predictions.dense"),
+    *norm("mlm_head/norm", "generator/generator_predictions.LayerNorm"),
+    ("mlm_head/bias", "generator/generator_lm_head.bias", SAME),
 )
 WIDEN = {  # where a network is not as wide as the words' vectors: the field with its width
-    "width": linear("discriminator/widen", "electra.embeddings_project"),
-    "generator_width": linear("generator/widen", "generator/electra.embeddings_project"),
+    "width": linear("discriminator/embedding_projection", "electra.embeddings_project"),
+    "generator_width": linear(
+        "generator/embedding_projection", "generator/electra.embeddings_project"
+    ),
 }
 HEADS = (
     "discriminator_predictions.",

@@ -47,8 +47,8 @@ def layer(ours, theirs):
 
 WORDS = "transformer.tokens_embed.weight"
 RULES = (
-    ("embeddings/words/embedding", WORDS, SAME),
-    ("embeddings/positions/embedding", "transformer.positions_embed.weight", SAME),
+    ("embeddings/token_embedding/embedding", WORDS, SAME),
+    ("embeddings/position_embedding/embedding", "transformer.positions_embed.weight", SAME),
     *layer("decoder/layers", "transformer.h.{i}"),
 )
 

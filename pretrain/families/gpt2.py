@@ -12,8 +12,8 @@ WORDS = "transformer.wte.weight"
 def rules(*layers):
     """The rules of a model with these of its layers."""
     return (
-        ("embeddings/words/embedding", WORDS, SAME),
-        ("embeddings/positions/embedding", "transformer.wpe.weight", SAME),
+        ("embeddings/token_embedding/embedding", WORDS, SAME),
+        ("embeddings/position_embedding/embedding", "transformer.wpe.weight", SAME),
         *layers,
         *norm("norm", "transformer.ln_f"),
     )

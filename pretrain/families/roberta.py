@@ -8,9 +8,9 @@ from pretrain.families.rules import SAME, linear, norm
 
 RULES = (
     *bert.encoder("roberta"),
-    *linear("word/transform", "lm_head.dense"),
-    *norm("word/norm", "lm_head.layer_norm"),
-    ("word/bias", "lm_head.bias", SAME),
+    *linear("mlm_head/transform", "lm_head.dense"),
+    *norm("mlm_head/norm", "lm_head.layer_norm"),
+    ("mlm_head/bias", "lm_head.bias", SAME),
 )
 SENTENCE_HEADS = ("roberta.pooler.",)  # transformers saves a RobertaForMaskedLM without it
 COPIES = {  # the output's table is the input's; older files hold it twice

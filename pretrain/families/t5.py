@@ -60,10 +60,10 @@ def stack(name, config, *, cross):
 def rules(config):
     """The table of a T5, which depends on what its MLPs and its output are."""
     return (
-        ("words/embedding", "shared.weight", SAME),
+        ("token_embedding/embedding", "shared.weight", SAME),
         *stack("encoder", config, cross=False),
         *stack("decoder", config, cross=True),
-        *(() if config.tied else (("head/kernel", "lm_head.weight", KERNEL),)),
+        *(() if config.tied else (("lm_head/kernel", "lm_head.weight", KERNEL),)),
     )
 
 

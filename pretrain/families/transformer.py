@@ -41,7 +41,7 @@ def stack(name, *, cross):
 
 
 RULES = (
-    ("words/embedding", "model.shared.weight", SAME),
+    ("token_embedding/embedding", "model.shared.weight", SAME),
     *stack("encoder", cross=False),
     *stack("decoder", cross=True),
 )

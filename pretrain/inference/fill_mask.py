@@ -175,4 +175,6 @@ class Judgements(Masks):
 @partial(jax.jit, static_argnames=("model",))
 def _replaced(model, params, tokens_BL, valid_BL):
     """The probability [B, L] of each token that it was replaced."""
-    return jax.nn.sigmoid(model.apply({"params": params}, tokens_BL, valid_BL, method="judge"))
+    return jax.nn.sigmoid(
+        model.apply({"params": params}, tokens_BL, valid_BL, method="discriminate")
+    )

@@ -218,7 +218,8 @@ def test_the_other_side_decays_what_this_one_decays_at_the_same_rate():
         id(layer.words.weight),
     }
     assert [
-        is_decayed(name) for name in ("a/bias", "norm/scale", "a/kernel", "words/embedding")
+        is_decayed(name)
+        for name in ("a/bias", "norm/scale", "a/kernel", "token_embedding/embedding")
     ] == [
         False,
         False,

@@ -61,9 +61,9 @@ def test_words_in_few_dimensions():
     )
     assert (
         narrow["embeddings"] == wide["embeddings"]
-        and size(wide["embeddings"]["words"]) == 30000 * 128
+        and size(wide["embeddings"]["token_embedding"]) == 30000 * 128
     )
-    assert size(wide["widen"]) == 128 * 640 + 640
+    assert size(wide["embedding_projection"]) == 128 * 640 + 640
 
 
 def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
@@ -78,7 +78,7 @@ def test_the_one_layer_is_applied_again_and_again(make, tiny_configs):
 
     x_BLD = model.apply(
         {"params": params},
-        method=lambda module: module.albert.widen(
+        method=lambda module: module.albert.embedding_projection(
             module.albert.embeddings(TOKENS, SEGMENTS, False)
         ),
     )

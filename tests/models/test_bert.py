@@ -116,9 +116,9 @@ def test_word_head_is_tied_to_the_words(make, bert_config):
     tokens = np.where(TOKENS == 9, 8, TOKENS)
     run = jax.jit(lambda params: model.apply({"params": params}, tokens, VALID)[0])
     before = run(params)
-    table = params["bert"]["embeddings"]["words"]["embedding"]
+    table = params["bert"]["embeddings"]["token_embedding"]["embedding"]
     moved = jax.tree.map(lambda leaf: leaf, params)
-    moved["bert"]["embeddings"]["words"]["embedding"] = table.at[9].add(1.0)
+    moved["bert"]["embeddings"]["token_embedding"]["embedding"] = table.at[9].add(1.0)
     after = run(moved)
     assert (np.abs(after - before).max((0, 1)) > 1e-2).tolist() == [word == 9 for word in range(50)]
 
@@ -126,7 +126,7 @@ def test_word_head_is_tied_to_the_words(make, bert_config):
 def test_next_sentence_reads_the_first_position(make, bert_config, hidden):
     model, params = make(bert_config)
     states, pooled = hidden(TOKENS, VALID, SEGMENTS)
-    pooler, following = params["bert"]["pooler"], params["next"]
+    pooler, following = params["bert"]["pooler"], params["next_sentence_head"]
     np.testing.assert_allclose(
         pooled, np.tanh(states[:, 0] @ pooler["kernel"] + pooler["bias"]), atol=1e-5
     )
@@ -159,7 +159,7 @@ def test_scan_and_remat_change_nothing(make, bert_config, scored, unroll, scan, 
     found, by_params = score(other, arrange(params))
     np.testing.assert_allclose(found, value, rtol=1e-6)
     jax.tree.map(
-        partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads)
+        partial(np.testing.assert_allclose, rtol=2e-4, atol=5e-6), by_params, arrange(grads)
     )
     reached = flax.traverse_util.flatten_dict(grads)
     smallest = min(

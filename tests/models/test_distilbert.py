@@ -71,8 +71,8 @@ def test_a_student_that_is_its_teacher_has_learned_its_lesson(model):
     module, params = model
     twin = dict(params["teacher"])
     positions = (
-        twin["embeddings"]["positions"]["embedding"]
-        + twin["embeddings"]["segments"]["embedding"][0]
+        twin["embeddings"]["position_embedding"]["embedding"]
+        + twin["embeddings"]["token_type_embedding"]["embedding"][0]
     )
     twin["embeddings"] = {
         **{k: v for k, v in twin["embeddings"].items() if k != "segments"},

@@ -58,12 +58,12 @@ def test_published_sizes(config, discriminator, generator):
     ids = jnp.ones((1, 2), jnp.int32)
     params = jax.eval_shape(lambda: build(config).init(jax.random.key(0), ids, ids > 0))["params"]
     assert size([params["embeddings"], params["discriminator"]]) == discriminator
-    assert size([params["embeddings"], params["generator"], params["word"]]) == generator
+    assert size([params["embeddings"], params["generator"], params["mlm_head"]]) == generator
     judgement = config.width * (config.width + 2) + 1
     assert size(params) == discriminator + generator - size(params["embeddings"]) + judgement
-    assert ("widen" in params["discriminator"]) == (config is SMALL) and "widen" in params[
-        "generator"
-    ]
+    assert ("embedding_projection" in params["discriminator"]) == (
+        config is SMALL
+    ) and "embedding_projection" in params["generator"]
 
 
 LOSS = find_loss("replaced_token")
@@ -103,7 +103,7 @@ def test_the_loss_is_that_of_the_paper(case):
         _, judged, labels = model.apply(
             {"params": params}, **LOSS.model_inputs(batch), method="states"
         )
-        alone = model.apply({"params": params}, filled, VALID, method="judge")
+        alone = model.apply({"params": params}, filled, VALID, method="discriminate")
         return judged, labels, alone, LOSS.sums(model, params, batch), LOSS.totals(batch)
 
     judged, labels, alone, sums, totals = jax.device_get(compute(batch))
@@ -141,8 +141,8 @@ def test_no_gradient_crosses_the_draw(case):
         for name, found in moved(params).items()
     }
     assert parts == {
-        "masked_lm": {"embeddings", "generator", "word"},
-        "replaced_token": {"embeddings", "discriminator", "judgement"},
+        "masked_lm": {"embeddings", "generator", "mlm_head"},
+        "replaced_token": {"embeddings", "discriminator", "discriminator_head"},
     }
 
 

@@ -209,8 +209,8 @@ def test_words_are_told_by_their_own_embeddings(make, config):
     run = jax.jit(lambda params: model.apply({"params": params}, tokens))
     before = run(params)
     moved = jax.tree.map(lambda leaf: leaf, params)
-    moved["embeddings"]["words"]["embedding"] = (
-        params["embeddings"]["words"]["embedding"].at[9].add(1.0)
+    moved["embeddings"]["token_embedding"]["embedding"] = (
+        params["embeddings"]["token_embedding"]["embedding"].at[9].add(1.0)
     )
     assert (np.abs(run(moved) - before).max((0, 1)) > 1e-2).tolist() == [
         word == 9 for word in range(50)

@@ -30,7 +30,10 @@ def test_published_sizes(config, encoder):
     sizes = {
         part: sum(leaf.size for leaf in jax.tree.leaves(tree)) for part, tree in params.items()
     }
-    assert sizes == {"roberta": encoder, "word": config.width * (config.width + 3) + config.vocab}
+    assert sizes == {
+        "roberta": encoder,
+        "mlm_head": config.width * (config.width + 3) + config.vocab,
+    }
 
 
 def test_its_encoder_is_berts(make, tiny_configs):
@@ -40,7 +43,7 @@ def test_its_encoder_is_berts(make, tiny_configs):
     model, params = make(config)
     other, there = make(BertConfig(**shared))
     there = dict(there["bert"])
-    table = there["embeddings"]["positions"]["embedding"]
+    table = there["embeddings"]["position_embedding"]["embedding"]
     lower = jnp.concatenate(
         [jnp.full((2, config.width), jnp.nan), table]
     )  # nobody reads the first two
@@ -48,7 +51,7 @@ def test_its_encoder_is_berts(make, tiny_configs):
         **params,
         "roberta": {
             **there,
-            "embeddings": {**there["embeddings"], "positions": {"embedding": lower}},
+            "embeddings": {**there["embeddings"], "position_embedding": {"embedding": lower}},
         },
     }
     ours, pooled = jax.jit(

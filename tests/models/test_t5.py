@@ -60,7 +60,7 @@ def test_initialisation():
     }
     config = T5Config(**shape, gated=True, tied=False)
     deviations = {
-        "words/embedding": 1.0,
+        "token_embedding/embedding": 1.0,
         "query/kernel": (64 * 24) ** -0.5,
         "key/kernel": 64**-0.5,
         "value/kernel": 64**-0.5,
@@ -68,7 +68,7 @@ def test_initialisation():
         "gate/kernel": 64**-0.5,
         "up/kernel": 64**-0.5,
         "down/kernel": 160**-0.5,
-        "head/kernel": 64**-0.5,
+        "lm_head/kernel": 64**-0.5,
         "bias/table": 64**-0.5,
     }
     for path, leaf in flax.traverse_util.flatten_dict(
@@ -203,11 +203,11 @@ def test_logits_of_tied_and_untied_words(make, t5_config, tied, gated):
     """Tied, the table is scaled by 1/sqrt(D) on its way out, as the paper's code has it."""
     model, params = make(dataclasses.replace(t5_config, tied=tied, gated=gated))
     y = jax.random.normal(jax.random.key(0), (2, 3, 16))
-    table = params["words"]["embedding"].T / 4 if tied else params["head"]["kernel"]
+    table = params["token_embedding"]["embedding"].T / 4 if tied else params["lm_head"]["kernel"]
     np.testing.assert_allclose(
         model.apply({"params": params}, y, method="logits"), y @ table, atol=1e-5
     )
-    assert ("head" in params) != tied and ("gate" in params["encoder"]["layers"]["mlp"]) == gated
+    assert ("lm_head" in params) != tied and ("gate" in params["encoder"]["layers"]["mlp"]) == gated
 
 
 # ---- computed in whatever way ----------------------------------------------------

@@ -51,7 +51,7 @@ def test_published_sizes(config, size, published):
 def test_initialisation():
     config = TransformerConfig(vocab=400, width=64, depth=2, decoder_depth=2, num_heads=4, mlp=160)
     deviations = {
-        "words/embedding": 64**-0.5,
+        "token_embedding/embedding": 64**-0.5,
         "up/kernel": (2 / (64 + 160)) ** 0.5,
         "down/kernel": (2 / (64 + 160)) ** 0.5,
     }

@@ -145,7 +145,7 @@ def test_gradients_are_those_of_texts_alone(make, bert_config):
         partial(np.testing.assert_allclose, rtol=1e-3, atol=2e-4), grads, gradients(params, ALONE)
     )
     reached = np.flatnonzero(
-        np.abs(grads["bert"]["embeddings"]["positions"]["embedding"]).max(axis=1)
+        np.abs(grads["bert"]["embeddings"]["position_embedding"]["embedding"]).max(axis=1)
     )
     assert reached.tolist() == list(range(max(np.concatenate(LENGTHS))))
 

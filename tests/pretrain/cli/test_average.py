@@ -87,7 +87,7 @@ def test_the_mean_of_the_last(trained, tmp_path, capsys):
     assert moved > 1e-3
     average(trained, tmp_path / "two", [2, 8])
     a, b, mean = (
-        params_of(path, step)["words"]["embedding"]
+        params_of(path, step)["token_embedding"]["embedding"]
         for path, step in ((trained, 2), (trained, 8), (tmp_path / "two", 0))
     )
     np.testing.assert_array_equal(mean, (a + b) / np.float32(2))

@@ -48,7 +48,7 @@ def bert(tmp_path_factory):
     """A workdir whose model knows one word best everywhere, "fox", and then "s" as the end of a word."""
     vocabulary = train_vocabulary(TEXT, 110, algorithm="bpe")
     params = shaken(BERT, 0)
-    bias = params["word"]["bias"] = np.zeros(BERT.vocab, np.float32)
+    bias = params["mlm_head"]["bias"] = np.zeros(BERT.vocab, np.float32)
     bias[vocabulary.pieces.index("▁fox")] = 60
     bias[vocabulary.pieces.index("s")] = 55
     bias[127] = 90  # a row without a piece: the likeliest of all, and yet no answer
@@ -73,7 +73,7 @@ def t5(tmp_path_factory):
 def gpt2(tmp_path_factory):
     """A workdir whose likeliest next row is often one without a piece."""
     params = shaken(GPT2, 2)
-    params["embeddings"]["words"]["embedding"][110:] *= 8
+    params["embeddings"]["token_embedding"]["embedding"][110:] *= 8
     params["decoder"] = jax.tree.map(
         lambda leaf: 5 * leaf, params["decoder"]
     )  # else it repeats the last piece
@@ -129,7 +129,7 @@ def test_a_person_is_told(bert, say):
 def test_every_row_has_its_own_answers(bert):
     """Rows of many lengths and numbers of masks, in any order and batch size: as one at a time."""
     trained = open_trained(bert)
-    trained.params["word"]["bias"] = trained.params["word"]["bias"] * 0
+    trained.params["mlm_head"]["bias"] = trained.params["mlm_head"]["bias"] * 0
     texts = [
         "[MASK]",
         "the [MASK] fox",
@@ -155,7 +155,7 @@ def test_every_row_has_its_own_answers(bert):
 
 def test_probabilities_are_of_the_whole_vocabulary(bert):
     trained = open_trained(bert)
-    trained.params["word"]["bias"] = trained.params["word"]["bias"] * 0
+    trained.params["mlm_head"]["bias"] = trained.params["mlm_head"]["bias"] * 0
     (result,) = fill_mask.Masks(trained, 1000, 1)(["the [MASK]."], [None])
     answers = result["masks"][0]
     assert sorted(answer["id"] for answer in answers) == list(
@@ -172,7 +172,7 @@ def test_words_close_gaps_as_they_are_written(tmp_path):
     config = BertConfig(vocab=9, length=16, width=8, depth=1, num_heads=2, mlp=8)
     params = shaken(config, 0)
     for best, word, filled in ((7, "…s", "the cats."), (6, "cat", "the cat cat.")):
-        params["word"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
+        params["mlm_head"]["bias"] = np.where(np.arange(9) == best, 90, 0).astype(np.float32)
         trained = Trained(
             tmp_path, starting_run(config), 0, params, read_vocabulary(tmp_path / "vocab.txt")
         )
@@ -189,7 +189,7 @@ def test_bytes_carry_their_blanks(tmp_path):
         ("Ġfox", "fox", "the quick fox jumps."),
         ("er", "…er", "the quicker jumps."),
     ):
-        params["word"]["bias"] = np.where(
+        params["mlm_head"]["bias"] = np.where(
             np.arange(304) == vocabulary.pieces.index(piece), 90, 0
         ).astype(np.float32)
         trained = Trained(tmp_path, starting_run(config), 0, params, vocabulary)
@@ -368,7 +368,7 @@ def test_answers_are_those_of_the_fill_mask_pipeline(bert, tmp_path):
     pytest.importorskip("torch", reason="the extra `peers` is not installed")
     transformers = pytest.importorskip("transformers", reason="the extra `peers` is not installed")
     trained = open_trained(bert)
-    trained.params["word"]["bias"] = trained.params["word"]["bias"] * 0
+    trained.params["mlm_head"]["bias"] = trained.params["mlm_head"]["bias"] * 0
     write_model(tmp_path / "x", BERT, trained.params, trained.vocabulary)
     transformers.utils.logging.disable_progress_bar()
     pipeline = transformers.pipeline(

@@ -163,7 +163,7 @@ def test_what_is_laid_out_anew_is_what_is_asked_for():
     encoder = {"bert": params["bert"]}
     assert same(match_layout(params | {"head": {"kernel": 1}}, encoder), encoder)
     with pytest.raises(KeyError, match="bert/embeddings/"):
-        match_layout({"word": params["word"]}, random_params(CASES["bert unrolled"]))
+        match_layout({"mlm_head": params["mlm_head"]}, random_params(CASES["bert unrolled"]))
 
 
 def test_a_configuration_comes_back(config):
@@ -215,7 +215,9 @@ def test_float_types_are_read_as_float32(kind):
     params, _ = bert.from_hf(BERT, tensors, random_params(BERT, seed=1))
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
     words = tensors["bert.embeddings.word_embeddings.weight"].astype(np.float32)
-    np.testing.assert_array_equal(params["bert"]["embeddings"]["words"]["embedding"], words)
+    np.testing.assert_array_equal(
+        params["bert"]["embeddings"]["token_embedding"]["embedding"], words
+    )
 
 
 def test_low_precision_parameters_are_exported_as_float32():
@@ -270,7 +272,9 @@ def test_encoders_without_heads(tensors):
     assert set(report.missing) == tensors.keys() - body.keys() and report.unused == ()
     assert same(params["bert"]["encoder"], whole["bert"]["encoder"])
     assert same(params["bert"]["pooler"], initial["bert"]["pooler"])
-    assert same(params["word"], initial["word"]) and same(params["next"], initial["next"])
+    assert same(params["mlm_head"], initial["mlm_head"]) and same(
+        params["next_sentence_head"], initial["next_sentence_head"]
+    )
     bare = {name.removeprefix("bert."): tensor for name, tensor in body.items()}
     without_prefix, again = imported(bare)
     assert same(without_prefix, params) and again == report
@@ -303,8 +307,11 @@ def test_roberta_as_others_have_it():
             {name: tensor for name, tensor in tensors.items() if "pooler" not in name},
             ["roberta/pooler"],
         ),
-        (headless, ["word"]),
-        ({name.removeprefix("roberta."): tensor for name, tensor in headless.items()}, ["word"]),
+        (headless, ["mlm_head"]),
+        (
+            {name.removeprefix("roberta."): tensor for name, tensor in headless.items()},
+            ["mlm_head"],
+        ),
     ):
         found, report = roberta.from_hf(ROBERTA, kept, initial)
         leaves, ours, fresh = (
@@ -333,7 +340,11 @@ def test_roberta_as_others_have_it():
 
 @pytest.mark.parametrize(
     ("left", "missing"),
-    [("sop_classifier", "order"), ("predictions", "word"), ("albert.pooler", "albert/pooler")],
+    [
+        ("sop_classifier", "sentence_order_head"),
+        ("predictions", "mlm_head"),
+        ("albert.pooler", "albert/pooler"),
+    ],
 )
 def test_alberts_without_a_head(left, missing):
     """Released encoders lack some of them. Older files have the table twice, and buffers."""
@@ -395,7 +406,9 @@ def test_untied_t5_without_a_head_scores_by_its_words():
     tensors = t5.to_hf(config, random_params(config))
     del tensors["lm_head.weight"]
     params, _ = t5.from_hf(config, tensors, random_params(config, seed=1))
-    np.testing.assert_array_equal(params["head"]["kernel"], params["words"]["embedding"].T)
+    np.testing.assert_array_equal(
+        params["lm_head"]["kernel"], params["token_embedding"]["embedding"].T
+    )
 
 
 @pytest.mark.parametrize(("module", "config"), [(gpt, GPT), (gpt2, GPT2)])
@@ -568,15 +581,16 @@ def test_parameters_of_another_configuration_are_named():
         ValueError, match=r"bert/encoder/layers/\S+ has 2 layers; the configuration says 3"
     ):
         bert.to_hf(dataclasses.replace(BERT, depth=3), params)
-    del params["next"]
+    del params["next_sentence_head"]
     params["odd"] = {"kernel": np.zeros(1)}
     with pytest.raises(
-        ValueError, match=r"next/bias, next/kernel missing, odd/kernel without a rule"
+        ValueError,
+        match=r"next_sentence_head/bias, next_sentence_head/kernel missing, odd/kernel without a rule",
     ):
         bert.to_hf(BERT, params)
-    with pytest.raises(ValueError, match=r"head/kernel"):
+    with pytest.raises(ValueError, match=r"lm_head/kernel"):
         t5.to_hf(dataclasses.replace(T5, tied=False), random_params(T5))
-    with pytest.raises(ValueError, match=r"initial parameters are not those .*: head/kernel"):
+    with pytest.raises(ValueError, match=r"initial parameters are not those .*: lm_head/kernel"):
         t5.from_hf(T5, {}, random_params(dataclasses.replace(T5, tied=False)))
 
 

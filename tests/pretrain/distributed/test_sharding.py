@@ -64,7 +64,7 @@ def test_every_row_has_a_parameter(runs):
             (3, 4),
             "has shape (3, 4), but 'mlp/(gate|up)/kernel' has 3 dimensions",
         ),
-        ("words/embedding", (3,), "words/embedding has shape (3,)"),
+        ("token_embedding/embedding", (3,), "token_embedding/embedding has shape (3,)"),
     ],
 )
 def test_a_parameter_without_a_row_is_named(path, shape, message):
@@ -77,14 +77,15 @@ def test_two_rows_are_refused(monkeypatch):
         "pretrain.distributed.sharding.PARAMETERS", (*PARAMETERS, ("embedding", (None, None)))
     )
     with pytest.raises(
-        ValueError, match="'words/embedding' and 'embedding' of PARAMETERS matches words/embedding"
+        ValueError,
+        match="'token_embedding/embedding' and 'embedding' of PARAMETERS matches token_embedding/embedding",
     ):
-        meaning("words/embedding", (4, 4))
+        meaning("token_embedding/embedding", (4, 4))
 
 
 def test_specs():
     mesh = make_mesh(Mesh(2, 2, 2))
-    assert spec("words/embedding", (128, 32), mesh) == P("model", "fsdp")
+    assert spec("token_embedding/embedding", (128, 32), mesh) == P("model", "fsdp")
     assert spec("encoder/layers/attention/query/kernel", (2, 32, 8, 4), mesh) == P(
         None, "fsdp", "model", None
     )
@@ -92,13 +93,16 @@ def test_specs():
         "fsdp", "model", None
     )
     assert spec("encoder/layers/attention_norm/scale", (2, 32), mesh) == P(None, None)
-    assert spec("words/embedding", (127, 32), mesh) == P(None, "fsdp")
+    assert spec("token_embedding/embedding", (127, 32), mesh) == P(None, "fsdp")
 
 
 def test_what_does_not_divide_is_told():
     mesh = make_mesh(Mesh(1, 2, 4))
-    params = {"words": {"embedding": jnp.zeros((126, 32))}, "norm": {"scale": jnp.zeros(32)}}
-    assert kept_whole(params, mesh) == [("words/embedding", 126, "model")]
+    params = {
+        "token_embedding": {"embedding": jnp.zeros((126, 32))},
+        "norm": {"scale": jnp.zeros(32)},
+    }
+    assert kept_whole(params, mesh) == [("token_embedding/embedding", 126, "model")]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_activations_lie_over_rows_and_positions_where_they_divide():
 
 def test_the_scores_parameters_are_brought_together_over_fsdp_alone():
     mesh = make_mesh(Mesh(1, 4, 2))
-    params = {"words": {"embedding": jnp.zeros((16, 8))}}
+    params = {"token_embedding": {"embedding": jnp.zeros((16, 8))}}
     (leaf,) = jax.tree.leaves(jax.jit(gathered(mesh))(params))
     assert leaf.sharding.shard_shape(leaf.shape) == (8, 8)
 
@@ -144,8 +148,8 @@ def test_words_for_a_mesh_may_come_in_any_order():
 def test_adafactors_rows_and_columns_are_repeated_and_its_rest_is_split():
     mesh = make_mesh(Mesh(1, 4, 2))
     params = {
-        "words": {"embedding": jnp.zeros((512, 256))},
-        "head": {"kernel": jnp.zeros((32, 64))},
+        "token_embedding": {"embedding": jnp.zeros((512, 256))},
+        "lm_head": {"kernel": jnp.zeros((32, 64))},
     }
     state = State(
         step=jnp.zeros((), jnp.int32), params=params, optimizer=optax.adafactor(0.1).init(params)
@@ -167,8 +171,12 @@ def test_a_large_moment_that_follows_no_parameter_is_refused():
     """Each device would hold all of it."""
     state = State(
         step=jax.ShapeDtypeStruct((), jnp.int32),
-        params={"words": {"embedding": jax.ShapeDtypeStruct((8192, 4096), jnp.float32)}},
-        optimizer={"words": {"embedding": jax.ShapeDtypeStruct((4096, 8192), jnp.float32)}},
+        params={"token_embedding": {"embedding": jax.ShapeDtypeStruct((8192, 4096), jnp.float32)}},
+        optimizer={
+            "token_embedding": {"embedding": jax.ShapeDtypeStruct((4096, 8192), jnp.float32)}
+        },
     )
-    with pytest.raises(ValueError, match=r"words/embedding \(4096, 8192\) follows no parameter"):
+    with pytest.raises(
+        ValueError, match=r"token_embedding/embedding \(4096, 8192\) follows no parameter"
+    ):
         shardings(state, make_mesh(Mesh(1, 4, 2)))

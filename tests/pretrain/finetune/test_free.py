@@ -23,7 +23,10 @@ def test_what_stays(free, scan):
     layers = {"mlp": {"up": {"kernel": np.ones((2, 3, 4) if scan else (3, 4))}}}
     tree = {
         "encoder": {
-            "bert": {"embeddings": {"words": np.ones(3)}, "pooler": {"kernel": np.ones(3)}}
+            "bert": {
+                "embeddings": {"token_embedding": np.ones(3)},
+                "pooler": {"kernel": np.ones(3)},
+            }
         },
         "classifier": {"out": {"bias": np.ones(2)}},
     }
@@ -37,7 +40,7 @@ def test_what_stays(free, scan):
         left["classifier"]["out"]["bias"].all()
         and left["encoder"]["bert"]["pooler"]["kernel"].all()
     )
-    assert not left["encoder"]["bert"]["embeddings"]["words"].any()
+    assert not left["encoder"]["bert"]["embeddings"]["token_embedding"].any()
     stack = left["encoder"]["bert"]["encoder"]
     each = (
         [stack[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1)]
@@ -54,7 +57,7 @@ def test_what_stays_counts_for_nothing(runs):
     """Neither for the norm that gradients are clipped to: the head's updates are those beside an encoder without gradients."""
     run = override(runs["classifier"], ["train.trainable_layers=0", "optimizer.max_grad_norm=1"])
     tree = {
-        "encoder": {"bert": {"embeddings": {"words": np.ones(3, np.float32)}}},
+        "encoder": {"bert": {"embeddings": {"token_embedding": np.ones(3, np.float32)}}},
         "classifier": {"out": {"bias": np.ones(2, np.float32)}},
     }
 

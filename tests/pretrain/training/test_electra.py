@@ -175,7 +175,7 @@ def test_a_discriminator_without_its_head_gets_a_new_one(folder, params):
     assert unused == ("classifier.dense.weight",) and all(
         name.startswith("discriminator_predictions.") for name in missing
     )
-    assert all((leaf == 1).all() for leaf in jax.tree.leaves(again.pop("judgement")))
+    assert all((leaf == 1).all() for leaf in jax.tree.leaves(again.pop("discriminator_head")))
     jax.tree.map(np.testing.assert_array_equal, again, {part: params[part] for part in again})
 
 
@@ -239,7 +239,7 @@ def test_words_are_judged_as_the_model_judges_their_pieces(workdir, vocabulary, 
     )
     assert judged["filled"] == text and [each["word"] for each in judged["judged"]] == text.split()
     ids = [vocabulary.cls, *vocabulary.encode_batch([text])[0], vocabulary.sep]
-    judge = jax.jit(partial(build(CONFIG).apply, method="judge"))
+    judge = jax.jit(partial(build(CONFIG).apply, method="discriminate"))
     logits = judge({"params": params}, np.array([ids], np.int32), np.ones((1, len(ids)), bool))
     chances, words = 1 / (1 + np.exp(-np.asarray(logits[0], np.float64))), []
     for i, chance in list(zip(ids, chances))[1:-1]:
