@@ -107,6 +107,7 @@ def serve():
     from pretrain.distributed.device_feed import feed
     from pretrain.distributed.sharding import make_mesh
     from pretrain.finetune.start import make_initial_params
+    from pretrain.training.losses import LossOptions
     from pretrain.training.optimizers import make_run_optimizer
     from pretrain.training.program import make_program
     from pretrain.training.state import start
@@ -125,7 +126,10 @@ def serve():
     source = itertools.chain([(first, batch)], source)
     sums, totals = (
         program.loss.sums(
-            program.model, state.params, batch, train=False, compute=run.train.compute_dtype
+            program.model,
+            state.params,
+            batch,
+            options=LossOptions(compute_dtype=run.train.compute_dtype),
         ),
         program.loss.totals(batch),
     )

@@ -54,7 +54,7 @@ def configured(point):
         "depth": point["depth"],
         "scan": point["scan"],
     }
-    objective = MaskedLm(length=length, predictions=-(-length * 20 // 128), rows="documents")
+    objective = MaskedLm(length=length, max_predictions=-(-length * 20 // 128), rows="documents")
     data = Data(objective=objective, store="none", batch_size=point["batch"])
     return Run(
         model=BertConfig(vocab=8192, length=length, **sizes),

@@ -40,7 +40,7 @@ ROWS = 64  # of a step of the small model
 SMALL = ["model.vocab=30592", "model.width=128", "model.depth=2", "model.num_heads=2", "model.mlp=512", "model.length=128",
          f"data.batch_size={ROWS}", "evaluate.every=0", "checkpoint.every=1000000", "train.stop_at_step=0", "mesh.data=4"]  # fmt: skip
 OBJECTIVES = {  # name: words
-    "masked words": ["bert_tiny", "data.objective.length=128", "data.objective.predictions=38"],
+    "masked words": ["bert_tiny", "data.objective.length=128", "data.objective.max_predictions=38"],
     "sentence pairs": ["bert_base", "train.compute_dtype=float32"],
 }
 

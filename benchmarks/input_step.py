@@ -113,7 +113,7 @@ def take_steps(program, state, source, mesh, count):
 
 def measure(kind, store, args):
     """Return the lines of the table for a kind of rows."""
-    objective = MaskedLm(length=128, predictions=20, rows=kind)
+    objective = MaskedLm(length=128, max_predictions=20, rows=kind)
     data = Data(objective=objective, batch_size=32)
     run = load("bert_mini", ["model.vocab=30592"])
     run = dataclasses.replace(run, data=data)

@@ -47,7 +47,7 @@ def configured(case):
     from pretrain.config import AdamW, Run, Train
 
     predictions = -(-case["length"] * 20 // 128)
-    objective = MaskedLm(length=case["length"], predictions=predictions, rows=case["way"])
+    objective = MaskedLm(length=case["length"], max_predictions=predictions, rows=case["way"])
     data = Data(objective=objective, store=case["store"], batch_size=case["rows"])
     return Run(
         model=BertConfig(**case["model"]),

@@ -29,7 +29,7 @@ def configured(case, shapes):
     match case["family"]:
         case "bert":
             objective = MaskedLm(
-                length=length, predictions=shapes["masked_positions"][1], rows="documents"
+                length=length, max_predictions=shapes["masked_positions"][1], rows="documents"
             )
         case "t5":
             objective = SpanCorruption(inputs=length)
@@ -55,6 +55,7 @@ def serve():
     from pretrain.convert.read_write import converter_of
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training import flops
+    from pretrain.training.losses import LossOptions
     from pretrain.training.program import make_program
 
     folder = pathlib.Path(case["folder"])
@@ -79,7 +80,7 @@ def serve():
         batch, jax.tree.map(lambda leaf: leaf.sharding, {key: program.batch[key] for key in batch})
     )
     sums = program.loss.sums(
-        program.model, state.params, batch, train=False, compute=case["compute"]
+        program.model, state.params, batch, options=LossOptions(compute_dtype=case["compute"])
     )
     totals = program.loss.totals(batch)
     loss = float(

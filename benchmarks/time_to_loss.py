@@ -123,7 +123,7 @@ def material(folder, store_path, words):
         "max_grad_norm": o.max_grad_norm,
     }  # fmt: skip
     settings["rate"], settings["length_of_rows"] = (
-        run.data.objective.rate,
+        run.data.objective.mask_rate,
         run.data.objective.length,
     )
     (folder / "settings.json").write_text(json.dumps(settings))

@@ -16,7 +16,9 @@ from pretrain.config import Lamb, Run, Train
 def config():
     return Run(
         model=AlbertConfig(),
-        data=Data(objective=SentenceOrder(length=512, predictions=77, ngram=3), batch_size=4096),
+        data=Data(
+            objective=SentenceOrder(length=512, max_predictions=77, ngram=3), batch_size=4096
+        ),
         optimizer=Lamb(learning_rate=0.00176, warmup_steps=3_125),
         train=Train(steps=125_000),
     )

@@ -25,7 +25,7 @@ def config():
         ),
         data=Data(
             store="runs/builtin",
-            objective=SentenceOrder(length=32, predictions=10, rate=0.3),
+            objective=SentenceOrder(length=32, max_predictions=10, mask_rate=0.3),
             batch_size=64,
         ),
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=100),

@@ -17,7 +17,9 @@ def config():
         model=AlbertConfig(
             width=4096, num_heads=64, mlp=16384, dropout=0.0, attention_dropout=0.0, remat=True
         ),
-        data=Data(objective=SentenceOrder(length=512, predictions=77, ngram=3), batch_size=4096),
+        data=Data(
+            objective=SentenceOrder(length=512, max_predictions=77, ngram=3), batch_size=4096
+        ),
         optimizer=Lamb(learning_rate=0.00176, warmup_steps=3_125),
         train=Train(steps=125_000),
         mesh=Mesh(data=1, fsdp=-1),

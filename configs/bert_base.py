@@ -7,7 +7,7 @@ BOOKS is a folder of text, vocab.txt the released vocabulary. As the paper, 90 %
 rows of 512: then continue the same workdir with
 
     python -m pretrain train bert_base --workdir runs/bert_base data.store=english --allow-changes \
-        data.objective.length=512 data.objective.predictions=77 train.stop_at_step=0
+        data.objective.length=512 data.objective.max_predictions=77 train.stop_at_step=0
 
 The paper: 4 days on 16 TPU chips. Not run here: this repository's own machine has no accelerator.
 """
@@ -22,7 +22,7 @@ def config():
     return Run(
         model=BertConfig(),
         data=Data(
-            objective=SentencePair(length=128, predictions=20, duplicates=10), batch_size=256
+            objective=SentencePair(length=128, max_predictions=20, dupe_factor=10), batch_size=256
         ),
         optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000, stop_at_step=900_000),

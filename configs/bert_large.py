@@ -18,7 +18,7 @@ def config():
     return Run(
         model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096, remat=True),
         data=Data(
-            objective=SentencePair(length=128, predictions=20, duplicates=10), batch_size=256
+            objective=SentencePair(length=128, max_predictions=20, dupe_factor=10), batch_size=256
         ),
         optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000, stop_at_step=900_000),

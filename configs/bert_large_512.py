@@ -16,7 +16,7 @@ def config():
     return Run(
         model=BertConfig(width=1024, depth=24, num_heads=16, mlp=4096),
         data=Data(
-            objective=SentencePair(length=512, predictions=77, duplicates=10), batch_size=256
+            objective=SentencePair(length=512, max_predictions=77, dupe_factor=10), batch_size=256
         ),
         optimizer=AdamW(learning_rate=1e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),

@@ -30,7 +30,7 @@ def config():
         ),
         data=Data(
             store="runs/books",
-            objective=MaskedLm(length=16, predictions=5, rate=0.3, rows="windows"),
+            objective=MaskedLm(length=16, max_predictions=5, mask_rate=0.3, rows="windows"),
             batch_size=64,
         ),
         optimizer=AdamW(learning_rate=1e-3, warmup_steps=400, beta2=0.98),

@@ -28,7 +28,7 @@ def config():
         ),
         data=Data(
             store="runs/books",
-            objective=MaskedLm(length=64, predictions=20, rate=0.3, rows="windows"),
+            objective=MaskedLm(length=64, max_predictions=20, mask_rate=0.3, rows="windows"),
             batch_size=16,
         ),
         optimizer=AdamW(learning_rate=1e-3, warmup_steps=400, beta2=0.98),

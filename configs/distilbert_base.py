@@ -19,7 +19,8 @@ def config():
     return Run(
         model=DistilBertConfig(),
         data=Data(
-            objective=Distillation(length=512, predictions=77, rows="documents"), batch_size=4000
+            objective=Distillation(length=512, max_predictions=77, rows="documents"),
+            batch_size=4000,
         ),
         optimizer=AdamW(
             learning_rate=5e-4,

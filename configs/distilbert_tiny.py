@@ -27,7 +27,7 @@ def config():
         ),
         data=Data(
             store="runs/builtin",
-            objective=Distillation(length=16, predictions=5, rate=0.3, rows="windows"),
+            objective=Distillation(length=16, max_predictions=5, mask_rate=0.3, rows="windows"),
             batch_size=128,
         ),
         optimizer=AdamW(learning_rate=1e-3, warmup_steps=50),

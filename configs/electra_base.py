@@ -16,7 +16,8 @@ def config():
     return Run(
         model=ElectraConfig(),
         data=Data(
-            objective=ReplacedToken(length=512, predictions=77, rows="documents"), batch_size=256
+            objective=ReplacedToken(length=512, max_predictions=77, rows="documents"),
+            batch_size=256,
         ),
         optimizer=AdamW(learning_rate=2e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=766_000),

@@ -19,7 +19,9 @@ def config():
             embedding=1024, width=1024, depth=24, num_heads=16, mlp=4096, remat=True
         ),
         data=Data(
-            objective=ReplacedToken(length=512, predictions=128, rate=0.25, rows="documents"),
+            objective=ReplacedToken(
+                length=512, max_predictions=128, mask_rate=0.25, rows="documents"
+            ),
             batch_size=2048,
         ),
         optimizer=AdamW(learning_rate=2e-4, warmup_steps=10_000, weight_decay=0.01),

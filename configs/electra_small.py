@@ -25,7 +25,8 @@ def config():
             generator_mlp=256,
         ),
         data=Data(
-            objective=ReplacedToken(length=128, predictions=19, rows="documents"), batch_size=128
+            objective=ReplacedToken(length=128, max_predictions=19, rows="documents"),
+            batch_size=128,
         ),
         optimizer=AdamW(learning_rate=5e-4, warmup_steps=10_000, weight_decay=0.01),
         train=Train(steps=1_000_000),

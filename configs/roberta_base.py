@@ -19,7 +19,7 @@ def config():
     return Run(
         model=RobertaConfig(),
         data=Data(
-            objective=MaskedLm(length=512, predictions=77, rows="sentences"), batch_size=8192
+            objective=MaskedLm(length=512, max_predictions=77, rows="sentences"), batch_size=8192
         ),
         optimizer=AdamW(
             learning_rate=6e-4,

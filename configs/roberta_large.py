@@ -15,7 +15,7 @@ def config():
     return Run(
         model=RobertaConfig(width=1024, depth=24, num_heads=16, mlp=4096),
         data=Data(
-            objective=MaskedLm(length=512, predictions=77, rows="sentences"), batch_size=8192
+            objective=MaskedLm(length=512, max_predictions=77, rows="sentences"), batch_size=8192
         ),
         optimizer=AdamW(
             learning_rate=4e-4,

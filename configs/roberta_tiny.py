@@ -24,7 +24,7 @@ def config():
         ),
         data=Data(
             store="runs/builtin_bytes",
-            objective=MaskedLm(length=32, predictions=10, rate=0.3, rows="sentences"),
+            objective=MaskedLm(length=32, max_predictions=10, mask_rate=0.3, rows="sentences"),
             batch_size=64,
         ),
         optimizer=AdamW(learning_rate=1e-3, warmup_steps=100, beta2=0.98),

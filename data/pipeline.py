@@ -116,8 +116,8 @@ class Stream:
     def draws(self, place_B):
         """(row of the table, key of its masks, spans or pair) of places of the order."""
         source_B, epoch_B, row_B = self.examples(place_B)
-        duplicates = getattr(self.objective, "duplicates", 0)
-        version_B = epoch_B % duplicates if duplicates else epoch_B
+        dupe_factor = getattr(self.objective, "dupe_factor", 0)
+        version_B = epoch_B % dupe_factor if dupe_factor else epoch_B
         return row_B, hashing.key(self.seed, DRAWS, source_B, version_B, row_B)
 
     @property

@@ -88,7 +88,7 @@ class Case:
     teacher: bool = False
 
 
-MASKED = dict(length=32, predictions=6)
+MASKED = dict(length=32, max_predictions=6)
 CASES = {
     "bert": Case("bert", SentencePair(**MASKED)),
     "bert_packed": Case("bert", MaskedLm(**MASKED, rows="packed"), train=dict(microbatches=2)),

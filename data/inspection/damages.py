@@ -34,7 +34,7 @@ def damages(stream, seen, token_id):
                 read[-1],
             ) != (vocabulary.bos, vocabulary.eos)
             kept = [token for token in read[1:-1] if token != vocabulary.mask]
-            gone, number = length - len(kept), round(objective.rate * length)
+            gone, number = length - len(kept), round(objective.noise_density * length)
             wrong_rows += gone != number
             foreign += bool(Counter(kept) - Counter(text))
             rest = iter(text)
@@ -51,7 +51,7 @@ def damages(stream, seen, token_id):
             "share of tokens hidden",
             not wrong_rows,
             f"{hidden / max(kinds, 1):.4f} ({wrong_rows} rows off)",
-            f"{objective.rate} of each row, rounded",
+            f"{objective.noise_density} of each row, rounded",
         ),
         Check(
             "masks for them",

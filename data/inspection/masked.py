@@ -19,7 +19,7 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1)):
         used_BP, valid_BL = batch["label_weights"] > 0, batch["attention_mask"]
         ordinary_B = (valid_BL & ~vocabulary.special[text_BL]).sum(axis=1)
         wanted_B = [
-            min(objective.predictions, max(1, round(objective.rate * n)), n)
+            min(objective.max_predictions, max(1, round(objective.mask_rate * n)), n)
             for n in ordinary_B.tolist()
         ]
         number_B = used_BP.sum(axis=1)
@@ -55,7 +55,7 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1)):
             "share of tokens masked",
             bool(rate_holds),
             f"{share:.4f} ({masked:,} of {tokens:,}; {wrong_rows} rows off)",
-            f"{bound}{objective.rate} of each row, rounded",
+            f"{bound}{objective.mask_rate} of each row, rounded",
         ),
         within("masked as [MASK]", actions[0], masked, as_mask),
         within("masked by another word", actions[1], masked, as_other - chance),

@@ -136,7 +136,7 @@ def pairs(stream, seen):
     for each in seen:
         batch, text_BL = each.batch, originals(each.batch)
         (a_start, a), (b_start, b), _ = stream.table.pairs(
-            each.row_B, each.key_B, stream.objective.short, stream.objective.random_next
+            each.row_B, each.key_B, stream.objective.short_seq_prob, stream.objective.random_next
         )
         home, away = (
             np.searchsorted(starts, a_start, side="right"),
@@ -174,7 +174,7 @@ def orders(stream, seen):
     for each in seen:
         batch, counts_B = each.batch, each.batch["sentence_order_weights"] > 0
         (start_B, a_B), (_, b_B), *_ = stream.table.halves(
-            each.row_B, each.key_B, stream.objective.short
+            each.row_B, each.key_B, stream.objective.short_seq_prob
         )
         across += (
             np.searchsorted(starts, start_B, "right")

@@ -34,9 +34,9 @@ def spans(stream, seen, token_id):
     return [
         Check(
             "share of tokens removed",
-            abs(share - objective.rate) <= 0.5001 / raw or objective.noise == 1,
+            abs(share - objective.noise_density) <= 0.5001 / raw or objective.noise == 1,
             f"{share:.4f}",
-            f"{objective.rate} of {raw}, rounded",
+            f"{objective.noise_density} of {raw}, rounded",
         ),
         Check(
             "mean span",

@@ -27,10 +27,10 @@ class Denoising(Objective):
 
     name: ClassVar[str] = "denoising"
     description: ClassVar[str] = (
-        "the text, from one whose sentences were shuffled and whose spans were hidden ({rate:.0%} of the tokens, rows of {length})"
+        "the text, from one whose sentences were shuffled and whose spans were hidden ({noise_density:.0%} of the tokens, rows of {length})"
     )
     length: int = 512  # L and T: tokens of a row, <s> and </s> included
-    rate: float = 0.3  # share of the tokens that are hidden
+    noise_density: float = 0.3  # share of the tokens that are hidden
     mean_span: float = 3.0  # the paper's lambda
     shuffled: bool = True  # the sentences; without, text infilling alone
 
@@ -47,10 +47,10 @@ class Denoising(Objective):
                 f"denoising: length={self.length}; a row holds <s>, text and </s>, so 3 at least"
             )
         if not (
-            0 < self.rate <= 0.5 and self.mean_span >= 1
+            0 < self.noise_density <= 0.5 and self.mean_span >= 1
         ):  # else there are more spans than gaps for them
             raise ValueError(
-                f"denoising: rate={self.rate}, mean_span={self.mean_span}; allowed are 0 < rate <= 0.5 and mean_span >= 1"
+                f"denoising: noise_density={self.noise_density}, mean_span={self.mean_span}; allowed are 0 < noise_density <= 0.5 and mean_span >= 1"
             )
         needs(self.name, vocabulary, "bos", "eos", "mask", "pad")
 
@@ -60,7 +60,7 @@ class Denoising(Objective):
         table, sentence_starts = DocumentRows(split, N), np.asarray(split.sentence_starts)
         cdf, draws = (
             poisson(self.mean_span),
-            2 * round(self.rate * N) + 16,
+            2 * round(self.noise_density * N) + 16,
         )  # with a mean of 1 these do, but for one row in e^16
 
         def row(text_BN, length_B):
@@ -83,7 +83,7 @@ class Denoising(Objective):
                 text_BN = permute(
                     text_BN, sentence_BN, length_B, hashing.key(key_B, hashing.SENTENCES)
                 )
-            number_B = np.rint(self.rate * length_B).astype(np.int64)
+            number_B = np.rint(self.noise_density * length_B).astype(np.int64)
             spans_BS, used_BS = draw_spans(hashing.key(key_B, hashing.GONE), number_B, cdf, draws)
             inputs_BL, read_BL = row(
                 *infill(

@@ -10,5 +10,5 @@ from data.objectives.masked_lm import MaskedLm
 class Distillation(MaskedLm):
     name: ClassVar[str] = "distillation"
     description: ClassVar[str] = (
-        "masked words ({rate:.0%}), and what a larger model thinks of them, rows of {length}"
+        "masked words ({mask_rate:.0%}), and what a larger model thinks of them, rows of {length}"
     )

@@ -21,14 +21,14 @@ class MaskedLm(Objective):
 
     name: ClassVar[str] = "masked_lm"
     description: ClassVar[str] = (
-        "masked words ({rate:.0%} of the tokens, rows of {length}, at most {predictions} masks a row)"
+        "masked words ({mask_rate:.0%} of the tokens, rows of {length}, at most {max_predictions} masks a row)"
     )
     gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, [CLS] and [SEP] included
-    predictions: int = 20  # P: at most so many masked positions in a row
-    rate: float = 0.15  # share of a row's tokens that are predicted
+    max_predictions: int = 20  # P: at most so many masked positions in a row
+    mask_rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all the pieces of a word or none
-    duplicates: int = (
+    dupe_factor: int = (
         0  # 0: a new mask every epoch (RoBERTa); n: n fixed masks in turn (BERT's dupe factor)
     )
     rows: Literal["documents", "windows", "sentences", "packed"] = (
@@ -36,7 +36,7 @@ class MaskedLm(Objective):
     )
 
     def dims(self):
-        return {"L": self.length, "P": self.predictions}
+        return {"L": self.length, "P": self.max_predictions}
 
     def spec(self):
         return TOKENS | MASKED | (SEGMENTS if self.rows == "packed" else {})

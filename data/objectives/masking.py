@@ -31,7 +31,7 @@ class Masker:
     """
 
     def __init__(self, objective, vocabulary, ngram=1, shares=BERTS):
-        self.rate, self.predictions = objective.rate, objective.predictions
+        self.mask_rate, self.max_predictions = objective.mask_rate, objective.max_predictions
         self.mask, self.shares = vocabulary.mask, shares
         special = np.asarray(vocabulary.special)
         self.ordinary = np.flatnonzero(~special).astype(np.int32)
@@ -49,7 +49,7 @@ class Masker:
     def __call__(self, tokens_BL, valid_BL, key_B):
         """Mask contiguous int32 ids in place and give {"masked_positions", "labels", "label_weights"}, [B, P] each, for data/batch_spec.py.
 
-        A row of n tokens that are not special loses rate * n of them, rounded, one at least and `predictions` at most;
+        A row of n tokens that are not special loses mask_rate * n of them, rounded, one at least and `max_predictions` at most;
         whole words that do not fit that number are left alone, so such a row can lose fewer, even none.
         """
         L = tokens_BL.shape[1]
@@ -67,10 +67,10 @@ class Masker:
         else:
             chosen_BL = self.first(candidate_BL, order_BL, number_B)
         place_M = np.flatnonzero(chosen_BL)
-        used_BP = np.arange(self.predictions) < number_B[:, None]
+        used_BP = np.arange(self.max_predictions) < number_B[:, None]
         flat = tokens_BL.reshape(-1)  # a view, which takes half the time of np.put
         targets_M = flat[place_M]
-        bits_BP = hashing.words(hide_B, self.predictions)
+        bits_BP = hashing.words(hide_B, self.max_predictions)
         flat[place_M] = self.hide(targets_M, bits_BP[used_BP])
         return {
             "masked_positions": filled(used_BP, place_M % L),
@@ -87,13 +87,13 @@ class Masker:
 
     def number(self, candidates_B):
         """How many tokens of each row to mask."""
-        wanted_B = np.maximum(np.rint(candidates_B * self.rate), 1).astype(np.int64)
-        return np.minimum(np.minimum(wanted_B, self.predictions), candidates_B)
+        wanted_B = np.maximum(np.rint(candidates_B * self.mask_rate), 1).astype(np.int64)
+        return np.minimum(np.minimum(wanted_B, self.max_predictions), candidates_B)
 
     def first(self, candidate_BL, order_BL, number_B):
         """bool [B, L]: the first `number_B` candidates of each row in the order given."""
         np.copyto(order_BL, UNUSED, where=~candidate_BL)
-        p = self.predictions
+        p = self.max_predictions
         first_BP = np.partition(order_BL, p - 1, axis=1)[:, :p]
         if (number_B < p).any():  # else the one that counts is in its place
             first_BP.sort(axis=1)
@@ -135,7 +135,7 @@ class Masker:
         taken_BL, left_B, slab = (
             np.zeros(order_BL.shape, bool),
             number_B.copy(),
-            2 * self.predictions,
+            2 * self.max_predictions,
         )
         for first in range(0, order_BL.shape[1], slab):
             row_R = np.flatnonzero((left_B > 0) & (order_BL[:, first] != UNUSED))
@@ -234,23 +234,23 @@ def fitting(length_BW, number_B):
 def check_masking(objective, vocabulary, body):
     """Raise a ValueError unless rows of `body` tokens can be masked as the settings say, with this vocabulary."""
     name = objective.name
-    if not 0 < objective.rate < 1:
+    if not 0 < objective.mask_rate < 1:
         raise ValueError(
-            f"{name}: rate={objective.rate}; the share of masked tokens lies between 0 and 1"
+            f"{name}: mask_rate={objective.mask_rate}; the share of masked tokens lies between 0 and 1"
         )
-    if objective.duplicates < 0:
+    if objective.dupe_factor < 0:
         raise ValueError(
-            f"{name}: duplicates={objective.duplicates}; allowed are 0 (a new mask every epoch) and more"
+            f"{name}: dupe_factor={objective.dupe_factor}; allowed are 0 (a new mask every epoch) and more"
         )
-    needed = max(int(np.rint(body * objective.rate)), 1)
-    if objective.predictions < needed:
+    needed = max(int(np.rint(body * objective.mask_rate)), 1)
+    if objective.max_predictions < needed:
         raise ValueError(
-            f"{name}: predictions={objective.predictions} is fewer than the {needed} tokens that rate={objective.rate} "
-            f"masks in a row of length={objective.length}; set predictions to {needed} or more, or lower the rate"
+            f"{name}: max_predictions={objective.max_predictions} is fewer than the {needed} tokens that mask_rate={objective.mask_rate} "
+            f"masks in a row of length={objective.length}; set max_predictions to {needed} or more, or lower mask_rate"
         )
-    if objective.predictions > objective.length:
+    if objective.max_predictions > objective.length:
         raise ValueError(
-            f"{name}: predictions={objective.predictions} is more than length={objective.length}"
+            f"{name}: max_predictions={objective.max_predictions} is more than length={objective.length}"
         )
     needs(name, vocabulary, "cls", "sep", "mask", "pad")
 

@@ -27,20 +27,22 @@ class ReplacedToken(Objective):
 
     name: ClassVar[str] = "replaced_token"
     description: ClassVar[str] = (
-        "replaced words (a generator fills {rate:.0%} of the tokens, which are told from the text's), rows of {length}"
+        "replaced words (a generator fills {mask_rate:.0%} of the tokens, which are told from the text's), rows of {length}"
     )
     gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = False
     length: int = 512  # L: tokens of a row, [CLS] and [SEP] included
-    predictions: int = 77  # P: at most so many masked positions in a row
-    rate: float = 0.15  # share of a row's tokens that the generator fills; 0.25 for ELECTRA-large
-    duplicates: int = 0  # 0: new masks every epoch; n: n fixed masks in turn
+    max_predictions: int = 77  # P: at most so many masked positions in a row
+    mask_rate: float = (
+        0.15  # share of a row's tokens that the generator fills; 0.25 for ELECTRA-large
+    )
+    dupe_factor: int = 0  # 0: new masks every epoch; n: n fixed masks in turn
     rows: Literal["documents", "windows", "sentences", "packed"] = (
         "packed"  # what a row is made of, as in masked_lm
     )
 
     def dims(self):
-        return {"L": self.length, "P": self.predictions}
+        return {"L": self.length, "P": self.max_predictions}
 
     def spec(self):
         own = {
@@ -63,7 +65,7 @@ class ReplacedToken(Objective):
 
         def build(row_B, key_B):
             rows = masked(row_B, key_B)
-            chances_BP = hashing.fractions(hashing.key(key_B, hashing.FILL), self.predictions)
+            chances_BP = hashing.fractions(hashing.key(key_B, hashing.FILL), self.max_predictions)
             return rows | {
                 "uniforms": chances_BP,
                 "discriminator_weights": rows["attention_mask"].astype(np.float32),

@@ -29,21 +29,21 @@ class SentenceOrder(Objective):
 
     name: ClassVar[str] = "sentence_order"
     description: ClassVar[str] = (
-        "masked words ({rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}"
+        "masked words ({mask_rate:.0%}, up to {ngram} in a row) and the order of two texts, rows of {length}"
     )
     gaps: ClassVar[str] = "masks"
     whole_words: ClassVar[bool] = True  # n-grams are of complete words
     length: int = 512  # L: tokens of a row, the three special tokens included
-    predictions: int = 77  # P: at most so many masked positions in a row
-    rate: float = 0.15  # share of a row's tokens that are predicted
+    max_predictions: int = 77  # P: at most so many masked positions in a row
+    mask_rate: float = 0.15  # share of a row's tokens that are predicted
     ngram: int = (
         3  # up to so many words are masked in a row, n of them with a chance in proportion to 1 / n
     )
-    duplicates: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn
-    short: float = 0.1  # share of rows that aim at a random shorter length
+    dupe_factor: int = 0  # 0: new pairs and masks every epoch; n: n fixed versions in turn
+    short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
 
     def dims(self):
-        return {"L": self.length, "P": self.predictions}
+        return {"L": self.length, "P": self.max_predictions}
 
     def spec(self):
         return (
@@ -64,9 +64,9 @@ class SentenceOrder(Objective):
             raise ValueError(
                 f"sentence_order: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least"
             )
-        if not 0 <= self.short <= 1:
+        if not 0 <= self.short_seq_prob <= 1:
             raise ValueError(
-                f"sentence_order: short={self.short}; a share of rows lies between 0 and 1"
+                f"sentence_order: short_seq_prob={self.short_seq_prob}; a share of rows lies between 0 and 1"
             )
         if self.ngram < 1:
             raise ValueError(f"sentence_order: ngram={self.ngram}; an n-gram has 1 word or more")
@@ -82,7 +82,7 @@ class SentenceOrder(Objective):
         table = ChunkRows(split, self.length - 3)
 
         def build(row_B, key_B):
-            (a_start_B, a_B), (b_start_B, b_B), *_ = table.halves(row_B, key_B, self.short)
+            (a_start_B, a_B), (b_start_B, b_B), *_ = table.halves(row_B, key_B, self.short_seq_prob)
             swap_B = swapped(key_B)
             first = np.where(swap_B, b_start_B, a_start_B), np.where(swap_B, b_B, a_B)
             second = np.where(swap_B, a_start_B, b_start_B), np.where(swap_B, a_B, b_B)

@@ -26,21 +26,21 @@ class SentencePair(Objective):
 
     name: ClassVar[str] = "sentence_pair"
     description: ClassVar[str] = (
-        "masked words ({rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two documents), rows of {length}"
+        "masked words ({mask_rate:.0%}) and next sentence ({random_next:.0%} of the pairs are of two documents), rows of {length}"
     )
     gaps: ClassVar[str] = "masks"
     length: int = 128  # L: tokens of a row, the three special tokens included
-    predictions: int = 20  # P: at most so many masked positions in a row
-    rate: float = 0.15  # share of a row's tokens that are predicted
+    max_predictions: int = 20  # P: at most so many masked positions in a row
+    mask_rate: float = 0.15  # share of a row's tokens that are predicted
     whole_words: bool = False  # mask all the pieces of a word or none
-    duplicates: int = (
+    dupe_factor: int = (
         0  # 0: new pairs and masks every epoch; n: n fixed versions in turn (BERT's dupe factor)
     )
-    short: float = 0.1  # share of rows that aim at a random shorter length
+    short_seq_prob: float = 0.1  # share of rows that aim at a random shorter length
     random_next: float = 0.5  # share of rows whose B comes from another document
 
     def dims(self):
-        return {"L": self.length, "P": self.predictions}
+        return {"L": self.length, "P": self.max_predictions}
 
     def spec(self):
         return (
@@ -63,7 +63,7 @@ class SentencePair(Objective):
             raise ValueError(
                 f"sentence_pair: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least"
             )
-        for name in ("short", "random_next"):
+        for name in ("short_seq_prob", "random_next"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(
                     f"sentence_pair: {name}={getattr(self, name)}; a share of rows lies between 0 and 1"
@@ -76,7 +76,9 @@ class SentencePair(Objective):
         table = SentencePairRows(split, self.length - 3)
 
         def build(row_B, key_B):
-            first, second, other_B = table.pairs(row_B, key_B, self.short, self.random_next)
+            first, second, other_B = table.pairs(
+                row_B, key_B, self.short_seq_prob, self.random_next
+            )
             rows = laid_out(read, vocabulary, self.length, first, second)
             masked = masker(rows["token_ids"], rows["attention_mask"], key_B)
             ones_B = np.ones(len(row_B), np.float32)

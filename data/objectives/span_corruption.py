@@ -24,11 +24,11 @@ class SpanCorruption(Objective):
 
     name: ClassVar[str] = "span_corruption"
     description: ClassVar[str] = (
-        "span corruption ({rate:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})"
+        "span corruption ({noise_density:.0%} of the tokens, spans of {mean_span:g}, inputs of {inputs})"
     )
     gaps: ClassVar[str] = "spans"
     inputs: int = 512  # L: tokens of the encoder's row: text, sentinels and </s>
-    rate: float = 0.15  # share of the raw tokens that are removed
+    noise_density: float = 0.15  # share of the raw tokens that are removed
     mean_span: float = 3.0  # tokens of a removed span, on average
 
     def dims(self):
@@ -37,17 +37,17 @@ class SpanCorruption(Objective):
     @property
     def raw_length(self):
         """Tokens of text that make one example: the most that leave `inputs` tokens (512 -> 568)."""
-        return lengths(self.inputs, self.rate, self.mean_span)[0]
+        return lengths(self.inputs, self.noise_density, self.mean_span)[0]
 
     @property
     def noise(self):
         """Tokens of text that are removed from one example (512 -> 85)."""
-        return lengths(self.inputs, self.rate, self.mean_span)[1]
+        return lengths(self.inputs, self.noise_density, self.mean_span)[1]
 
     @property
     def spans(self):
         """Removed spans, and so sentinels, of one example (512 -> 28)."""
-        return lengths(self.inputs, self.rate, self.mean_span)[2]
+        return lengths(self.inputs, self.noise_density, self.mean_span)[2]
 
     @property
     def targets(self):
@@ -63,11 +63,11 @@ class SpanCorruption(Objective):
         if self.spans > self.raw_length - self.noise:
             raise ValueError(
                 f"span_corruption: {self.spans} spans do not lie apart in {self.raw_length - self.noise} kept tokens; "
-                f"lower rate={self.rate} or raise mean_span={self.mean_span}"
+                f"lower noise_density={self.noise_density} or raise mean_span={self.mean_span}"
             )
         if self.spans > len(vocabulary.sentinels):
             raise ValueError(
-                f"span_corruption: inputs={self.inputs}, rate={self.rate}, mean_span={self.mean_span} make "
+                f"span_corruption: inputs={self.inputs}, noise_density={self.noise_density}, mean_span={self.mean_span} make "
                 f"{self.spans} spans a row, but the vocabulary ({vocabulary.kind}, {vocabulary.size} ids) has "
                 f"{len(vocabulary.sentinels)} sentinels "
                 "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a vocabulary that has more of them"
@@ -143,27 +143,27 @@ def filled(tokens, place_BK, sentinel_K, eos):
     return out
 
 
-def corruption(raw, rate, mean_span):
+def corruption(raw, noise_density, mean_span):
     """(tokens removed, spans) of `raw` tokens: both rounded to the nearest, at least one of each, never all tokens."""
-    noise = min(max(round(raw * rate), 1), raw - 1)
+    noise = min(max(round(raw * noise_density), 1), raw - 1)
     return noise, max(round(noise / mean_span), 1)
 
 
 @functools.cache
-def lengths(inputs, rate, mean_span) -> tuple[int, int, int]:
+def lengths(inputs, noise_density, mean_span) -> tuple[int, int, int]:
     """(raw tokens, tokens removed, spans) of the longest text whose corrupted form fills `inputs` exactly.
 
     The corrupted form is what stays, a sentinel a span, and </s>. It grows by 0 or 1 with each raw token (because
     `mean_span` >= 1), so there is always a text that fills `inputs` without a gap.
     """
-    if not (inputs >= 3 and 0 < rate < 1 and 1 <= mean_span):
+    if not (inputs >= 3 and 0 < noise_density < 1 and 1 <= mean_span):
         raise ValueError(
-            f"span_corruption: inputs={inputs}, rate={rate}, mean_span={mean_span}; "
-            "allowed are inputs >= 3, 0 < rate < 1, mean_span >= 1"
+            f"span_corruption: inputs={inputs}, noise_density={noise_density}, mean_span={mean_span}; "
+            "allowed are inputs >= 3, 0 < noise_density < 1, mean_span >= 1"
         )
     raw, fitting = 2, None
     while True:
-        noise, spans = corruption(raw, rate, mean_span)
+        noise, spans = corruption(raw, noise_density, mean_span)
         if raw - noise + spans + 1 > inputs:
             assert fitting is not None  # two tokens and a span fit into the fewest inputs, three
             return fitting

@@ -92,7 +92,7 @@ FIXED = {
 def import_masked_lm(config):
     """Return the objective of an imported encoder: masked tokens in rows of 128."""
     length = min(128, config.length)
-    return MaskedLm(length=length, predictions=max(1, length * 20 // 128))
+    return MaskedLm(length=length, max_predictions=max(1, length * 20 // 128))
 
 
 FAMILY = Family(

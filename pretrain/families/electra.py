@@ -88,7 +88,7 @@ def rules(config):
 def import_replaced_token(config):
     """Return the objective of an imported model: replaced tokens in rows of 128."""
     length = min(128, config.length)
-    return ReplacedToken(length=length, predictions=max(1, length * 20 // 128))
+    return ReplacedToken(length=length, max_predictions=max(1, length * 20 // 128))
 
 
 def describe_generator(config):

@@ -12,11 +12,11 @@ from data.config import Data
 from data.pipeline import Stream
 
 OBJECTIVES = {
-    "masked_lm": objectives.MaskedLm(length=22, predictions=4, rows="documents"),
-    "distillation": objectives.Distillation(length=22, predictions=4, rows="documents"),
-    "sentence_pair": objectives.SentencePair(length=30, predictions=5),
-    "sentence_order": objectives.SentenceOrder(length=30, predictions=5),
-    "replaced_token": objectives.ReplacedToken(length=22, predictions=4, rows="documents"),
+    "masked_lm": objectives.MaskedLm(length=22, max_predictions=4, rows="documents"),
+    "distillation": objectives.Distillation(length=22, max_predictions=4, rows="documents"),
+    "sentence_pair": objectives.SentencePair(length=30, max_predictions=5),
+    "sentence_order": objectives.SentenceOrder(length=30, max_predictions=5),
+    "replaced_token": objectives.ReplacedToken(length=22, max_predictions=4, rows="documents"),
     "causal_lm": objectives.CausalLm(length=16, end_of_text=False),
     "span_corruption": objectives.SpanCorruption(inputs=40),
     "prefix_lm": objectives.PrefixLm(length=16),

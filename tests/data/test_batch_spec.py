@@ -15,7 +15,7 @@ def test_every_objective_has_a_batch_spec_and_a_size_for_each_letter():
 
 
 def test_shapes():
-    assert batch_spec.shapes(MaskedLm(length=16, predictions=3, rows="documents"), 4) == {
+    assert batch_spec.shapes(MaskedLm(length=16, max_predictions=3, rows="documents"), 4) == {
         "token_ids": (np.dtype("int32"), (4, 16)),
         "attention_mask": (np.dtype("bool"), (4, 16)),
         "masked_positions": (np.dtype("int32"), (4, 3)),
@@ -26,7 +26,7 @@ def test_shapes():
 
 
 def test_check_names_what_is_wrong():
-    objective = MaskedLm(length=16, predictions=3, rows="documents")
+    objective = MaskedLm(length=16, max_predictions=3, rows="documents")
     good = {
         key: np.zeros(shape, dtype)
         for key, (dtype, shape) in batch_spec.shapes(objective, 4).items()

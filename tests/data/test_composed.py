@@ -13,7 +13,7 @@ from data.objectives import MaskedLm, SentencePair, SpanCorruption
 from data.pipeline import Stream
 from data.tf_dataset import import_tensorflow, read_elements
 
-MASKED = MaskedLm(length=22, predictions=4, rows="documents")
+MASKED = MaskedLm(length=22, max_predictions=4, rows="documents")
 
 
 @pytest.fixture(scope="module")
@@ -209,13 +209,13 @@ def test_texts_that_make_no_row_each_are_refused(composed, store, texts):
     long = encode_texts(strings(texts), stream.vocabulary).repeat().rebatch(50)
     with pytest.raises(ValueError, match="8 texts of 50 to 50 tokens make 24 rows of MaskedLm"):
         make(long, stream)
-    packed = Stream(store, Data(objective=MaskedLm(length=22, predictions=4), batch_size=8))
+    packed = Stream(store, Data(objective=MaskedLm(length=22, max_predictions=4), batch_size=8))
     short = encode_texts(strings(texts), stream.vocabulary).rebatch(5)
     with pytest.raises(
         ValueError, match="not made of one text.* set data.objective.rows=documents"
     ):
         make(short, packed)
-    pairs = Stream(store, Data(objective=SentencePair(length=30, predictions=5), batch_size=8))
+    pairs = Stream(store, Data(objective=SentencePair(length=30, max_predictions=5), batch_size=8))
     with pytest.raises(ValueError, match="a row of SentencePair.* is not made of one text"):
         make(short, pairs)
 

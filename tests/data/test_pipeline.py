@@ -18,15 +18,17 @@ from data.store.reader import write_store
 from data.tf_dataset import read_elements
 
 OBJECTIVES = {
-    "pieces": MaskedLm(length=22, predictions=4, rows="documents"),
-    "joined": MaskedLm(length=22, predictions=4, rows="windows"),
-    "sentences": MaskedLm(length=22, predictions=4, rows="sentences"),
-    "packed": MaskedLm(length=48, predictions=7, rows="packed"),
-    "words": MaskedLm(length=22, predictions=4, whole_words=True, duplicates=3, rows="documents"),
-    "pairs": SentencePair(length=30, predictions=5),
+    "pieces": MaskedLm(length=22, max_predictions=4, rows="documents"),
+    "joined": MaskedLm(length=22, max_predictions=4, rows="windows"),
+    "sentences": MaskedLm(length=22, max_predictions=4, rows="sentences"),
+    "packed": MaskedLm(length=48, max_predictions=7, rows="packed"),
+    "words": MaskedLm(
+        length=22, max_predictions=4, whole_words=True, dupe_factor=3, rows="documents"
+    ),
+    "pairs": SentencePair(length=30, max_predictions=5),
     "spans": SpanCorruption(inputs=40),
-    "orders": SentenceOrder(length=30, predictions=5),
-    "replaced": ReplacedToken(length=22, predictions=4, rows="documents"),
+    "orders": SentenceOrder(length=30, max_predictions=5),
+    "replaced": ReplacedToken(length=22, max_predictions=4, rows="documents"),
 }
 
 
@@ -159,7 +161,7 @@ def test_ledger(mixed, hosts):
 
     The small source has 7 documents of 17 rows and a fifth of a batch: its epochs end often, and never with a batch.
     """
-    data = Data(objective=MaskedLm(length=8, predictions=2, rows="documents"), batch_size=12)
+    data = Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents"), batch_size=12)
     size, steps = 12 // hosts, 60
     ledger = [None] * (12 * steps)
     for begin, end in (
@@ -202,7 +204,7 @@ def test_ledger(mixed, hosts):
 @pytest.mark.parametrize("hosts", [1, 2])
 @pytest.mark.parametrize("split", ["train", "heldout"])
 def test_evaluation_is_every_row_once_with_fixed_masks(mixed, hosts, split):
-    data = Data(objective=MaskedLm(length=8, predictions=2, rows="documents"), batch_size=8)
+    data = Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents"), batch_size=8)
     stream, other = (Stream(mixed, data, split=split, seed=seed) for seed in (1, 2))
     parts = [
         list(stream.evaluation_batches(h * 8 // hosts, (h + 1) * 8 // hosts)) for h in range(hosts)
@@ -236,7 +238,7 @@ def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name)
 
 def test_rates_come_from_the_store_or_from_the_run(mixed):
     data = Data(
-        objective=MaskedLm(length=8, predictions=2, rows="documents"),
+        objective=MaskedLm(length=8, max_predictions=2, rows="documents"),
         batch_size=10,
         rates=(0.0, 1.0, 3.0),
     )
@@ -253,7 +255,9 @@ def test_rates_come_from_the_store_or_from_the_run(mixed):
 
 def test_a_source_without_a_row_is_refused_in_training_but_not_in_evaluation(mixed):
     stream = Stream(
-        mixed, Data(objective=MaskedLm(length=8, predictions=2, rows="documents")), split="heldout"
+        mixed,
+        Data(objective=MaskedLm(length=8, max_predictions=2, rows="documents")),
+        split="heldout",
     )
     with pytest.raises(ValueError, match="the source 'small' holds less text than one row"):
         stream.batches()
@@ -400,7 +404,7 @@ from data.pipeline import Stream
 from data.rows.tables import TokenReader
 from data.store.reader import Store
 
-stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, predictions=4, rows="documents")))
+stream = Stream(Store.open(sys.argv[1]), Data(objective=MaskedLm(length=22, max_predictions=4, rows="documents")))
 batch = stream.batch
 stream.batch = lambda *args: time.sleep(0.3) or batch(*args)
 iterator = stream.batches()

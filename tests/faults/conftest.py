@@ -25,7 +25,7 @@ SMALL = dict(width=32, depth=2, num_heads=8, mlp=64, dropout=0.1)
 MODELS = {
     "bert": (
         BertConfig(vocab=128, length=32, **SMALL),
-        MaskedLm(length=32, predictions=6, rows="documents"),
+        MaskedLm(length=32, max_predictions=6, rows="documents"),
     ),
     "t5": (T5Config(vocab=256, decoder_depth=2, head_width=4, **SMALL), SpanCorruption(inputs=32)),
     "gpt": (GptConfig(vocab=128, length=32, **SMALL), CausalLm(length=32, end_of_text=False)),

@@ -99,15 +99,15 @@ def tiny(model, objective, **train):
 
 
 RUNS = {
-    "bert": tiny(BERT, MaskedLm(length=32, predictions=6, rows="documents")),
-    "bert_packed": tiny(BERT, MaskedLm(length=32, predictions=6, rows="packed")),
-    "bert_pairs": tiny(BERT, SentencePair(length=32, predictions=6)),
+    "bert": tiny(BERT, MaskedLm(length=32, max_predictions=6, rows="documents")),
+    "bert_packed": tiny(BERT, MaskedLm(length=32, max_predictions=6, rows="packed")),
+    "bert_pairs": tiny(BERT, SentencePair(length=32, max_predictions=6)),
     "bert_unrolled": tiny(
         dataclasses.replace(BERT, scan=False, remat=True),
-        MaskedLm(length=32, predictions=6, rows="documents"),
+        MaskedLm(length=32, max_predictions=6, rows="documents"),
     ),
     "bart": tiny(BART, Denoising(length=32)),
-    "distilbert": tiny(DISTILBERT, Distillation(length=32, predictions=6, rows="documents")),
+    "distilbert": tiny(DISTILBERT, Distillation(length=32, max_predictions=6, rows="documents")),
     "classifier": tiny(
         ClassifierConfig(encoder=BERT, labels=("a", "b"), dropout=0.0), Classification(length=32)
     ),
@@ -116,11 +116,11 @@ RUNS = {
         dataclasses.replace(T5, gated=True, tied=False, remat=True), SpanCorruption(inputs=32)
     ),
     "albert": dataclasses.replace(
-        tiny(ALBERT, SentenceOrder(length=32, predictions=6)),
+        tiny(ALBERT, SentenceOrder(length=32, max_predictions=6)),
         optimizer=Lamb(learning_rate=1e-2, warmup_steps=2),
     ),
-    "roberta": tiny(ROBERTA, MaskedLm(length=32, predictions=6, rows="sentences")),
-    "electra": tiny(ELECTRA, ReplacedToken(length=32, predictions=6, rows="documents")),
+    "roberta": tiny(ROBERTA, MaskedLm(length=32, max_predictions=6, rows="sentences")),
+    "electra": tiny(ELECTRA, ReplacedToken(length=32, max_predictions=6, rows="documents")),
     "transformer": tiny(TRANSFORMER, Seq2Seq(length=32, target_length=24), label_smoothing=0.1),
     "gpt": tiny(GptConfig(**GPT, depth=2), CausalLm(length=32, end_of_text=False)),
     "gpt3": tiny(Gpt3Config(**GPT, depth=4, window=5, remat=True), CausalLm(length=32)),

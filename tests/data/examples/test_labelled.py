@@ -267,7 +267,7 @@ def test_what_cannot_be_read_so_is_refused(labelled_store, store, vocabulary):
     with pytest.raises(ValueError, match="class_weights=.*above 0"):
         Stream(labelled_store, Data(objective=Classification(class_weights=(1.0, -1.0))))
     Stream(
-        labelled_store, Data(objective=MaskedLm(length=16, predictions=3, rows="documents"))
+        labelled_store, Data(objective=MaskedLm(length=16, max_predictions=3, rows="documents"))
     ).batch(0)  # its texts are text
 
 

@@ -24,18 +24,18 @@ from data.rows.full_sentences import SentenceRows
 from pretrain.__main__ import main
 
 OBJECTIVES = {
-    "pieces": MaskedLm(length=22, predictions=4, rows="documents"),
-    "joined": MaskedLm(length=22, predictions=4, rows="windows"),
-    "sentences": MaskedLm(length=42, predictions=6, rows="sentences"),
-    "packed": MaskedLm(length=48, predictions=7, rows="packed"),
-    "words": MaskedLm(length=22, predictions=4, whole_words=True, rows="documents"),
-    "pairs": SentencePair(length=30, predictions=5),
+    "pieces": MaskedLm(length=22, max_predictions=4, rows="documents"),
+    "joined": MaskedLm(length=22, max_predictions=4, rows="windows"),
+    "sentences": MaskedLm(length=42, max_predictions=6, rows="sentences"),
+    "packed": MaskedLm(length=48, max_predictions=7, rows="packed"),
+    "words": MaskedLm(length=22, max_predictions=4, whole_words=True, rows="documents"),
+    "pairs": SentencePair(length=30, max_predictions=5),
     "spans": SpanCorruption(inputs=40),
     "parts": PrefixLm(length=22),
     "next": CausalLm(length=22),
     "next unseparated": CausalLm(length=22, end_of_text=False),
-    "orders": SentenceOrder(length=30, predictions=5),
-    "replaced": ReplacedToken(length=22, predictions=4, rows="documents"),
+    "orders": SentenceOrder(length=30, max_predictions=5),
+    "replaced": ReplacedToken(length=22, max_predictions=4, rows="documents"),
     "damaged": Denoising(length=66),
     "infilled": Denoising(length=66, shuffled=False),
 }
@@ -411,7 +411,10 @@ def test_the_verb_refuses_in_one_line(config, capsys):
         ([path, "data.store=/nowhere"], "/nowhere is not a token store"),
         ([path, "--batches", "0"], "--batches 0"),
         ([path, "--step", "-1"], "step -1: steps are counted from 0"),
-        ([path, "data.objective.predictions=2"], "predictions=2 is fewer than the 3 tokens"),
+        (
+            [path, "data.objective.max_predictions=2"],
+            "max_predictions=2 is fewer than the 3 tokens",
+        ),
     ):
         assert main(["inspect", *words]) == 2
         assert message in capsys.readouterr().err

@@ -147,7 +147,7 @@ def orders_of(body, sentences):
 
 def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store):
     stream = Stream(
-        bytes_store, Data(objective=Denoising(length=66, rate=1e-3), batch_size=16), seed=2
+        bytes_store, Data(objective=Denoising(length=66, noise_density=1e-3), batch_size=16), seed=2
     )
     split, moved = stream.split, 0
     for inputs, row in zip(
@@ -168,7 +168,7 @@ def test_a_row_that_hides_nothing_is_its_sentences_in_another_order(bytes_store)
 def test_settings_that_cannot_be_are_refused(bytes_store, t5_vocabulary):
     for wrong, message in (
         ({"length": 2}, "so 3 at least"),
-        ({"rate": 0.6}, "rate=0.6"),
+        ({"noise_density": 0.6}, "noise_density=0.6"),
         ({"mean_span": 0.9}, "mean_span >= 1"),
     ):
         with pytest.raises(ValueError, match=message):

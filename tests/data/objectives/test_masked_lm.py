@@ -53,7 +53,11 @@ def slow_mask(row, valid, vocabulary, rate, predictions, whole_words, key):
 @pytest.mark.parametrize(("rate", "predictions"), [(0.15, 5), (0.4, 13), (0.05, 32), (0.9, 9)])
 def test_masks_are_those_of_the_slow_reference(vocabulary, whole_words, rate, predictions):
     objective = MaskedLm(
-        length=32, predictions=predictions, rate=rate, whole_words=whole_words, rows="documents"
+        length=32,
+        max_predictions=predictions,
+        mask_rate=rate,
+        whole_words=whole_words,
+        rows="documents",
     )
     rng = np.random.default_rng(0)
     rows = rng.integers(5, vocabulary.size, (60, 32)).astype(np.int32)
@@ -95,7 +99,7 @@ def test_special_ids_stay_wherever_they_stand_in_the_vocabulary(special_ids):
         hashing.key(4, np.arange(30)),
     )
     masked = rows.copy()
-    Masker(MaskedLm(length=32, predictions=20, rate=0.5), vocabulary)(
+    Masker(MaskedLm(length=32, max_predictions=20, mask_rate=0.5), vocabulary)(
         masked, np.ones(rows.shape, bool), keys
     )
     for i in range(30):
@@ -130,7 +134,7 @@ def rows_of(batch, vocabulary):
 
 
 def test_rows_of_an_epoch_are_the_documents(store, documents, vocabulary):
-    data = Data(objective=MaskedLm(length=22, predictions=4, rows="documents"), batch_size=8)
+    data = Data(objective=MaskedLm(length=22, max_predictions=4, rows="documents"), batch_size=8)
     stream = Stream(store, data, seed=5)
     flat = [[i for sentence in document for i in sentence] for document in documents[:36]]
     expected = Counter(
@@ -145,7 +149,7 @@ def test_rows_of_an_epoch_are_the_documents(store, documents, vocabulary):
 
 
 def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
-    data = Data(objective=MaskedLm(length=22, predictions=4, rows="windows"), batch_size=8)
+    data = Data(objective=MaskedLm(length=22, max_predictions=4, rows="windows"), batch_size=8)
     stream = Stream(store, data, seed=5)
     text = []
     for document in documents[:36]:
@@ -161,7 +165,7 @@ def test_joined_rows_of_an_epoch_are_the_stream(store, documents, vocabulary):
 
 def test_rows_of_full_sentences(store, documents, vocabulary):
     """Liu et al. (2019), section 4.2: sentences one behind the other, as many as fit, a separator between documents."""
-    data = Data(objective=MaskedLm(length=122, predictions=18, rows="sentences"), batch_size=8)
+    data = Data(objective=MaskedLm(length=122, max_predictions=18, rows="sentences"), batch_size=8)
     stream = Stream(store, data, seed=5)
     expected, row, before = Counter(), [], None
     for number, document in enumerate(documents[:36]):
@@ -200,7 +204,7 @@ def statistics(stream, steps):
 def test_rate_and_shares(store):
     stream = Stream(
         store,
-        Data(objective=MaskedLm(length=62, predictions=9, rows="documents"), batch_size=64),
+        Data(objective=MaskedLm(length=62, max_predictions=9, rows="documents"), batch_size=64),
         seed=1,
     )
     masked, tokens, hidden, kept = statistics(stream, 60)
@@ -231,7 +235,7 @@ def test_masks_are_new_every_epoch_or_repeat_after_the_duplicates(store, kind):
     def stream(duplicates):
         return Stream(
             store,
-            Data(objective=MaskedLm(62, 10, duplicates=duplicates, rows=kind), batch_size=4),
+            Data(objective=MaskedLm(62, 10, dupe_factor=duplicates, rows=kind), batch_size=4),
             seed=1,
         )
 
@@ -276,7 +280,11 @@ def test_whole_words_in_released_vocabularies(corpora, name):
     marks[[vocabulary.cls, vocabulary.sep]] = True
     vocabulary.special = marks
     objective = MaskedLm(
-        length=tokens.shape[1], predictions=10, rate=0.3, whole_words=True, rows="documents"
+        length=tokens.shape[1],
+        max_predictions=10,
+        mask_rate=0.3,
+        whole_words=True,
+        rows="documents",
     )
     batch = Masker(objective, vocabulary)(
         tokens, np.ones(tokens.shape, bool), hashing.key(1, np.arange(500))
@@ -293,15 +301,15 @@ def test_whole_words_in_released_vocabularies(corpora, name):
     ("objective", "message"),
     [
         (MaskedLm(length=2), "length=2"),
-        (MaskedLm(rate=0.0), "rate=0.0"),
-        (MaskedLm(rate=1.0), "rate=1.0"),
+        (MaskedLm(mask_rate=0.0), "mask_rate=0.0"),
+        (MaskedLm(mask_rate=1.0), "mask_rate=1.0"),
         (
-            MaskedLm(predictions=18),
-            "predictions=18 is fewer than the 19 tokens that rate=0.15 masks in a row of",
+            MaskedLm(max_predictions=18),
+            "max_predictions=18 is fewer than the 19 tokens that mask_rate=0.15 masks in a row of",
         ),
-        (MaskedLm(predictions=0), "predictions=0"),
-        (MaskedLm(predictions=129), "more than length=128"),
-        (MaskedLm(duplicates=-1), "duplicates=-1"),
+        (MaskedLm(max_predictions=0), "max_predictions=0"),
+        (MaskedLm(max_predictions=129), "more than length=128"),
+        (MaskedLm(dupe_factor=-1), "dupe_factor=-1"),
     ],
 )
 def test_settings_that_make_no_sense(vocabulary, objective, message):
@@ -313,4 +321,4 @@ def test_a_vocabulary_without_mask_is_refused(t5_vocabulary, vocabulary):
     with pytest.raises(ValueError, match=r"masked_lm needs the special token\(s\) cls, sep, mask"):
         MaskedLm().check(t5_vocabulary)
     MaskedLm().check(vocabulary)
-    MaskedLm(length=512, predictions=77).check(vocabulary)
+    MaskedLm(length=512, max_predictions=77).check(vocabulary)

@@ -11,7 +11,7 @@ from data.pipeline import Stream
 @pytest.fixture(scope="module")
 def streams(store):
     """The same rows of both objectives."""
-    shape = dict(length=22, predictions=4)
+    shape = dict(length=22, max_predictions=4)
     return [
         Stream(store, Data(objective=kind(**shape), batch_size=64), seed=1)
         for kind in (ReplacedToken, MaskedLm)
@@ -63,8 +63,8 @@ def test_evaluation_draws_the_same_for_every_seed_and_judges_each_row_once(store
 def test_it_refuses_by_its_own_name(vocabulary):
     for objective, message in (
         (ReplacedToken(length=2), "replaced_token: length=2"),
-        (ReplacedToken(rate=0.25), "replaced_token: predictions=77 is"),
+        (ReplacedToken(mask_rate=0.25), "replaced_token: max_predictions=77 is"),
     ):
         with pytest.raises(ValueError, match=message):
             objective.check(vocabulary)
-    ReplacedToken(rate=0.25, predictions=128).check(vocabulary)
+    ReplacedToken(mask_rate=0.25, max_predictions=128).check(vocabulary)

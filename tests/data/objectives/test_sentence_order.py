@@ -48,7 +48,7 @@ def segments_of(batch, vocabulary):
 
 def test_both_come_from_one_document_in_both_orders(told, vocabulary):
     """Lan et al. (2020), section 3.1. What stands first tells its sentence, and so the order; swapping the two flips the label."""
-    objective = SentenceOrder(length=40, predictions=8)
+    objective = SentenceOrder(length=40, max_predictions=8)
     stream = Stream(told, Data(objective=objective, batch_size=50), seed=2)
     behind = rows = single = 0
     for step in range(40):
@@ -82,11 +82,11 @@ def test_both_come_from_one_document_in_both_orders(told, vocabulary):
 def test_the_order_is_all_that_differs_from_berts_true_pairs(told):
     """The same chunks, cut at the same places: A and B of sentence_pair, in one order or the other."""
     order = Stream(
-        told, Data(objective=SentenceOrder(length=40, predictions=8), batch_size=64), seed=2
+        told, Data(objective=SentenceOrder(length=40, max_predictions=8), batch_size=64), seed=2
     )
     pair = Stream(
         told,
-        Data(objective=SentencePair(length=40, predictions=8, random_next=0.0), batch_size=64),
+        Data(objective=SentencePair(length=40, max_predictions=8, random_next=0.0), batch_size=64),
         seed=2,
     )
     one, other = order.batch(1), pair.batch(1)
@@ -139,7 +139,8 @@ def test_the_number_of_masked_words_stays(store, ngram):
     stream = Stream(
         store,
         Data(
-            objective=SentenceOrder(length=60, predictions=9, ngram=ngram, short=0.0), batch_size=64
+            objective=SentenceOrder(length=60, max_predictions=9, ngram=ngram, short_seq_prob=0.0),
+            batch_size=64,
         ),
         seed=1,
     )
@@ -170,7 +171,7 @@ def test_an_ngram_is_masked_as_a_whole_or_not_at_all(vocabulary):
     tokens[:, 20] = vocabulary.sep
     candidates = ~vocabulary.special[tokens]
     starts = starts_of_ngrams(np.arange(tokens.size), candidates, keys, 3)
-    batch = Masker(SentenceOrder(length=50, predictions=9), vocabulary, ngram=3)(
+    batch = Masker(SentenceOrder(length=50, max_predictions=9), vocabulary, ngram=3)(
         tokens, np.ones(tokens.shape, bool), keys
     )
     masked = np.zeros(tokens.shape, bool)
@@ -186,9 +187,9 @@ def test_one_document_is_enough_and_refusals(told, vocabulary):
     assert set(stream.evaluation_batch(0)["sentence_order_weights"][: stream.rows]) == {1.0}
     for objective, message in (
         (SentenceOrder(length=7), "length=7"),
-        (SentenceOrder(short=1.5), "short=1.5"),
+        (SentenceOrder(short_seq_prob=1.5), "short_seq_prob=1.5"),
         (SentenceOrder(ngram=0), "ngram=0"),
-        (SentenceOrder(predictions=75), "predictions=75 is fewer than the 76"),
+        (SentenceOrder(max_predictions=75), "max_predictions=75 is fewer than the 76"),
     ):
         with pytest.raises(ValueError, match=message):
             objective.check(vocabulary)

@@ -32,7 +32,7 @@ def originals(batch):
 
 @pytest.mark.parametrize("whole_words", [False, True])
 def test_layout_labels_and_documents(told, vocabulary, whole_words):
-    objective = SentencePair(length=40, predictions=8, whole_words=whole_words)
+    objective = SentencePair(length=40, max_predictions=8, whole_words=whole_words)
     stream = Stream(told, Data(objective=objective, batch_size=50), seed=2)
     others = short = rows = 0
     for step in range(40):
@@ -71,13 +71,15 @@ def test_layout_labels_and_documents(told, vocabulary, whole_words):
 
 @pytest.mark.parametrize(("short", "random_next"), [(0.0, 0.0), (0.0, 1.0)])
 def test_extremes(told, short, random_next):
-    objective = SentencePair(length=40, predictions=8, short=short, random_next=random_next)
+    objective = SentencePair(
+        length=40, max_predictions=8, short_seq_prob=short, random_next=random_next
+    )
     stream = Stream(told, Data(objective=objective, batch_size=64), seed=2)
     assert (stream.batch(3)["next_sentence_labels"] == random_next).all()
 
 
 def test_versions_repeat_after_the_duplicates(told):
-    stream = Stream(told, Data(objective=SentencePair(40, 8, duplicates=2), batch_size=1), seed=2)
+    stream = Stream(told, Data(objective=SentencePair(40, 8, dupe_factor=2), batch_size=1), seed=2)
     by_row = [{}, {}, {}]
     for step in range(3 * stream.rows):
         _, (epoch,), (row,) = stream.examples(np.array([step]))
@@ -97,9 +99,9 @@ def test_refusals(told, vocabulary):
         Stream(told, Data(objective=SentencePair(40, 8)), split="heldout")
     for objective, message in (
         (SentencePair(length=7), "length=7"),
-        (SentencePair(short=1.5), "short=1.5"),
+        (SentencePair(short_seq_prob=1.5), "short_seq_prob=1.5"),
         (SentencePair(random_next=-0.5), "random_next=-0.5"),
-        (SentencePair(predictions=18), "predictions=18 is fewer than the 19"),
+        (SentencePair(max_predictions=18), "max_predictions=18 is fewer than the 19"),
     ):
         with pytest.raises(ValueError, match=message):
             objective.check(vocabulary)

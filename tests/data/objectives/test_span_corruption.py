@@ -149,7 +149,12 @@ def test_refusals(t5_vocabulary, vocabulary):
     with pytest.raises(ValueError, match=r"span_corruption needs the special token\(s\) eos"):
         SpanCorruption().check(vocabulary)
     with pytest.raises(ValueError, match="do not lie apart"):
-        SpanCorruption(inputs=60, rate=0.8, mean_span=1.0).check(t5_vocabulary)
-    for settings in ({"inputs": 2}, {"rate": 0.0}, {"rate": 1.0}, {"mean_span": 0.5}):
+        SpanCorruption(inputs=60, noise_density=0.8, mean_span=1.0).check(t5_vocabulary)
+    for settings in (
+        {"inputs": 2},
+        {"noise_density": 0.0},
+        {"noise_density": 1.0},
+        {"mean_span": 0.5},
+    ):
         with pytest.raises(ValueError, match="allowed are inputs >= 3"):
             SpanCorruption(**settings).check(t5_vocabulary)

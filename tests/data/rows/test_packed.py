@@ -115,7 +115,7 @@ def pieces_of(batch, vocabulary):
 
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, vocabulary, hosts):
-    objective = MaskedLm(length=32, predictions=5, rows="packed")
+    objective = MaskedLm(length=32, max_predictions=5, rows="packed")
     size, rows = 8 // hosts, []
     steps = -(-Stream(store, Data(objective=objective, batch_size=8), seed=5).rows // 8)
     for begin, end in ((0, 3), (3, steps)):  # a stop, and a seek to go on
@@ -150,7 +150,7 @@ def test_an_epoch_is_every_piece_once_through_seeks_and_hosts(store, documents, 
 
 @pytest.mark.parametrize("kind", [MaskedLm, ReplacedToken])
 def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
-    objective = kind(length=64, predictions=10, rows="packed")
+    objective = kind(length=64, max_predictions=10, rows="packed")
     stream = Stream(store, Data(objective=objective, batch_size=64), seed=1)
     for step in range(20):
         batch = stream.batch(step)
@@ -166,7 +166,7 @@ def test_what_is_masked_are_words_in_their_share(store, vocabulary, kind):
 @pytest.mark.parametrize("kind", [MaskedLm, Distillation, ReplacedToken])
 def test_short_documents_share_rows_unless_told_otherwise(store, kind):
     def share(**how):
-        objective = kind(length=100, predictions=15, **how)
+        objective = kind(length=100, max_predictions=15, **how)
         return (
             Stream(store, Data(objective=objective, batch_size=64))
             .batch(0)["attention_mask"]

@@ -120,7 +120,7 @@ def test_the_verb_makes_a_workdir_that_train_goes_on_with(tmp_path, capsys):
         starting_run(STUDENT),
         data=dataclasses.replace(
             starting_run(STUDENT).data,
-            objective=Distillation(length=16, predictions=4, rows="documents"),
+            objective=Distillation(length=16, max_predictions=4, rows="documents"),
         ),
     )
     (tmp_path / "student.json").write_text(to_json(run))

@@ -244,9 +244,9 @@ def documents(vocabulary, count, seed):
 @pytest.mark.parametrize(
     ("name", "objective"),
     [
-        ("hf_bert", ("length=16", "predictions=3")),
+        ("hf_bert", ("length=16", "max_predictions=3")),
         ("hf_t5_v1_1", ("inputs=24",)),
-        ("hf_roberta", ("length=16", "predictions=3", "rows=sentences")),
+        ("hf_roberta", ("length=16", "max_predictions=3", "rows=sentences")),
         ("hf_gpt", ("length=16",)),
         ("hf_gpt2", ("length=16",)),
     ],

@@ -126,7 +126,7 @@ def headless(theirs, tmp_path, capsys):
     folder = theirs(without_head)
     words = [
         "data.objective.length=16",
-        "data.objective.predictions=3",
+        "data.objective.max_predictions=3",
         "data.batch_size=8",
         "train.compute_dtype=float32",
         "train.steps=1",

@@ -32,7 +32,9 @@ def lowered(compute):
     """The step of a model of which nearly all memory is what the way back reads."""
     model = BertConfig(vocab=64, length=64, width=32, depth=2, num_heads=4, mlp=256, scan=False)
     data = Data(
-        objective=MaskedLm(length=64, predictions=8, rows="documents"), store="none", batch_size=32
+        objective=MaskedLm(length=64, max_predictions=8, rows="documents"),
+        store="none",
+        batch_size=32,
     )
     program = make_program(
         Run(model, data, optimizer=AdamW(), train=Train(steps=2, compute_dtype=compute)),

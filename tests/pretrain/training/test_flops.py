@@ -35,7 +35,7 @@ def test_bert_needs_six_flops_a_weight_and_token(scan, remat):
     run = load("bert_tiny", ["train.microbatches=2", "data.batch_size=8"])
     run = dataclasses.replace(run, model=dataclasses.replace(run.model, scan=scan, remat=remat))
     c, objective = run.model, run.data.objective
-    B, L, P, D = 8, objective.length, objective.predictions, c.width
+    B, L, P, D = 8, objective.length, objective.max_predictions, c.width
     layers = c.depth * (4 * D * D + 2 * D * c.mlp)
     expected = 6 * B * L * layers  # the encoder's kernels
     expected += 12 * c.depth * B * L * L * D  # scores and their sum of values

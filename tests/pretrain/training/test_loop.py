@@ -278,7 +278,7 @@ def test_a_workdir_belongs_to_one_configuration(undisturbed, configs):
 def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
     """BERT's two phases: most steps on short rows, the rest on long ones, under one schedule. Where it runs and how often it is scored are free."""
     command = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run")]
-    first = ["data.objective.length=16", "data.objective.predictions=3", "evaluate.every=0"]
+    first = ["data.objective.length=16", "data.objective.max_predictions=3", "evaluate.every=0"]
     assert main([*command, *first, "train.stop_at_step=2"]) == 0
     then = ["train.stop_at_step=4", "mesh.data=2", "mesh.fsdp=4", "evaluate.every=3"]
     assert main([*command, *then]) == 2
@@ -296,7 +296,7 @@ def test_a_run_goes_on_with_longer_rows(configs, tmp_path, capsys):
     ]
     assert changed == [
         "changed on continuing: data.objective.length: 16 -> 32",
-        "changed on continuing: data.objective.predictions: 3 -> 6",
+        "changed on continuing: data.objective.max_predictions: 3 -> 6",
     ]
     seen = metrics_file.read(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in seen] == [1, 2, 3, 4]

@@ -18,7 +18,7 @@ from pretrain.training.startup import opening
 from pretrain.training.state import init_params
 from pretrain.workdir import metrics_file
 
-WORDS = "data.objective=MaskedLm data.objective.length=64 data.objective.predictions=10 data.objective.rows=packed model.length=64".split()
+WORDS = "data.objective=MaskedLm data.objective.length=64 data.objective.max_predictions=10 data.objective.rows=packed model.length=64".split()
 WORDS += "model.dropout=0.0 evaluate.every=0 checkpoint.every=2 train.steps=4".split()
 
 
@@ -66,7 +66,7 @@ def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
     words = [
         f"data.objective.rows={rows}",
         f"data.objective.length={length}",
-        f"data.objective.predictions={max(length * 10 // 64, 1)}",
+        f"data.objective.max_predictions={max(length * 10 // 64, 1)}",
     ]
     run = load(configs["bert"], [*WORDS, *words])
     stream = Stream(stores["bert"], run.data, seed=0)

@@ -260,7 +260,6 @@ def test_micro_batches_weigh_targets_not_rows(runs):
             lambda n: 1.0,
             seed=0,
             microbatches=microbatches,
-            compute="float32",
         )
         after, metrics = jax.jit(step)(state, batch)
         np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-5)

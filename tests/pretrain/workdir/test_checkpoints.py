@@ -131,7 +131,7 @@ def module_run():
     model = BertConfig(vocab=128, length=32, width=32, depth=2, num_heads=8, mlp=64)
     return Run(
         model,
-        Data(objective=MaskedLm(length=32, predictions=6, rows="documents")),
+        Data(objective=MaskedLm(length=32, max_predictions=6, rows="documents")),
         AdamW(),
         Train(steps=10, compute_dtype="float32"),
     )
