@@ -39,7 +39,7 @@ def test_the_last_state_is_the_models(make, tiny_configs, name, scan):
     )
     assert len({np.asarray(state).tobytes() for state in states}) == len(states)
     for each in weights["attention"]:
-        assert each.shape == (2, config.heads, 9, 9)
+        assert each.shape == (2, config.num_heads, 9, 9)
         np.testing.assert_allclose(each.sum(axis=-1), 1, atol=1e-5)
         assert name == "gpt3" or not each[1, :, :, 6:].any()  # padding is not read
     if name == "gpt3":

@@ -409,13 +409,13 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
         ),
         (
             lambda: write(lengths=[2, 0]),
-            "prompt 1 has 0 tokens of a row of 2: there must be at least 1.*GPT-2 begins with the token",
+            "prompt 1 has 0 tokens of a row of 2: there must be at least 1.*begin with the token that ends a text",
         ),
         (lambda: write(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
-        (lambda: write([[1, 100], [1, 2]]), "tokens has the id 100; the model has ids 0 to 99"),
+        (lambda: write([[1, 100], [1, 2]]), "token_ids has the id 100; the model has ids 0 to 99"),
         (
             lambda: generate(Counter(), {}, -INPUTS, VALID, length=3),
-            "inputs has the id -.*the model has ids 0 to 99",
+            "encoder_token_ids has the id -.*the model has ids 0 to 99",
         ),
         (
             lambda: generate(Counter(), {}, INPUTS, VALID, length=3, start=100),
