@@ -14,7 +14,8 @@ from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
 from models.layers.masks import Mask
 from pretrain.convert import name_of
-from pretrain.convert.pretrained import CONVERTERS
+from pretrain.convert.pretrained import CONVERTERS, Converter
+from pretrain.families import family_of
 from pretrain.training.losses import find_loss
 
 pytest.importorskip("torch", reason="the extra `peers` is not installed: no torch")
@@ -211,7 +212,7 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
         | {"t5_v1_1": dataclasses.replace(tiny_configs["t5"], gated=True, tied=False)}
     )
     config = dataclasses.replace(configs[kind], scan=scan)
-    family = name_of(config)
+    family, converter = name_of(config), Converter(family_of(config))
     model, params = make(config)
     vocabulary = type(
         "Vocabulary",
@@ -220,11 +221,9 @@ def test_ours_to_theirs(request, goldens, tmp_path, make, tiny_configs, kind, sc
             pad=1 if kind == "roberta" else 0, bos=0, eos=2 if kind == "bart" else 1, cls=0, sep=2
         ),
     )
-    (tmp_path / "config.json").write_text(
-        json.dumps(CONVERTERS[family].hf_config(config, vocabulary))
-    )
+    (tmp_path / "config.json").write_text(json.dumps(converter.hf_config(config, vocabulary)))
     save_file(
-        CONVERTERS[family].to_hf(config, params),
+        converter.to_hf(config, params),
         tmp_path / "model.safetensors",
         metadata={"format": "pt"},
     )
