@@ -28,6 +28,7 @@ TOKEN_ID = "token id"  # each of which the vocabulary must have
 
 # Keys that several objectives have.
 TOKENS = {"token_ids": Field("int32", "BL", TOKEN_ID), "attention_mask": Field("bool", "BL")}
+PAIR = TOKENS | {"token_type_ids": Field("int32", "BL")}  # 1 for the second text and its [SEP]
 SEGMENTS = {"segment_ids": Field("int32", "BL")}  # of rows of several texts
 MASKED = {
     "masked_positions": Field("int32", "BP"),

@@ -59,14 +59,14 @@ def observe(model, params, *arguments, method):
             seen[-1].append(result)
         return result
 
-    def core(q_BLHK, k_BMHK, v_BMHK, **kw):
+    def core(q_BLHK, k_BMHK, v_BMHK, **settings):
         # Attention is linear in v: what it makes of the unit vectors are its weights. A kernel would take no v of that width.
         B, M, H, _ = v_BMHK.shape
         unit_BMHM = jnp.broadcast_to(jnp.eye(M, dtype=jnp.float32)[:, None], (B, M, H, M))
         weights.setdefault(reading[-1], []).append(
-            attend(q_BLHK, k_BMHK, unit_BMHM, **kw).swapaxes(1, 2)
+            attend(q_BLHK, k_BMHK, unit_BMHM, **settings).swapaxes(1, 2)
         )
-        return model.attend(q_BLHK, k_BMHK, v_BMHK, **kw)
+        return model.attend(q_BLHK, k_BMHK, v_BMHK, **settings)
 
     plain = model.clone(
         config=dataclasses.replace(model.config, scan=False, remat=False), attend=core

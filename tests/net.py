@@ -11,8 +11,8 @@ case of the driver (CASES there); all by default. The exit status is 1 where som
 What it proves. With --tolerance 0, the default: equal bits, as moving files and declaring things once must leave them. With 2e-6: equal
 up to the order of float32 sums, as moved operations leave them; a difference is relative to the tensor's largest value, or to a hundredth
 of the largest among all gradients (or all parameters) where that is more, for a gradient that is 0 but for rounding has no size. Batches and dropout masks must have equal bits in either case. With --hlo: the optimised HLO of the whole train step, its
-clipping included, is the same but for metadata, so speed and memory are the same too; a rename of parameters changes their order, and so
-the text, without making a step slower.
+clipping included, is the same but for metadata, so speed and memory are the same too; a rename of parameters changes the order of the
+arguments, and so the text: --hlo is for commits between which no parameter path is renamed (the last rename is that of 0.2.0).
 
 What it does not prove: anything about initial weights, dropout within a model, clipping or the reported gradient norm, since these depend
 on our own names; about bfloat16, other devices, or meshes; about the loop and its checkpoints, which the tests cover.

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from data.batch_spec import TOKENS, Field
+from data.batch_spec import PAIR, Field
 from data.inspection.qa import window_row, windows
 from data.objectives.base import Objective
 from data.objectives.masking import needs
@@ -32,8 +32,7 @@ class AnswerSpan(Objective):
         return {"L": self.length}
 
     def spec(self):
-        return TOKENS | {
-            "token_type_ids": Field("int32", "BL"),  # 1 for the context and the [SEP] behind it
+        return PAIR | {
             # Of the answer's first and last token; 0, which is [CLS], where it is not in this part of the context.
             "start_positions": Field("int32", "B"),
             "end_positions": Field("int32", "B"),

@@ -4,6 +4,7 @@ A file that is added here is found by its class's `name`, as is its loss, `pretr
 (docs/adding_an_objective.md).
 """
 
+import abc
 from typing import ClassVar
 
 from data.batch_spec import Field
@@ -11,7 +12,7 @@ from data.inspection.checks import Check
 from data.inspection.rendering import token_row
 
 
-class Objective:
+class Objective(abc.ABC):
     """One objective: which rows a split has, what a batch of them holds, and what a reader is shown of it.
 
     name:        of the objective, as commands print it
@@ -25,23 +26,23 @@ class Objective:
     gaps: ClassVar[str] = ""
     trains_as: ClassVar[str] = ""
 
+    @abc.abstractmethod
     def dims(self) -> dict[str, int]:
         """Return the sizes of the letters of the spec's `dims`, but for B: L, which every objective has, and others."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def spec(self) -> dict[str, Field]:
         """Return {key: Field} of a batch, in its order."""
-        raise NotImplementedError
 
-    def check(self, vocabulary) -> None:
+    def check(self, vocabulary) -> None:  # noqa: B027 - an objective may have nothing to check
         """Raise a ValueError unless these settings make sense with this vocabulary."""
 
+    @abc.abstractmethod
     def examples(self, split, vocabulary):
         """Return (table of rows, build), where build(row_B, key_B) is the batch of those rows, drawn as the keys say.
 
         The table has `count`, the number of rows, and `offsets`, int [sources + 1], at which the rows of each source begin.
         """
-        raise NotImplementedError
 
     def measure(self, stream, seen, token_id) -> list[Check]:
         """Return the promises of this objective, each held against `seen`, a list of `data.inspection.checks.Seen`."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from data.batch_spec import TOKENS, Field
+from data.batch_spec import PAIR, Field
 from data.inspection.labelled import labelled_row, labels
 from data.objectives.base import Objective
 from data.objectives.labelled_checks import check_labelled
@@ -35,8 +35,7 @@ class Classification(Objective):
         return {"L": self.length}
 
     def spec(self):
-        return TOKENS | {
-            "token_type_ids": Field("int32", "BL"),  # 1 for the second text and the [SEP] behind it
+        return PAIR | {
             "labels": Field("int32", "B"),  # the number of a class
             "label_weights": Field("float32", "B"),  # of its class
             "row_weights": Field("float32", "B"),  # 1.0 for a row

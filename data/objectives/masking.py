@@ -255,6 +255,20 @@ def check_masking(objective, vocabulary, body):
     needs(name, vocabulary, "cls", "sep", "mask", "pad")
 
 
+def check_masked_pair(objective, vocabulary, shares):
+    """Raise ValueError unless an objective of masked rows `[CLS] A [SEP] B [SEP]` makes sense; shares: its fields from 0 to 1."""
+    if objective.length < 8:
+        raise ValueError(
+            f"{objective.name}: length={objective.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least"
+        )
+    for name in shares:
+        if not 0 <= getattr(objective, name) <= 1:
+            raise ValueError(
+                f"{objective.name}: {name}={getattr(objective, name)}; a share of rows lies between 0 and 1"
+            )
+    check_masking(objective, vocabulary, objective.length - 3)
+
+
 def needs(name, vocabulary, *specials):
     """Raise a ValueError that names what the vocabulary lacks of the special tokens an objective needs."""
     lacking = [special for special in specials if getattr(vocabulary, special) is None]

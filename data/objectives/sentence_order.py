@@ -10,12 +10,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from data.batch_spec import MASKED, TOKENS, Field
+from data.batch_spec import MASKED, PAIR, TOKENS, Field
 from data.inspection.masked import masks
 from data.inspection.rendering import masked_row
 from data.inspection.rows import orders
 from data.objectives.base import Objective
-from data.objectives.masking import Masker, check_masking
+from data.objectives.masking import Masker, check_masked_pair
 from data.rows import hashing
 from data.rows.sentence_pairs import ChunkRows, laid_out
 from data.rows.tables import TokenReader
@@ -46,31 +46,17 @@ class SentenceOrder(Objective):
         return {"L": self.length, "P": self.max_predictions}
 
     def spec(self):
-        return (
-            TOKENS
-            | MASKED
-            | {
-                "token_type_ids": Field(
-                    "int32", "BL"
-                ),  # 0 for [CLS] A [SEP] and padding, 1 for B [SEP]
-                "sentence_order_labels": Field("int32", "B"),  # 0: A stands before B; 1: behind it
-                "sentence_order_weights": Field("float32", "B"),
-            }
-        )
+        own = {
+            "sentence_order_labels": Field("int32", "B"),  # 0: A stands before B; 1: behind it
+            "sentence_order_weights": Field("float32", "B"),
+        }
+        return TOKENS | MASKED | PAIR | own
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
-        if self.length < 8:
-            raise ValueError(
-                f"sentence_order: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least"
-            )
-        if not 0 <= self.short_seq_prob <= 1:
-            raise ValueError(
-                f"sentence_order: short_seq_prob={self.short_seq_prob}; a share of rows lies between 0 and 1"
-            )
+        check_masked_pair(self, vocabulary, shares=("short_seq_prob",))
         if self.ngram < 1:
             raise ValueError(f"sentence_order: ngram={self.ngram}; an n-gram has 1 word or more")
-        check_masking(self, vocabulary, self.length - 3)
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, as the keys say.

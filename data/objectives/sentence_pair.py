@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from data.batch_spec import MASKED, TOKENS, Field
+from data.batch_spec import MASKED, PAIR, TOKENS, Field
 from data.inspection.masked import masks
 from data.inspection.rendering import masked_row
 from data.inspection.rows import pairs
 from data.objectives.base import Objective
-from data.objectives.masking import Masker, check_masking
+from data.objectives.masking import Masker, check_masked_pair
 from data.rows.sentence_pairs import SentencePairRows, laid_out
 from data.rows.tables import TokenReader
 
@@ -43,32 +43,15 @@ class SentencePair(Objective):
         return {"L": self.length, "P": self.max_predictions}
 
     def spec(self):
-        return (
-            TOKENS
-            | MASKED
-            | {
-                "token_type_ids": Field(
-                    "int32", "BL"
-                ),  # 0 for [CLS] A [SEP] and padding, 1 for B [SEP]
-                "next_sentence_labels": Field(
-                    "int32", "B"
-                ),  # 0: B follows A; 1: from another document
-                "next_sentence_weights": Field("float32", "B"),
-            }
-        )
+        own = {
+            "next_sentence_labels": Field("int32", "B"),  # 0: B follows A; 1: is of another text
+            "next_sentence_weights": Field("float32", "B"),
+        }
+        return TOKENS | MASKED | PAIR | own
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
-        if self.length < 8:
-            raise ValueError(
-                f"sentence_pair: length={self.length}; a row holds [CLS] A [SEP] B [SEP], so 8 at least"
-            )
-        for name in ("short_seq_prob", "random_next"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(
-                    f"sentence_pair: {name}={getattr(self, name)}; a share of rows lies between 0 and 1"
-                )
-        check_masking(self, vocabulary, self.length - 3)
+        check_masked_pair(self, vocabulary, shares=("short_seq_prob", "random_next"))
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of pairs from those rows, as the keys say."""

@@ -3,6 +3,7 @@
 What every kind has in common; data/vocabulary/load.py says which kinds there are and how they are read and written.
 """
 
+import abc
 import hashlib
 import json
 import re
@@ -29,7 +30,7 @@ UNUSED = re.compile(r"\[unused\d+\]\Z|madeupword\d+\Z")
 PROBE = "Ａ probe — of Çase, ACCENTS,\taﬁx  and №½ 数学 …"  # what normalisation makes of it is part of the fingerprint
 
 
-class Vocabulary:
+class Vocabulary(abc.ABC):
     """Common part of all kinds; `encode_batch`, `encode_offsets`, `decode` and `files` belong to each kind.
 
     size            number of ids, specials and sentinels included
@@ -96,12 +97,13 @@ class Vocabulary:
         """Ids of a text. No special id is added, and text that looks like one ("[MASK]") is only text."""
         return self.encode_batch([text])[0]
 
+    @abc.abstractmethod
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        raise NotImplementedError
+        """Return the ids of each text, as `encode` does."""
 
+    @abc.abstractmethod
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
         """(ids, the characters [begin, end) that each stands for) of each text; the ids are those of `encode_batch`."""
-        raise NotImplementedError
 
     def encode_spans(
         self, text: bytes, starts: np.ndarray, ends: np.ndarray, first: np.ndarray
@@ -117,16 +119,16 @@ class Vocabulary:
         ids = np.fromiter((i for part in parts for i in part), np.int32, count=int(lengths.sum()))
         return ids, lengths
 
+    @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Text of the ids; special ids appear by their names."""
-        raise NotImplementedError
 
     def piece(self, i: int) -> str:
         return self.pieces[i]
 
+    @abc.abstractmethod
     def files(self) -> dict[str, bytes]:
         """The released form: file name -> contents."""
-        raise NotImplementedError
 
     def save(self, folder) -> None:
         """Write the vocabulary's files and their description into `folder`, made if absent, for `load_vocabulary`."""

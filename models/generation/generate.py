@@ -43,16 +43,19 @@ def generate(
     start=0,
     end=1,
     pad=0,
-    **how,
+    size=None,
+    no_repeat_ngram=None,
+    seed=0,
+    rows_B=None,
 ):
     """What an encoder-decoder writes: int32 [B, T = length].
 
     model: a Linen module with `config.vocab` and the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with
     `start`, which is left out, and ends with `end` (None: never), behind which stands `pad`. Stops when all rows have ended.
-    strategy: `Greedy()`, `Sample(...)` or `Beam(...)`. how, for all of them:
-      size              only ids below are written (all)
+    strategy: `Greedy()`, `Sample(...)` or `Beam(...)`. For all of them:
+      size              only ids below are written (None: all)
       no_repeat_ngram   no so many ids are written that stood there in that order before, the start or the prompt included (None: may)
-      seed, rows_B      of `Sample`: a row draws by the seed (0) and its own number, int32 [B] (0, 1, ...), in whatever batch it stands
+      seed, rows_B      of `Sample`: a row draws by the seed and its own number, int32 [B] (None: 0, 1, ...), in whatever batch it stands
     The arguments are arrays, not traced: their values are checked. Raises ValueError for what cannot be meant.
     """
     _check_ids(model, "encoder_token_ids", np.where(encoder_attention_mask, encoder_token_ids, 0))
@@ -65,19 +68,36 @@ def generate(
         start=start,
         end=end,
         pad=pad,
-        **how,
+        size=size,
+        no_repeat_ngram=no_repeat_ngram,
+        seed=seed,
+        rows_B=rows_B,
     )
     return write(params, encoder_token_ids, encoder_attention_mask)
 
 
-def generator(model, B, *, length, strategy=Greedy(), start=0, end=1, pad=0, **how):
+def generator(
+    model,
+    B,
+    *,
+    length,
+    strategy=Greedy(),
+    start=0,
+    end=1,
+    pad=0,
+    size=None,
+    no_repeat_ngram=None,
+    seed=0,
+    rows_B=None,
+):
     """The part of `generate` that is computed, (params, encoder_token_ids, encoder_attention_mask) -> int32 [B, T].
 
     The result is to be jitted as one likes.
 
     What it is given is not looked at: ids that the model does not have are to be refused before.
     """
-    rules, key_B = _rules(model, B, length, end, pad, **how)
+    rules = make_rules(model, length, end, pad, size, no_repeat_ngram)
+    key_B = fold_in_rows(seed, jnp.arange(B) if rows_B is None else rows_B)
     start_B1 = jnp.full((B, 1), start, jnp.int32)
     return lambda params, *inputs: _generate(
         model, params, *inputs, start_B1, key_B, rules=rules, strategy=strategy
@@ -85,7 +105,19 @@ def generator(model, B, *, length, strategy=Greedy(), start=0, end=1, pad=0, **h
 
 
 def extend(
-    model, params, token_ids, length_B, *, length, strategy=Greedy(), end=None, pad=0, **how
+    model,
+    params,
+    token_ids,
+    length_B,
+    *,
+    length,
+    strategy=Greedy(),
+    end=None,
+    pad=0,
+    size=None,
+    no_repeat_ngram=None,
+    seed=0,
+    rows_B=None,
 ):
     """What a decoder writes behind each row: int32 [B, T = length]. The rest is as in `generate`.
 
@@ -99,7 +131,8 @@ def extend(
             f"prompt {row} has {lengths[row]} tokens of a row of {M}: there must be at least 1, as each word is told from those before it. "
             "Where nothing is to be continued, begin with the token that ends a text, if the vocabulary has one"
         )
-    rules, key_B = _rules(model, len(lengths), length, end, pad, **how)
+    rules = make_rules(model, length, end, pad, size, no_repeat_ngram)
+    key_B = fold_in_rows(seed, jnp.arange(len(lengths)) if rows_B is None else rows_B)
     _check_ids(model, "token_ids", np.where(np.arange(M) < lengths[:, None], token_ids, 0))
     return _extend(
         model,
@@ -112,8 +145,8 @@ def extend(
     )
 
 
-def _rules(model, B, length, end, pad, *, size=None, no_repeat_ngram=None, seed=0, rows_B=None):
-    """(what may be written, the key of each row)"""
+def make_rules(model, length, end, pad, size, no_repeat_ngram) -> Rules:
+    """Return what may be written, of arguments of `generate`. Raises ValueError for what cannot be meant."""
     vocab = model.config.vocab
     for name, value in (("length", length), ("no_repeat_ngram", no_repeat_ngram)):
         if value is not None and value < 1:
@@ -122,13 +155,14 @@ def _rules(model, B, length, end, pad, *, size=None, no_repeat_ngram=None, seed=
         raise ValueError(
             f"size is {size}; it must be at least 1 and at most the {vocab} ids of the model"
         )
-    key = jax.random.key(seed)
-    key_B = jax.vmap(partial(jax.random.fold_in, key))(
-        jnp.arange(B) if rows_B is None else jnp.asarray(rows_B)
-    )
     return Rules(
         length=length, end=end, pad=pad, size=size or vocab, no_repeat_ngram=no_repeat_ngram
-    ), key_B
+    )
+
+
+def fold_in_rows(seed, rows_B) -> jax.Array:
+    """Return a key for each row, [B], by which it draws."""
+    return jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.asarray(rows_B))
 
 
 def _check_ids(model, name, ids_BM):
@@ -148,10 +182,9 @@ def _generate(
         {"params": params}, encoder_token_ids, encoder_attention_mask, method="encode"
     )
 
-    def states(variables, tokens_BL, **kw):
-        return model.apply(
-            variables, memory_BMD, encoder_attention_mask, tokens_BL, method="decode", **kw
-        )
+    def states(variables, tokens_BL, *, mutable, step=None):
+        read = (memory_BMD, encoder_attention_mask, tokens_BL)
+        return model.apply(variables, *read, step=step, mutable=mutable, method="decode")
 
     return _write(
         model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
@@ -173,7 +206,7 @@ def _extend(model, params, tokens_BM, length_B, key_B, *, rules, strategy):
 
 
 def _write(model, params, states, tokens_BM, length_B, key_B, rules, strategy):
-    """int32 [B, T]. states: a function (variables, tokens_BL, **kw) -> [B, L, D]."""
+    """int32 [B, T]. states: a function (variables, tokens_BL, *, mutable, step) -> [B, L, D] and what it kept."""
     variables, slots = {"params": params}, tokens_BM.shape[1] + rules.length
 
     def scores(x_BD):

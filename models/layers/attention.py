@@ -117,7 +117,7 @@ class Attention(nn.Module):
     core: Callable = attend
 
     @nn.compact
-    def __call__(self, x_BLD, memory_BMD=None, train=False, **kw):
+    def __call__(self, x_BLD, memory_BMD=None, train=False, mask=None, bias=None):
         D = x_BLD.shape[-1]
         if self.head_width is None and D % self.num_heads:
             raise ValueError(f"a width of {D} does not divide into {self.num_heads} heads")
@@ -134,15 +134,21 @@ class Attention(nn.Module):
             )
 
         name = CACHE if memory_BMD is None else MEMORY
-        if kept := recall(self, name, getattr(kw.get("mask"), "step", None), keys_and_values):
-            k_BMHK, v_BMHK, kw["kept"] = *kept, True
+        if kept := recall(self, name, getattr(mask, "step", None), keys_and_values):
+            k_BMHK, v_BMHK = kept
             q_BLHK = q_BLHK.reshape(len(k_BMHK), -1, *shape_HK)
         else:
             k_BMHK, v_BMHK = keys_and_values()
             keep(self, name, k_BMHK, v_BMHK)
         # A kernel that cannot drop must see None when there is nothing to drop.
         o_BLHK = self.core(
-            q_BLHK, k_BMHK, v_BMHK, drop=self.dropout(deterministic=not train).draw(), **kw
+            q_BLHK,
+            k_BMHK,
+            v_BMHK,
+            mask=mask,
+            bias=bias,
+            drop=self.dropout(deterministic=not train).draw(),
+            kept=bool(kept),
         )
         o_BLHK = o_BLHK.reshape(*x_BLD.shape[:2], *shape_HK)
         return project(D, contract=2, kernel_init=self.out_init or self.kernel_init, name="out")(

@@ -23,6 +23,7 @@ class Stack(nn.Module):
     share: all layers have the same parameters (Lan et al. 2020, section 3.1).
     remat: keep only each layer's input for the backward pass and compute the rest again (Chen et al. 2016).
     constrain: applied to the activations at the top of each layer, where a trainer may say how they lie on its devices.
+    Every layer is called with the activations, `train`, and the named arguments of the call.
     """
 
     layer: Part
@@ -33,9 +34,9 @@ class Stack(nn.Module):
     constrain: Callable = unchanged
 
     @nn.compact
-    def __call__(self, x_BLD, train, **kw):
+    def __call__(self, x_BLD, train, **arguments):
         def body(layer, x_BLD, _):
-            return layer(self.constrain(x_BLD), train, **kw), None
+            return layer(self.constrain(x_BLD), train, **arguments), None
 
         if self.remat:
             body = nn.remat(

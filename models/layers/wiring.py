@@ -1,5 +1,7 @@
 """One layer, as a residual equation. A new equation is a new class.
 
+`mask` and `bias` are for the attention of x to itself, `memory_mask` for that to `memory`, as `models.layers.attention.attend` takes them.
+
 B batch   L length   M length of the memory   D width
 """
 
@@ -22,11 +24,11 @@ class PostNormLayer(nn.Module):
     dropout: Part = partial(Dropout, 0.0)  # on what each part adds
 
     @nn.compact
-    def __call__(self, x_BLD, train, memory_BMD=None, memory_mask=None, **kw):
+    def __call__(self, x_BLD, train, mask=None, bias=None, memory_BMD=None, memory_mask=None):
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         x = self.norm(name="attention_norm")(
-            x + drop(self.attention(name="attention")(x, train=train, **kw))
+            x + drop(self.attention(name="attention")(x, train=train, mask=mask, bias=bias))
         )
         if self.cross is not None:
             y = self.cross(name="cross")(x, memory_BMD, train=train, mask=memory_mask)
@@ -45,11 +47,11 @@ class PreNormLayer(nn.Module):
     dropout: Part = partial(Dropout, 0.0)
 
     @nn.compact
-    def __call__(self, x_BLD, train, memory_BMD=None, memory_mask=None, **kw):
+    def __call__(self, x_BLD, train, mask=None, bias=None, memory_BMD=None, memory_mask=None):
         drop = self.dropout(deterministic=not train)
         x = x_BLD
         y = self.norm(name="attention_norm")(x)
-        x = x + drop(self.attention(name="attention")(y, train=train, **kw))
+        x = x + drop(self.attention(name="attention")(y, train=train, mask=mask, bias=bias))
         if self.cross is not None:
             y = self.norm(name="cross_norm")(x)
             x = x + drop(self.cross(name="cross")(y, memory_BMD, train=train, mask=memory_mask))

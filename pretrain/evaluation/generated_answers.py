@@ -4,7 +4,6 @@ B batch   L input length   T written length
 """
 
 import sys
-from typing import Any
 
 import jax
 import numpy as np
@@ -19,6 +18,7 @@ from data.examples.tags_as_text import segments, tagged
 from data.examples.text2text import reading, source_of, spelt
 from data.objectives.text2text import ANSWERS, Text2Text
 from models.generation.generate import generator, unstack_model
+from models.generation.sampling import Greedy
 from pretrain.distributed.sharding import gathered, replicated
 from pretrain.evaluation.ner_metrics import rates
 from pretrain.evaluation.qa_spans import by_kind, judged_texts
@@ -40,17 +40,19 @@ class HeldOut:
 
     def __init__(self, model, mesh, data, vocabulary):
         self.objective, self.vocabulary = data.objective, vocabulary
-        how: dict[str, Any] = dict(
+        lean, _ = unstack_model(model, {})
+        generate = generator(
+            lean,
+            data.batch_size,
             length=data.objective.target_length,
             start=getattr(model.config, "start", 0),
             end=vocabulary.eos,
             pad=vocabulary.pad,
         )
-        lean, _ = unstack_model(model, {})
 
         def write(params, inputs_BL, valid_BL):
             _, params = unstack_model(model, gathered(mesh)(params))
-            return generator(lean, data.batch_size, **how)(params, inputs_BL, valid_BL)
+            return generate(params, inputs_BL, valid_BL)
 
         self.write = jax.jit(write, out_shardings=replicated(mesh))
 
@@ -134,9 +136,12 @@ class AnswerWriter(Writer):
     training is cut as there, and the result has "cut": true.
     """
 
-    def __init__(self, trained, length, batch_size, **how):
+    def __init__(
+        self, trained, length, batch_size, strategy=Greedy(), no_repeat_ngram=None, seed=0
+    ):
         self.objective = trained.run.data.objective
-        super().__init__(trained, length or self.objective.target_length, batch_size, **how)
+        length = length or self.objective.target_length
+        super().__init__(trained, length, batch_size, strategy, no_repeat_ngram, seed)
         self.tokenizer.enable_truncation(self.objective.length)
         self.forms = {each.task: each for each in self.objective.tasks or (self.objective,)}
         self.reads = {name: reading(each, trained.vocabulary) for name, each in self.forms.items()}

@@ -5,7 +5,7 @@ from data.objectives.sentence_order import SentenceOrder
 from models.config.albert import AlbertConfig
 from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
+from pretrain.families.rules import embeddings, layer, linear
 
 OURS, THEIRS = (
     "albert/encoder/layer",
@@ -13,35 +13,22 @@ OURS, THEIRS = (
 )  # the one that there is
 
 RULES = (
-    (
-        "albert/embeddings/token_embedding/embedding",
-        "albert.embeddings.word_embeddings.weight",
-        SAME,
-    ),
-    (
-        "albert/embeddings/position_embedding/embedding",
-        "albert.embeddings.position_embeddings.weight",
-        SAME,
-    ),
-    (
-        "albert/embeddings/token_type_embedding/embedding",
-        "albert.embeddings.token_type_embeddings.weight",
-        SAME,
-    ),
-    *norm("albert/embeddings/norm", "albert.embeddings.LayerNorm"),
+    *embeddings("albert/embeddings", "albert.embeddings", **bert.TABLES),
     *linear("albert/embedding_projection", "albert.encoder.embedding_hidden_mapping_in"),
-    *linear(f"{OURS}/attention/query", f"{THEIRS}.attention.query"),
-    *linear(f"{OURS}/attention/key", f"{THEIRS}.attention.key"),
-    *linear(f"{OURS}/attention/value", f"{THEIRS}.attention.value"),
-    *linear(f"{OURS}/attention/out", f"{THEIRS}.attention.dense", KERNEL_OUT),
-    *norm(f"{OURS}/attention_norm", f"{THEIRS}.attention.LayerNorm"),
-    *linear(f"{OURS}/mlp/up", f"{THEIRS}.ffn"),
-    *linear(f"{OURS}/mlp/down", f"{THEIRS}.ffn_output"),
-    *norm(f"{OURS}/mlp_norm", f"{THEIRS}.full_layer_layer_norm"),
+    *layer(
+        OURS,
+        THEIRS,
+        query="attention.query",
+        key="attention.key",
+        value="attention.value",
+        out="attention.dense",
+        attention_norm="attention.LayerNorm",
+        up="ffn",
+        down="ffn_output",
+        mlp_norm="full_layer_layer_norm",
+    ),
     *linear("albert/pooler", "albert.pooler"),
-    *linear("mlm_head/transform", "predictions.dense"),
-    *norm("mlm_head/norm", "predictions.LayerNorm"),
-    ("mlm_head/bias", "predictions.bias", SAME),
+    *bert.word_head("mlm_head", "predictions.dense", "predictions.LayerNorm", "predictions.bias"),
     *linear("sentence_order_head", "sop_classifier.classifier"),
 )
 SENTENCE_HEADS = ("albert.pooler.", "sop_classifier.")

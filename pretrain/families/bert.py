@@ -4,52 +4,57 @@ from data.objectives.masked_lm import MaskedLm
 from data.objectives.sentence_pair import SentencePair
 from models.config.bert import BertConfig
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
+from pretrain.families.rules import SAME, embeddings, layer, linear, norm
+
+TABLES = {
+    "token_embedding": "word_embeddings",
+    "position_embedding": "position_embeddings",
+    "token_type_embedding": "token_type_embeddings",
+}
 
 
 def layers(ours, theirs):
     """The rules of a stack of BERT's layers."""
-    return (
-        *linear(f"{ours}/attention/query", f"{theirs}.attention.self.query"),
-        *linear(f"{ours}/attention/key", f"{theirs}.attention.self.key"),
-        *linear(f"{ours}/attention/value", f"{theirs}.attention.self.value"),
-        *linear(f"{ours}/attention/out", f"{theirs}.attention.output.dense", KERNEL_OUT),
-        *norm(f"{ours}/attention_norm", f"{theirs}.attention.output.LayerNorm"),
-        *linear(f"{ours}/mlp/up", f"{theirs}.intermediate.dense"),
-        *linear(f"{ours}/mlp/down", f"{theirs}.output.dense"),
-        *norm(f"{ours}/mlp_norm", f"{theirs}.output.LayerNorm"),
+    return layer(
+        ours,
+        theirs,
+        query="attention.self.query",
+        key="attention.self.key",
+        value="attention.self.value",
+        out="attention.output.dense",
+        attention_norm="attention.output.LayerNorm",
+        up="intermediate.dense",
+        down="output.dense",
+        mlp_norm="output.LayerNorm",
     )
 
 
 def encoder(name):
     """The rules of an encoder with embeddings and pooler, which BERT and its heirs hold under their own `name`."""
     return (
-        (
-            f"{name}/embeddings/token_embedding/embedding",
-            f"{name}.embeddings.word_embeddings.weight",
-            SAME,
-        ),
-        (
-            f"{name}/embeddings/position_embedding/embedding",
-            f"{name}.embeddings.position_embeddings.weight",
-            SAME,
-        ),
-        (
-            f"{name}/embeddings/token_type_embedding/embedding",
-            f"{name}.embeddings.token_type_embeddings.weight",
-            SAME,
-        ),
-        *norm(f"{name}/embeddings/norm", f"{name}.embeddings.LayerNorm"),
+        *embeddings(f"{name}/embeddings", f"{name}.embeddings", **TABLES),
         *layers(f"{name}/encoder/layers", f"{name}.encoder.layer.{{i}}"),
         *linear(f"{name}/pooler", f"{name}.pooler.dense"),
     )
 
 
+def word_head(ours, dense, norm_name, bias):
+    """The rules of the head that predicts masked words; its output's table is that of the input."""
+    return (
+        *linear(f"{ours}/transform", dense),
+        *norm(f"{ours}/norm", norm_name),
+        (f"{ours}/bias", bias, SAME),
+    )
+
+
 RULES = (
     *encoder("bert"),
-    *linear("mlm_head/transform", "cls.predictions.transform.dense"),
-    *norm("mlm_head/norm", "cls.predictions.transform.LayerNorm"),
-    ("mlm_head/bias", "cls.predictions.bias", SAME),
+    *word_head(
+        "mlm_head",
+        "cls.predictions.transform.dense",
+        "cls.predictions.transform.LayerNorm",
+        "cls.predictions.bias",
+    ),
     *linear("next_sentence_head", "cls.seq_relationship"),
 )
 SENTENCE_HEADS = ("bert.pooler.", "cls.seq_relationship.")

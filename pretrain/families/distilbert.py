@@ -6,38 +6,30 @@ from models.config.bert import BertConfig
 from models.config.distilbert import DistilBertConfig
 from pretrain.families import bert
 from pretrain.families.record import Distilled, Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
-
-
-def layers(ours, theirs):
-    return (
-        *linear(f"{ours}/attention/query", f"{theirs}.attention.q_lin"),
-        *linear(f"{ours}/attention/key", f"{theirs}.attention.k_lin"),
-        *linear(f"{ours}/attention/value", f"{theirs}.attention.v_lin"),
-        *linear(f"{ours}/attention/out", f"{theirs}.attention.out_lin", KERNEL_OUT),
-        *norm(f"{ours}/attention_norm", f"{theirs}.sa_layer_norm"),
-        *linear(f"{ours}/mlp/up", f"{theirs}.ffn.lin1"),
-        *linear(f"{ours}/mlp/down", f"{theirs}.ffn.lin2"),
-        *norm(f"{ours}/mlp_norm", f"{theirs}.output_layer_norm"),
-    )
-
+from pretrain.families.rules import embeddings, layer, linear
 
 RULES = (
-    (
-        "student/embeddings/token_embedding/embedding",
-        "distilbert.embeddings.word_embeddings.weight",
-        SAME,
+    *embeddings(
+        "student/embeddings",
+        "distilbert.embeddings",
+        token_embedding="word_embeddings",
+        position_embedding="position_embeddings",
     ),
-    (
-        "student/embeddings/position_embedding/embedding",
-        "distilbert.embeddings.position_embeddings.weight",
-        SAME,
+    *layer(
+        "student/encoder/layers",
+        "distilbert.transformer.layer.{i}",
+        query="attention.q_lin",
+        key="attention.k_lin",
+        value="attention.v_lin",
+        out="attention.out_lin",
+        attention_norm="sa_layer_norm",
+        up="ffn.lin1",
+        down="ffn.lin2",
+        mlp_norm="output_layer_norm",
     ),
-    *norm("student/embeddings/norm", "distilbert.embeddings.LayerNorm"),
-    *layers("student/encoder/layers", "distilbert.transformer.layer.{i}"),
-    *linear("student/mlm_head/transform", "vocab_transform"),
-    *norm("student/mlm_head/norm", "vocab_layer_norm"),
-    ("student/mlm_head/bias", "vocab_projector.bias", SAME),
+    *bert.word_head(
+        "student/mlm_head", "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
+    ),
 )
 HEADS = ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.")
 COPIES = {"vocab_projector.weight": "distilbert.embeddings.word_embeddings.weight"}

@@ -7,31 +7,21 @@ from data.objectives.replaced_token import ReplacedToken
 from models.config.electra import ElectraConfig
 from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap, SecondModel
-from pretrain.families.rules import SAME, linear, norm
+from pretrain.families.rules import embeddings, linear
 
-EMBEDDINGS = (
-    ("embeddings/token_embedding/embedding", "electra.embeddings.word_embeddings.weight", SAME),
-    (
-        "embeddings/position_embedding/embedding",
-        "electra.embeddings.position_embeddings.weight",
-        SAME,
-    ),
-    (
-        "embeddings/token_type_embedding/embedding",
-        "electra.embeddings.token_type_embeddings.weight",
-        SAME,
-    ),
-    *norm("embeddings/norm", "electra.embeddings.LayerNorm"),
-)
+EMBEDDINGS = embeddings("embeddings", "electra.embeddings", **bert.TABLES)
 RULES = (
     *EMBEDDINGS,
     *bert.layers("discriminator/encoder/layers", "electra.encoder.layer.{i}"),
     *linear("discriminator_head/transform", "discriminator_predictions.dense"),
     *linear("discriminator_head/score", "discriminator_predictions.dense_prediction"),
     *bert.layers("generator/encoder/layers", "generator/electra.encoder.layer.{i}"),
-    *linear("mlm_head/transform", "generator/generator_predictions.dense"),
-    *norm("mlm_head/norm", "generator/generator_predictions.LayerNorm"),
-    ("mlm_head/bias", "generator/generator_lm_head.bias", SAME),
+    *bert.word_head(
+        "mlm_head",
+        "generator/generator_predictions.dense",
+        "generator/generator_predictions.LayerNorm",
+        "generator/generator_lm_head.bias",
+    ),
 )
 WIDEN = {  # where a network is not as wide as the words' vectors: the field with its width
     "width": linear("discriminator/embedding_projection", "electra.embeddings_project"),

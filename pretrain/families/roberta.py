@@ -4,13 +4,11 @@ from data.objectives.masked_lm import MaskedLm
 from models.config.roberta import RobertaConfig
 from pretrain.families import bert
 from pretrain.families.record import Family, HeadMap, HuggingFaceMap
-from pretrain.families.rules import SAME, linear, norm
+from pretrain.families.rules import linear
 
 RULES = (
     *bert.encoder("roberta"),
-    *linear("mlm_head/transform", "lm_head.dense"),
-    *norm("mlm_head/norm", "lm_head.layer_norm"),
-    ("mlm_head/bias", "lm_head.bias", SAME),
+    *bert.word_head("mlm_head", "lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
 )
 SENTENCE_HEADS = ("roberta.pooler.",)  # transformers saves a RobertaForMaskedLM without it
 COPIES = {  # the output's table is the input's; older files hold it twice

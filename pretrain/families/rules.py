@@ -199,3 +199,26 @@ def linear(ours, theirs, layout=KERNEL):
 def norm(ours, theirs):
     """The two rules of a layer norm."""
     return (f"{ours}/scale", f"{theirs}.weight", SAME), (f"{ours}/bias", f"{theirs}.bias", SAME)
+
+
+def embeddings(ours, theirs, **tables):
+    """Return the rules of learned embeddings and their norm; tables: {our name: theirs}."""
+    rules = (
+        (f"{ours}/{name}/embedding", f"{theirs}.{table}.weight", SAME)
+        for name, table in tables.items()
+    )
+    return (*rules, *norm(f"{ours}/norm", f"{theirs}.LayerNorm"))
+
+
+def layer(ours, theirs, *, query, key, value, out, attention_norm, up, down, mlp_norm):
+    """Return the rules of a layer of attention and a feed-forward network; each argument is their name of our module."""
+    return (
+        *linear(f"{ours}/attention/query", f"{theirs}.{query}"),
+        *linear(f"{ours}/attention/key", f"{theirs}.{key}"),
+        *linear(f"{ours}/attention/value", f"{theirs}.{value}"),
+        *linear(f"{ours}/attention/out", f"{theirs}.{out}", KERNEL_OUT),
+        *norm(f"{ours}/attention_norm", f"{theirs}.{attention_norm}"),
+        *linear(f"{ours}/mlp/up", f"{theirs}.{up}"),
+        *linear(f"{ours}/mlp/down", f"{theirs}.{down}"),
+        *norm(f"{ours}/mlp_norm", f"{theirs}.{mlp_norm}"),
+    )

@@ -7,37 +7,39 @@ vocabulary; the released translators have another activation and a bias, and are
 from data.objectives.seq2seq import Seq2Seq
 from models.config.transformer import TransformerConfig
 from pretrain.families.record import Family, HuggingFaceMap
-from pretrain.families.rules import KERNEL_OUT, SAME, linear, norm
+from pretrain.families.rules import KERNEL, KERNEL_OUT, SAME, layer, linear, norm
 
 BIAS = {"final_logits_bias": lambda config: (1, config.vocab)}  # always there, and 0 here
 BIAS_REASON = "this model adds a bias to the scores of words, which the paper's has not"
 
 
-def attention(ours, theirs):
-    parts = (f"{part}_proj" for part in ("q", "k", "v"))
-    read = tuple(
-        rule
-        for name, part in zip(("query", "key", "value"), parts)
-        for rule in linear(f"{ours}/{name}", f"{theirs}.{part}")
-    )
-    return read + linear(f"{ours}/out", f"{theirs}.out_proj", KERNEL_OUT)
+PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "out": "out_proj"}
 
 
 def stack(name, *, cross):
     """The rules of the encoder or of the decoder, whose layers have one more part."""
     ours, theirs = f"{name}/layers", f"model.{name}.layers.{{i}}"
-    rules = (
-        *attention(f"{ours}/attention", f"{theirs}.self_attn"),
-        *norm(f"{ours}/attention_norm", f"{theirs}.self_attn_layer_norm"),
-        *linear(f"{ours}/mlp/up", f"{theirs}.fc1"),
-        *linear(f"{ours}/mlp/down", f"{theirs}.fc2"),
-        *norm(f"{ours}/mlp_norm", f"{theirs}.final_layer_norm"),
+    rules = layer(
+        ours,
+        theirs,
+        **{part: f"self_attn.{projection}" for part, projection in PROJECTIONS.items()},
+        attention_norm="self_attn_layer_norm",
+        up="fc1",
+        down="fc2",
+        mlp_norm="final_layer_norm",
     )
+    if not cross:
+        return rules
     crossing = (
-        *attention(f"{ours}/cross", f"{theirs}.encoder_attn"),
-        *norm(f"{ours}/cross_norm", f"{theirs}.encoder_attn_layer_norm"),
+        rule
+        for part, projection in PROJECTIONS.items()
+        for rule in linear(
+            f"{ours}/cross/{part}",
+            f"{theirs}.encoder_attn.{projection}",
+            KERNEL_OUT if part == "out" else KERNEL,
+        )
     )
-    return rules + crossing if cross else rules
+    return (*rules, *crossing, *norm(f"{ours}/cross_norm", f"{theirs}.encoder_attn_layer_norm"))
 
 
 RULES = (

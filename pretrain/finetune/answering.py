@@ -59,11 +59,20 @@ def spell(text, result):
     )
 
 
-def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
+def answerer(
+    trained,
+    top=None,
+    length=None,
+    batch_size=32,
+    n_best=None,
+    strategy=None,
+    no_repeat_ngram=None,
+    seed=None,
+):
     """A function (texts, places, first) -> [result]; `places` name the texts in errors (None: by their number).
 
-    how: of models that write, the keywords `strategy`, `no_repeat_ngram` and `seed` of `models.generation.generate.generate`. first: how many texts
-    came before these; each draws by its own number. n_best: of answers to questions, how many are told.
+    strategy, no_repeat_ngram, seed: of models that write, as in `models.generation.generate.generate`. first: how many texts came before these;
+    each draws by its own number. n_best: of answers to questions, how many are told. None: the usual; what a model has no use for is an error.
 
     A result is what the class that the family's record names in `answers` returns (pretrain/inference): `filled`, the text with its gaps
     closed; `masks`, for each mask a list of {word, piece, id, probability}, likeliest first; `judged`, for each word {word, probability that it
@@ -74,8 +83,10 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
     from models.config.heads import HeadedConfig
     from pretrain.families import family_of
 
+    asked = {"strategy": strategy, "no_repeat_ngram": no_repeat_ngram, "seed": seed}
+    decoding = {name: value for name, value in asked.items() if value is not None}
     if isinstance(trained.run.model, HeadedConfig):
-        if top is not None or length is not None or how:
+        if top is not None or length is not None or decoding:
             raise ValueError(
                 "a fine-tuned model tells what its head was taught: --top, --length and how to write are for others"
             )
@@ -91,7 +102,7 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
     module, name = family_of(trained.run.model).answers.split(":")
     kind = getattr(importlib.import_module(f"pretrain.inference.{module}"), name)
     if isinstance(trained.run.model, EncoderConfig):
-        return _fill_masks(kind, trained, top, length, batch_size, how)
+        return _fill_masks(kind, trained, top, length, batch_size, decoding)
     if top is not None:
         raise ValueError(
             "--top is for encoders, the answers for a [MASK]; the others write one text, and --top-k is what they draw its words of"
@@ -99,13 +110,13 @@ def answerer(trained, top=None, length=None, batch_size=32, n_best=None, **how):
     if trained.run.data.objective.name == "text2text":
         from pretrain.evaluation.generated_answers import AnswerWriter
 
-        return AnswerWriter(trained, length, batch_size, **how)
-    return kind(trained, 64 if length is None else length, batch_size, **how)
+        return AnswerWriter(trained, length, batch_size, **decoding)
+    return kind(trained, 64 if length is None else length, batch_size, **decoding)
 
 
-def _fill_masks(kind, trained, top, length, batch_size, how):
+def _fill_masks(kind, trained, top, length, batch_size, decoding):
     """`answerer` of an encoder that was trained on masked or replaced words."""
-    if length is not None or how:
+    if length is not None or decoding:
         option = "--length" if length is not None else DECODING
         raise ValueError(
             f"{option} is for models that write; an encoder fills each [MASK] with one piece"

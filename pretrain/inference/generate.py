@@ -3,6 +3,7 @@
 B batch   M prompt length   T written length
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -28,13 +29,7 @@ class Writer:
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.start = getattr(trained.run.model, "start", 0)  # what an encoder-decoder reads first
-        self.how = {
-            "length": length,
-            "strategy": strategy,
-            "no_repeat_ngram": no_repeat_ngram,
-            "seed": seed,
-            "end": self.vocabulary.eos,
-        }
+        self.strategy, self.no_repeat_ngram, self.seed = strategy, no_repeat_ngram, seed
 
     def rows(self, texts):
         return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
@@ -46,15 +41,13 @@ class Writer:
             # Copies fill the batch: they end when their row does.
             chosen = batch + batch[:1] * (power(len(batch)) - len(batch))
             numbers_B = np.array([first + i for i in chosen])
-            written_BT = jax.device_get(
-                self.decode([rows[i] for i in chosen], rows_B=numbers_B, **self.how)
-            ).tolist()
+            written_BT = jax.device_get(self.decode([rows[i] for i in chosen], numbers_B)).tolist()
             for index, ids in zip(batch, written_BT):
                 written[index] = until(self.vocabulary.eos, ids)
         return written
 
-    def decode(self, rows, **how):
-        """An encoder-decoder's: int32 [B, T]."""
+    def decode(self, rows, rows_B):
+        """Return what an encoder-decoder writes for the rows, whose numbers are `rows_B`: int32 [B, T]."""
         config, M = self.model.config, padded(max(map(len, rows)))
         inputs_BM, valid_BM = fill(
             rows, len(rows), min(M, getattr(config, "length", M)), self.vocabulary.pad
@@ -64,9 +57,14 @@ class Writer:
             self.params,
             inputs_BM,
             valid_BM,
+            length=self.length,
+            strategy=self.strategy,
             start=self.start,
+            end=self.vocabulary.eos,
             pad=self.vocabulary.pad,
-            **how,
+            no_repeat_ngram=self.no_repeat_ngram,
+            seed=self.seed,
+            rows_B=rows_B,
         )
 
     def text(self, ids):
@@ -83,9 +81,10 @@ def until(end, ids):
 class Spans(Writer):
     """Calling it with texts gives what the model writes for every sentinel."""
 
-    def __init__(self, trained, *length, **how):
-        super().__init__(trained, *length, **how)
-        self.names = {i: trained.vocabulary.pieces[i] for i in trained.vocabulary.sentinels}
+    @functools.cached_property
+    def names(self):
+        """{id of a sentinel: its piece}."""
+        return {i: self.vocabulary.pieces[i] for i in self.vocabulary.sentinels}
 
     def __call__(self, texts, places, first=0):
         rows = self.rows(texts)
@@ -149,10 +148,9 @@ class Continuations(Writer):
     An empty text is begun by the token that ends one, as GPT-2's were; a vocabulary without that (GPT's) cannot begin.
     """
 
-    def __init__(self, trained, *length, **how):
-        super().__init__(trained, *length, **how)
-        self.longest = trained.run.model.length
-        self.how["size"] = self.vocabulary.size
+    @property
+    def longest(self):
+        return self.model.config.length
 
     def __call__(self, texts, places, first=0):
         rows = [
@@ -172,12 +170,24 @@ class Continuations(Writer):
             {"filled": text + written, "written": written} for text, written in zip(texts, more)
         ]
 
-    def decode(self, rows, **how):
-        """A decoder's: int32 [B, T]."""
+    def decode(self, rows, rows_B):
+        """Return what a decoder writes behind the rows, whose numbers are `rows_B`: int32 [B, T]."""
         tokens_BM, valid_BM = fill(
             rows, len(rows), min(padded(max(map(len, rows))), self.longest - self.length), 0
         )
-        return extend(self.model, self.params, tokens_BM, valid_BM.sum(axis=1), **how)
+        return extend(
+            self.model,
+            self.params,
+            tokens_BM,
+            valid_BM.sum(axis=1),
+            length=self.length,
+            strategy=self.strategy,
+            end=self.vocabulary.eos,
+            size=self.vocabulary.size,
+            no_repeat_ngram=self.no_repeat_ngram,
+            seed=self.seed,
+            rows_B=rows_B,
+        )
 
     def behind(self, row, ids):
         """What the ids add to the text of the row: how a piece reads depends on what stands before it."""

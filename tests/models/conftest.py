@@ -1,7 +1,9 @@
 """Tiny models whose parameters are all different from 0 and 1, and what `transformers` computes."""
 
+import dataclasses
 import functools
 import importlib.util
+import inspect
 import json
 import types
 
@@ -11,61 +13,51 @@ import numpy as np
 import pytest
 
 from models import build
-from models.config.albert import AlbertConfig
-from models.config.bart import BartConfig
-from models.config.bert import BertConfig
-from models.config.distilbert import DistilBertConfig
-from models.config.electra import ElectraConfig
-from models.config.roberta import RobertaConfig
-from models.config.t5 import T5Config
-from models.config.transformer import TransformerConfig
 from models.layers.layer_layout import unflatten
 from pretrain.convert import name_map
+from pretrain.families import FAMILIES
 
-BERT = BertConfig(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
-T5 = T5Config(
-    vocab=50,
-    width=16,
-    depth=2,
-    decoder_depth=3,
-    num_heads=3,
-    head_width=5,
-    mlp=28,
-    buckets=8,
-    max_distance=20,
-)
-ROBERTA = RobertaConfig(vocab=50, length=32, width=24, depth=2, num_heads=3, mlp=40)
-ALBERT = AlbertConfig(vocab=50, length=32, embedding=10, width=24, depth=3, num_heads=3, mlp=40)
-ELECTRA = ElectraConfig(
-    vocab=50,
-    length=32,
-    embedding=10,
-    width=24,
-    depth=2,
-    num_heads=3,
-    mlp=40,
-    generator_width=8,
-    generator_num_heads=2,
-    generator_mlp=12,
-)
-BART = BartConfig(vocab=50, length=32, width=18, depth=2, decoder_depth=3, num_heads=3, mlp=28)
-DISTILBERT = DistilBertConfig(
-    vocab=50, length=32, width=24, depth=2, teacher_depth=None, num_heads=3, mlp=40
-)
-TRANSFORMER = TransformerConfig(vocab=50, width=18, depth=2, decoder_depth=3, num_heads=3, mlp=28)
+SIZES = {
+    "vocab": 50,
+    "length": 32,
+    "embedding": 10,
+    "width": 24,
+    "num_heads": 3,
+    "head_width": 5,
+    "depth": 2,
+    "decoder_depth": 3,
+    "mlp": 40,
+    "window": 3,
+    "buckets": 8,
+    "max_distance": 20,
+    "generator_width": 8,
+    "generator_num_heads": 2,
+    "generator_mlp": 12,
+    "teacher_depth": None,
+}
+
+
+def make_tiny(kind):
+    """Return a configuration of a family with those of `SIZES` that it has."""
+    return kind(**{f.name: SIZES[f.name] for f in dataclasses.fields(kind) if f.name in SIZES})
+
+
+TINY = {name: make_tiny(family.config) for name, family in FAMILIES.items()}
 
 
 @functools.cache
 def made(config):
     """(module, random parameters), of which no bias is 0 and no scale 1; from numpy, so nothing has to be compiled."""
     model, ids = build(config), jnp.ones((1, 4), jnp.int32)
-    encoders = dict.fromkeys(
-        (BertConfig, RobertaConfig, AlbertConfig, ElectraConfig, DistilBertConfig), (ids, ids > 0)
-    )
-    read = (
-        encoders | dict.fromkeys((T5Config, TransformerConfig, BartConfig), (ids, ids > 0, ids))
-    ).get(type(config), (ids,))
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]
+    arguments = {"token_ids": ids, "attention_mask": ids > 0, "labels": ids}
+    arguments |= {f"encoder_{key}": value for key, value in arguments.items()}
+    named = inspect.signature(type(model).__call__).parameters
+    read = {
+        key: arguments[key]
+        for key, one in named.items()
+        if one.default is one.empty and key != "self"
+    }
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), **read))["params"]
     rng = np.random.default_rng(0)
 
     def draw(path, leaf):
@@ -86,27 +78,18 @@ def make():
 
 @pytest.fixture(scope="session")
 def bert_config():
-    return BERT
+    return TINY["bert"]
 
 
 @pytest.fixture(scope="session")
 def t5_config():
-    return T5
+    return TINY["t5"]
 
 
 @pytest.fixture(scope="session")
 def tiny_configs():
     """{name of a family: its tiny configuration}."""
-    return {
-        "bert": BERT,
-        "t5": T5,
-        "roberta": ROBERTA,
-        "albert": ALBERT,
-        "electra": ELECTRA,
-        "transformer": TRANSFORMER,
-        "bart": BART,
-        "distilbert": DISTILBERT,
-    }
+    return TINY
 
 
 @pytest.fixture(scope="session")

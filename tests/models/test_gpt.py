@@ -79,26 +79,6 @@ def test_gpt3_counts_as_both_of_the_papers_tables_say(name, printed, millions):
 # ---- who reads whom --------------------------------------------------------------
 
 
-def changed(config, make, position):
-    """[L] of whether the states of the first row change, anywhere, with the word at `position`; the other rows never do."""
-    model, params = make(config)
-    run = jax.jit(partial(model.apply, {"params": params}, method="states"))
-    other = TOKENS.copy()
-    other[0, position] = (TOKENS[0, position] + 7) % 50
-    difference = np.abs(run(other) - run(TOKENS)).max(-1)
-    assert not difference[1:].any()
-    return difference[0]
-
-
-@EACH
-@pytest.mark.parametrize("position", [0, 5, 11])
-def test_no_word_is_told_from_later_ones(make, config, position):
-    """Exactly: not one bit of what stands before changes, and all that stands behind does."""
-    difference = changed(config, make, position)
-    assert not difference[:position].any()
-    assert (difference[position:] > 1e-5).all()
-
-
 def test_a_banded_layer_reads_its_window_and_no_further(make):
     """A window of 3 is read by the position itself and two more; without one, by all behind it."""
     _, params = make(dataclasses.replace(GPT3, depth=2))
@@ -220,34 +200,6 @@ def test_words_are_told_by_their_own_embeddings(make, config):
 # ---- however they are computed ---------------------------------------------------
 
 
-def score(model, params, **kw):
-    def f(params):
-        return jnp.square(
-            jax.nn.log_softmax(model.apply({"params": params}, TOKENS, **kw))[..., :7]
-        ).mean()
-
-    return jax.jit(jax.value_and_grad(f))(params)
-
-
-@pytest.mark.parametrize("config", [GPT2, GPT3], ids=["GPT-2", "GPT-3"])
-def test_scan_and_remat_change_nothing(make, unroll, config):
-    model, params = make(config)
-    value, grads = score(model, params)
-    stacked = {"decoder": config.depth // (2 if config is GPT3 else 1)}
-    for scan, arrange in ((True, lambda tree: tree), (False, partial(unroll, depths=stacked))):
-        other = build(dataclasses.replace(config, scan=scan, remat=scan))
-        found, by_params = score(other, arrange(params))
-        np.testing.assert_allclose(found, value, rtol=1e-6)
-        jax.tree.map(
-            partial(np.testing.assert_allclose, rtol=2e-4, atol=2e-6), by_params, arrange(grads)
-        )
-    reached = flax.traverse_util.flatten_dict(grads)
-    smallest = min(
-        abs(leaf).max() for path, leaf in reached.items() if path[-2:] != ("key", "bias")
-    )  # a key's is 0
-    assert smallest > 1e-5, "a parameter that no gradient reaches would be compared with nothing"
-
-
 @EACH
 @pytest.mark.parametrize(
     ("dropout", "attention_dropout", "outside", "a_layer"),
@@ -266,33 +218,3 @@ def test_dropout_falls_where_the_paper_drops(
         TOKENS,
     )
     assert dropouts(partial(run, train=True)) - dropouts(run) == outside + a_layer * c.depth
-
-
-@EACH
-def test_activations_follow_the_parameters_type(make, config):
-    model, params = make(config)
-    low = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
-    states = jax.eval_shape(partial(model.apply, method="states"), {"params": low}, TOKENS)
-    logits = jax.eval_shape(model.apply, {"params": low}, TOKENS)
-    assert (states.dtype, logits.dtype) == (jnp.bfloat16, jnp.float32)
-
-
-def test_a_row_longer_than_the_positions_is_refused(make):
-    model, params = make(GPT2)
-    with pytest.raises(ValueError, match=r"33 tokens is longer than the 32 positions"):
-        model.apply({"params": params}, jnp.ones((1, 33), jnp.int32))
-
-
-@EACH
-def test_a_trainers_parts_reach_every_layer(make, config):
-    config = dataclasses.replace(config, scan=False)
-    _, params = make(config)
-    seen, read = [], []
-    model = build(
-        config,
-        constrain=lambda x: seen.append(x.shape) or x,
-        attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw),
-    )
-    jax.eval_shape(model.apply, {"params": params}, TOKENS)
-    assert seen == [(3, 12, 24)] * config.depth
-    assert [kw["mask"].causal for kw in read] == [True] * config.depth

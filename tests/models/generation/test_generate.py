@@ -409,7 +409,8 @@ def test_a_row_draws_by_the_seed_and_its_own_number():
         ),
         (
             lambda: write(lengths=[2, 0]),
-            "prompt 1 has 0 tokens of a row of 2: there must be at least 1.*begin with the token that ends a text",
+            "prompt 1 has 0 tokens of a row of 2: there must be at least 1, as each word is told from those before it. "
+            "Where nothing is to be continued, begin with the token that ends a text, if the vocabulary has one",
         ),
         (lambda: write(lengths=[2, 3]), "prompt 1 has 3 tokens of a row of 2"),
         (lambda: write([[1, 100], [1, 2]]), "token_ids has the id 100; the model has ids 0 to 99"),

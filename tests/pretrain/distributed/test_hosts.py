@@ -22,7 +22,10 @@ from tests import forks
 
 pytestmark = pytest.mark.slow
 
+# With AdamW's usual epsilon a gradient that is all rounding, as of positions that hardly any row has, moves a parameter by as much as that
+# differs between sums in two orders, divided by 1e-6: up to 2e-6 of a parameter's norm. With this one it stays below 1e-7.
 STEPS = [
+    "optimizer.epsilon=0.01",
     "train.steps=4",
     "checkpoint.every=2",
     "evaluate.every=4",
@@ -73,7 +76,7 @@ def test_two_processes_make_the_run_of_one_and_four_continue_it(alone, root, con
     assert "continuing after step 2" in second.stdout and "2 of 8 rows" in second.stdout
     _, step, params = restore_params(workdir)
     assert step == 4
-    assert_close(params, restore_params(alone)[2], 4e-6)
+    assert_close(params, restore_params(alone)[2], 5e-7)
     seen, expected = (
         metrics_file.read(workdir / "metrics.jsonl"),
         metrics_file.read(alone / "metrics.jsonl"),

@@ -227,7 +227,7 @@ def test_a_signal_saves_and_leaves(whole, root, configs, tmp_path, number):
         (["model.length=16"], "rows of 32 are longer than the model's positions"),
         (
             ["model=RobertaConfig", "data.objective=MaskedLm"],
-            "set model.first_position=1",
+            "model.first_position=2, but it is 1 more than the id of the pad token, which is 0 in the token store's vocabulary; set model.first_position=1",
         ),
         (["data.store=/nowhere"], "/nowhere"),
         (["train.steps=5", "train.stop_at_step=6"], "lies behind Train.steps=5"),

@@ -1,0 +1,112 @@
+"""A case is a tiny model of a family, with random parameters and a batch of its paper's objective: rows of 12, 7 and 4 tokens."""
+
+import dataclasses
+import functools
+import inspect
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from models import build
+from pretrain.families import FAMILIES, family_of
+
+SIZES = {"B": 3, "L": 12, "T": 6, "P": 3}
+LENGTHS = np.array([12, 7, 4])
+MASKED_POSITIONS = np.array([[1, 5, 11], [0, 2, 6], [1, 2, 3]], np.int32)
+DEEPER = {"gpt3": {"depth": 4}}  # whose layers are scanned in pairs
+VARIANTS = {"t5_v1_1": ("t5", {"gated": True, "tied": False})}
+CASES = {name: (name, DEEPER.get(name, {})) for name in FAMILIES} | VARIANTS
+
+
+def make_batch(model, objective) -> dict[str, np.ndarray]:
+    """Return what `model` reads of a batch of `objective`: random ids of a vocabulary of 50, and 0 on padding."""
+    named = inspect.signature(type(model).__call__).parameters
+    fields = {key: field for key, field in objective.spec().items() if key in named}
+    has_padding = any(key.endswith("attention_mask") for key in fields)
+    mask = np.arange(12) < (LENGTHS[:, None] if has_padding else 12)
+    rng, batch = np.random.default_rng(0), {}
+    for key, field in fields.items():
+        shape = tuple(SIZES[letter] for letter in field.dims)
+        if key == "masked_positions":
+            batch[key] = MASKED_POSITIONS
+        elif key.endswith("segment_ids"):
+            continue  # rows of several texts: tests/models/layers/test_packing.py
+        elif key.endswith("attention_mask"):
+            batch[key] = mask
+        elif field.dtype == "float32":  # a weight, or a uniform number that draws
+            batch[key] = np.full(shape, 0.5, np.float32)
+        else:
+            ids = rng.integers(2, 50, shape, np.int32)
+            batch[key] = np.where(mask, ids, np.int32(0)) if "L" in field.dims else ids
+    if "token_type_ids" in named:
+        batch["token_type_ids"] = (mask & (np.arange(12) >= 3)).astype(np.int32)
+    return batch
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Case:
+    """A tiny model of a family, its parameters, and a batch as the model's arguments."""
+
+    name: str
+    config: Any
+    model: Any
+    params: Any
+    batch: dict[str, np.ndarray]
+
+    @property
+    def ids(self) -> str:
+        """The key of the ids that padding stands in or, in a decoder, that are read from the left."""
+        return next(key for key in self.batch if key.endswith("token_ids"))
+
+    @property
+    def mask(self) -> np.ndarray | None:
+        """Where there is a token, bool [B, L]; None where no row has padding."""
+        return next((a for key, a in self.batch.items() if key.endswith("attention_mask")), None)
+
+    @property
+    def has_encoder(self) -> bool:
+        return self.mask is not None
+
+    def replace(self, **settings):
+        """Return the module with other settings."""
+        return build(dataclasses.replace(self.config, **settings))
+
+    @functools.cached_property
+    def run(self):
+        """(batch) -> the model's outputs, a list of arrays; compiled once."""
+        apply = functools.partial(self.model.apply, {"params": self.params})
+        return jax.jit(lambda batch: jax.tree.leaves(apply(**batch)))
+
+    @functools.cached_property
+    def encode(self):
+        """(ids, mask) -> the encoder's states [B, L, D]; compiled once."""
+        apply = functools.partial(self.model.apply, {"params": self.params}, method="encode")
+        return jax.jit(lambda ids, mask: jax.tree.leaves(apply(ids, mask))[0])
+
+
+@functools.cache
+def make_case(name, make, tiny):
+    config = dataclasses.replace(tiny, **CASES[name][1])
+    model, params = make(config)
+    return Case(name, config, model, params, make_batch(model, family_of(config).objectives[0]()))
+
+
+def has_encoder(name) -> bool:
+    """Return whether the objective of a case has rows with padding, which an encoder reads."""
+    spec = FAMILIES[CASES[name][0]].objectives[0]().spec()
+    return "encoder_attention_mask" in spec or "masked_positions" in spec
+
+
+def has_decoder(name) -> bool:
+    return not has_encoder(name) or has_field(name, "decoder_depth")
+
+
+def has_field(name, field) -> bool:
+    return field in {one.name for one in dataclasses.fields(FAMILIES[CASES[name][0]].config)}
+
+
+def for_cases(*, of=lambda name: True):
+    """Parametrise a test over the cases for which `of` is true."""
+    return pytest.mark.parametrize("case", [name for name in CASES if of(name)], indirect=True)

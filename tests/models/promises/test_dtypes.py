@@ -1,0 +1,52 @@
+"""Activations and gradients have the parameters' type; what a loss reads is float32."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pretrain.families import family_of
+from tests.models.promises.cases import for_cases
+from tests.models.promises.test_scan_and_remat import score
+
+
+def lower(params):
+    """Return the parameters in bfloat16."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
+
+
+@for_cases()
+@pytest.mark.parametrize("scan", [True, False])
+def test_states_are_bfloat16_and_scores_float32(case, unroll, scan):
+    depths = family_of(case.config).hugging_face.depths_of(case.config)
+    params = lower(case.params if scan else unroll(case.params, depths))
+    model = case.replace(scan=scan)
+    states, outputs = (
+        jax.eval_shape(functools.partial(model.apply, **how), {"params": params}, **case.batch)
+        for how in ({"method": "states"}, {})
+    )
+    assert jax.tree.leaves(states)[0].dtype == jnp.bfloat16
+    scores = [leaf for leaf in jax.tree.leaves(outputs) if leaf.shape[-1] != case.config.width]
+    assert scores
+    assert {leaf.dtype for leaf in scores} == {jnp.dtype("float32")}
+
+
+@for_cases()
+def test_gradients_are_bfloat16(case):
+    how = {"train": True, "rngs": {"dropout": jax.random.key(0)}}
+    _, grads = jax.eval_shape(
+        lambda params: score(case.model, params, case.batch, **how), lower(case.params)
+    )
+    assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype(jnp.bfloat16)}
+
+
+@for_cases()
+def test_bfloat16_is_near_float32_and_logits_have_more_bits(case):
+    exact = case.run(case.batch)[0]
+    (logits, *_) = jax.jit(
+        lambda params: jax.tree.leaves(case.model.apply({"params": params}, **case.batch))
+    )(lower(case.params))
+    assert np.square(logits - exact).mean() ** 0.5 < 0.03 * exact.std()
+    assert not np.array_equal(logits, logits.astype(jnp.bfloat16).astype(jnp.float32))

@@ -1,0 +1,38 @@
+"""What a trainer gives a model, its kernel of attention and its constraint on activations, reaches every layer."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from models import build
+from models.layers.attention import attend
+from tests.models.promises.cases import for_cases, has_field
+
+
+@for_cases()
+def test_a_trainers_parts_reach_every_layer(case):
+    config = dataclasses.replace(case.config, scan=False)
+    seen, read = [], []
+    model = build(
+        config,
+        constrain=lambda x: seen.append(x.shape) or x,
+        attend=lambda q, k, v, **kw: read.append(kw["mask"]) or attend(q, k, v, **kw),
+    )
+    jax.eval_shape(model.init, jax.random.key(0), **case.batch)
+    c = case.config
+    own = [(3, 12, c.width)] * c.depth
+    if hasattr(c, "generator_width"):
+        own = [(3, 12, c.generator_width)] * c.depth + own
+    across = [(3, 6, c.width)] * getattr(c, "decoder_depth", 0)
+    assert seen == own + across
+    is_causal = not case.has_encoder
+    assert [mask.causal for mask in read] == [is_causal] * len(own) + [True, False] * len(across)
+
+
+@for_cases(of=lambda name: has_field(name, "length"))
+def test_a_row_longer_than_the_positions_is_refused(case):
+    model = case.replace(length=5)
+    variables = {"params": case.params}
+    with pytest.raises(ValueError, match=r"a row of (6|12) tokens is longer than the 5 positions"):
+        jax.eval_shape(model.apply, variables, **case.batch)

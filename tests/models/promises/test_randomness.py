@@ -1,0 +1,31 @@
+"""A model draws numbers only while it trains, and the same ones of the same key."""
+
+import functools
+
+import flax
+import jax
+import numpy as np
+import pytest
+
+from tests.models.promises.cases import for_cases
+
+
+@for_cases(of=lambda name: name != "t5")  # which drops where v1.1 does
+def test_randomness_only_when_training(case):
+    model = case.replace(dropout=0.1)
+
+    @functools.partial(jax.jit, static_argnames="train")
+    def run(key=None, train=False):
+        rngs = {} if key is None else {"dropout": key}
+        return jax.tree.leaves(
+            model.apply({"params": case.params}, **case.batch, train=train, rngs=rngs)
+        )[0]
+
+    calm = run()
+    np.testing.assert_array_equal(calm, run())
+    one, again, other = (run(jax.random.key(seed), train=True) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert not np.allclose(one, other, atol=1e-2)
+    assert not np.allclose(one, calm, atol=1e-2)
+    with pytest.raises(flax.errors.InvalidRngError, match="dropout"):
+        run(train=True)
