@@ -13,20 +13,18 @@ before the first step must agree. All goes into benchmarks/downstream.md.
 
 import argparse
 import datetime
-import itertools
 import json
 import os
 import sys
-import time
 
 import numpy as np
 
-from benchmarks.downstream import TASKS, arguments, write_page, write_result
+from benchmarks.downstream import arguments, write_page, write_result
+from benchmarks.downstream_tasks import TASKS
 from benchmarks.harness import (
     KEEP_PAGES,
     ROOT,
     Worker,
-    answer,
     intel_path,
     interleaved,
     peers_python,
@@ -94,66 +92,6 @@ def material(workdir, encoder, folder, dropout=None):
     }
 
 
-# ---- our side, when epochs are timed -----------------------------------------
-
-
-def serve():
-    """The loss before the first step, and a function that runs steps of `train` with its input."""
-    import jax
-
-    from data.pipeline import Stream
-    from data.store.reader import Store
-    from pretrain.config import override
-    from pretrain.distributed.device_feed import feed
-    from pretrain.distributed.sharding import make_mesh
-    from pretrain.finetune.start import make_initial_params
-    from pretrain.training.losses import LossOptions
-    from pretrain.training.optimizers import make_run_optimizer
-    from pretrain.training.program import make_program
-    from pretrain.training.state import start
-    from pretrain.workdir.checkpoints import read_run
-    from pretrain.workdir.load import open_trained
-
-    workdir, encoder, *words = sys.argv[2:]
-    run = override(read_run(workdir), ["model.encoder.scan=false", *words])
-    mesh = make_mesh(run.mesh)
-    program = make_program(run, mesh)
-    params, _ = make_initial_params(run, open_trained(encoder), "head")
-    state = jax.device_put(start(params, make_run_optimizer(run)), program.placed)
-    stream = Stream(Store.open(run.data.store), run.data, split="train", seed=run.train.seed)
-    source = feed(stream, mesh, 0, run.train.steps)
-    first, batch = next(source)
-    source = itertools.chain([(first, batch)], source)
-    sums, totals = (
-        program.loss.sums(
-            program.model,
-            state.params,
-            batch,
-            options=LossOptions(compute_dtype=run.train.compute_dtype),
-        ),
-        program.loss.totals(batch),
-    )
-    loss = float(
-        program.loss.value({name: sums[name] / totals[name] for name in program.loss.loss_terms})
-    )
-
-    def step(steps):
-        nonlocal state
-        began, cpu, losses = time.perf_counter(), time.process_time(), []
-        for _ in range(steps):
-            _, batch = next(source)
-            state, metrics = program.update(state, batch)
-            losses.append(metrics["loss"])
-        losses = [float(each) for each in losses]
-        return {
-            "seconds": time.perf_counter() - began,
-            "cpu": time.process_time() - cpu,
-            "losses": losses,
-        }
-
-    return {"ready": {"loss": loss, "versions": [f"JAX {jax.__version__}"]}, "step": step}
-
-
 # ---- measuring ---------------------------------------------------------------
 
 
@@ -181,7 +119,7 @@ def timed(workdir, folder, encoder, epoch):
 
 def cloze_words(*words):
     """The words that start this side."""
-    return [sys.executable, "-m", "benchmarks.downstream_peer", "--serve", *words]
+    return [sys.executable, "-m", "benchmarks.downstream_cloze", *words]
 
 
 def torch(folder, way):
@@ -325,7 +263,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--serve"]:
-        answer(serve)
-    else:
-        main()
+    main()

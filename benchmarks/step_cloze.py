@@ -49,13 +49,10 @@ def serve():
     case = json.loads(sys.argv[1])
     import jax
     import numpy as np
-    from safetensors.numpy import save_file
 
     from pretrain.config import Mesh
-    from pretrain.convert.read_write import converter_of
     from pretrain.distributed.sharding import make_mesh
     from pretrain.training import flops
-    from pretrain.training.losses import LossOptions
     from pretrain.training.program import make_program
 
     folder = pathlib.Path(case["folder"])
@@ -66,26 +63,11 @@ def serve():
     mesh = make_mesh(Mesh(1), [device])
     program = make_program(run, mesh)
     state = program.init()
-    family = converter_of(run.model)
-    vocabulary = type(
-        "Vocabulary", (), dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
-    )
-    (folder / "config.json").write_text(json.dumps(family.hf_config(run.model, vocabulary)))
-    save_file(
-        family.to_hf(run.model, jax.device_get(state.params)),
-        folder / "model.safetensors",
-        metadata={"format": "pt"},
-    )
+    save_as_theirs(run.model, jax.device_get(state.params), folder)
     batch = jax.device_put(
         batch, jax.tree.map(lambda leaf: leaf.sharding, {key: program.batch[key] for key in batch})
     )
-    sums = program.loss.sums(
-        program.model, state.params, batch, options=LossOptions(compute_dtype=case["compute"])
-    )
-    totals = program.loss.totals(batch)
-    loss = float(
-        program.loss.value({name: sums[name] / totals[name] for name in program.loss.loss_terms})
-    )
+    loss = compute_loss(program, state.params, batch, case["compute"])
 
     began = time.perf_counter()
     state, metrics = program.update(state, batch)
@@ -121,6 +103,30 @@ def serve():
     if device.platform == "cpu":
         forget()
     return {"ready": ready | {"rate": rate(device, case["compute"]) / 1e9}, "step": step}
+
+
+def compute_loss(program, params, batch, compute_dtype) -> float:
+    """Return the loss of a batch without dropout."""
+    from pretrain.training.losses import LossOptions
+
+    loss, options = program.loss, LossOptions(compute_dtype=compute_dtype)
+    sums = loss.sums(program.model, params, batch, options=options)
+    totals = loss.totals(batch)
+    return float(loss.value({name: sums[name] / totals[name] for name in loss.loss_terms}))
+
+
+def save_as_theirs(model, params, folder):
+    """Write config.json and model.safetensors, which the other sides read."""
+    from safetensors.numpy import save_file
+
+    from pretrain.convert.read_write import converter_of
+
+    converter = converter_of(model)
+    ids = dict(pad=0, unk=1, cls=2, sep=3, mask=4, bos=2, eos=1, end=1)
+    config = converter.hf_config(model, type("Vocabulary", (), ids))
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = converter.to_hf(model, params)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def held(device):

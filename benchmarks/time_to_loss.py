@@ -193,6 +193,26 @@ def begin(way, folder, words, every):
     return Turn(ours, folder / way / "metrics.jsonl", "heldout_loss", KEEP_PAGES | fresh, log)
 
 
+def take_turns(args, folder, words):
+    """Return {way: [(seconds, step, held-out loss)]} of programs that run a slice of time each, in turns, until the limit."""
+    turns = {}
+    try:
+        for way in args.ways:
+            turns[way] = begin(way, folder, words, args.every)
+        running = dict(turns)
+        while running:
+            for name, turn in list(running.items()):
+                left = min(args.slice, args.limit - turn.clock)
+                if not turn.go(left) or turn.clock >= args.limit - 0.1:
+                    del running[name]
+                shown = f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}"
+                print(shown, file=sys.stderr, flush=True)
+    finally:
+        for turn in turns.values():
+            turn.end()
+    return {name: turn.told for name, turn in turns.items()}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--store", type=pathlib.Path, default="runs/books")
@@ -220,25 +240,7 @@ def main():
             material(folder, args.store, words)
             if not all(WAYS[way][0] for way in args.ways):
                 peers_python()
-        turns = {}
-        try:
-            for way in args.ways:
-                turns[way] = begin(way, folder, words, args.every)
-            running = dict(turns)
-            while running:
-                for name, turn in list(running.items()):
-                    if (
-                        not turn.go(min(args.slice, args.limit - turn.clock))
-                        or turn.clock >= args.limit - 0.1
-                    ):
-                        del running[name]
-                    print(
-                        f"{name}: {turn.clock:.0f} s, {turn.told[-1:]}", file=sys.stderr, flush=True
-                    )
-        finally:
-            for turn in turns.values():
-                turn.end()
-    told = {name: turn.told for name, turn in turns.items()}
+        told = take_turns(args, folder, words)
     last = ", ".join(
         f"{name} {now:.0f} s, step {step}, {loss:.3f}"
         for name, rows in told.items()

@@ -33,38 +33,17 @@ class Rows(torch.utils.data.Dataset):
         }
 
 
-def main():
-    folder, every, told, *more = (
-        pathlib.Path(sys.argv[1]),
-        int(sys.argv[2]),
-        pathlib.Path(sys.argv[3]),
-        *sys.argv[4:],
-    )
-    settings = json.loads((folder / "settings.json").read_text())
-    held = dict(np.load(folder / "heldout.npz"))
-    own = {
-        "cls",
-        "sep",
-        "mask",
-        "arguments",
-        "rate",
-        "length_of_rows",
-        "transformers_version",
-        "architectures",
-        "model_type",
-    }
-    model = transformers.BertForMaskedLM(
-        transformers.BertConfig(**{key: value for key, value in settings.items() if key not in own})
-    )
+OWN = {  # keys of settings.json that are not of their configuration
+    *("cls", "sep", "mask", "arguments", "rate", "length_of_rows"),
+    *("transformers_version", "architectures", "model_type"),
+}
 
-    low = "bf16" in more
 
-    @torch.no_grad()
-    @torch.autocast("cpu", torch.bfloat16, enabled=low)
-    def score():
-        """The mean over all held-out targets, in the type of the step."""
-        model.eval()
-        total = weight = 0.0
+def score(model, held, low):
+    """The mean over all held-out targets, in the type of the step."""
+    model.eval()
+    total = weight = 0.0
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=low):
         for at in range(0, len(held["token_ids"]), 64):
             batch = {key: torch.tensor(value[at : at + 64]) for key, value in held.items()}
             states = model.bert(
@@ -78,16 +57,29 @@ def main():
             )
             total += float((nats * batch["label_weights"].flatten()).sum())
             weight += float(batch["label_weights"].sum())
-        model.train()
-        return total / weight
+    model.train()
+    return total / weight
+
+
+def main():
+    folder, every, told, *more = (
+        pathlib.Path(sys.argv[1]),
+        int(sys.argv[2]),
+        pathlib.Path(sys.argv[3]),
+        *sys.argv[4:],
+    )
+    settings = json.loads((folder / "settings.json").read_text())
+    held = dict(np.load(folder / "heldout.npz"))
+    theirs = {key: value for key, value in settings.items() if key not in OWN}
+    model = transformers.BertForMaskedLM(transformers.BertConfig(**theirs))
+    low = "bf16" in more
 
     class Score(transformers.TrainerCallback):
         def on_step_end(self, args, state, control, **_):
             if state.global_step % every == 0:
+                line = {"step": state.global_step, "heldout_loss": score(model, held, low)}
                 with told.open("a") as file:
-                    file.write(
-                        json.dumps({"step": state.global_step, "heldout_loss": score()}) + "\n"
-                    )
+                    file.write(json.dumps(line) + "\n")
 
     arguments = transformers.TrainingArguments(
         output_dir=str(told.with_suffix("")), use_cpu=True, report_to=[], save_strategy="no", logging_strategy="no", disable_tqdm=True,

@@ -25,7 +25,7 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import sacrebleu  # noqa: E402
 
-from benchmarks.harness import at_least, command  # noqa: E402
+from benchmarks.harness import at_least, command, processor_name  # noqa: E402
 from models.generation.generate import Beam, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
 from pretrain.cli.evaluate import evaluate  # noqa: E402
@@ -88,6 +88,33 @@ def score(trained, sources, references, strategy):
     return found.score, bleu.get_signature(), seconds
 
 
+def append_results(args, run, params, table, signature, count):
+    """Append a dated section with the table to RESULTS, and print it; count: sentences of the test set."""
+    rows = metrics_file.read(run / "metrics.jsonl")
+    tokens, minutes = (
+        sum(row["tokens"] for row in rows) / 1e6,
+        sum(row["seconds"] for row in rows) / 60,
+    )
+    size = sum(leaf.size for leaf in jax.tree.leaves(params))
+    text = f"""
+## {datetime.date.today()}, {processor_name()}, {os.cpu_count()} cores, Python {platform.python_version()}
+
+`{command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters, {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of
+both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). {TEST}, {count:,} sentences; sacrebleu
+`{signature}`. {args.note}
+
+| parameters | nats a held-out token | decoding | BLEU | sentences/s |
+|---|---|---|---|---|
+{chr(10).join(table)}
+"""
+    RESULTS.parent.mkdir(exist_ok=True)
+    with open(RESULTS, "a") as file:
+        file.write(
+            text if RESULTS.stat().st_size else f"# How well a small Transformer translates\n{text}"
+        )
+    print(text)
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -121,37 +148,7 @@ def main():
             )
             print(table[-1], flush=True)
 
-    rows = metrics_file.read(run / "metrics.jsonl")
-    tokens, minutes = (
-        sum(row["tokens"] for row in rows) / 1e6,
-        sum(row["seconds"] for row in rows) / 60,
-    )
-    size = sum(leaf.size for leaf in jax.tree.leaves(trained.params))
-    cpu = next(
-        (
-            line.split(": ")[1].strip()
-            for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.processor(),
-    )
-    text = f"""
-## {datetime.date.today()}, {cpu}, {os.cpu_count()} cores, Python {platform.python_version()}
-
-`{command()}`, {"-".join(args.languages)}: {CONFIG}, {size:,} parameters, {rows[-1]["step"]:,} steps, {tokens:.1f} M tokens of
-both sides, {minutes:.0f} minutes of steps (median {np.median([row["tokens_per_second"] for row in rows]):,.0f} tokens/s). {TEST}, {len(sources):,} sentences; sacrebleu
-`{signature}`. {args.note}
-
-| parameters | nats a held-out token | decoding | BLEU | sentences/s |
-|---|---|---|---|---|
-{chr(10).join(table)}
-"""
-    RESULTS.parent.mkdir(exist_ok=True)
-    with open(RESULTS, "a") as file:
-        file.write(
-            text if RESULTS.stat().st_size else f"# How well a small Transformer translates\n{text}"
-        )
-    print(text)
+    append_results(args, run, trained.params, table, signature, len(sources))
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ def pytest_runtest_setup():
 def save_small_arrays_whole():
     """Keep Orbax from having eight devices each slice their part of a tiny array: each slice is a program to be made.
 
-    Processes that are neither this one nor a fork (tests/forks.py) slice: the runs of test_loop.py and test_hosts.py that nobody disturbs.
+    Processes that are neither this one nor a fork (tests/forks.py) slice: the runs of test_loop.py that nobody disturbs.
     """
     import jax
     from orbax.checkpoint import type_handlers

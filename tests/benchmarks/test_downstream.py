@@ -11,18 +11,16 @@ import pytest
 
 from benchmarks.downstream import (
     RATES,
-    TASKS,
     command,
     constant,
     examples_of,
-    files_of,
     is_done,
     printed,
     shown,
-    with_columns,
 )
 from benchmarks.downstream_page import gain, page, peer_section, rows, score_rows, spelt, time_rows
 from benchmarks.downstream_peer import check_losses, stacked
+from benchmarks.downstream_tasks import TASKS, files_of, with_columns
 from data.config import Data
 from data.examples import labelled, labelled_store
 from data.objectives import Classification, Regression

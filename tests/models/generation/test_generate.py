@@ -104,7 +104,7 @@ def test_steps_compute_what_a_row_does(make, t5_config):
     model, params = make(t5_config)
     rng, N = np.random.default_rng(1), 26
     tokens = rng.integers(2, 50, (3, N)).astype(np.int32)
-    memory = jnp.asarray(rng.standard_normal((3, 9, 16)), jnp.float32)
+    memory = jnp.asarray(rng.standard_normal((3, 9, t5_config.width)), jnp.float32)
     variables = {"params": params}
     expected = jax.jit(lambda: model.apply(variables, memory, VALID, tokens, method="decode"))()
 

@@ -112,9 +112,9 @@ def test_attention_dropout_drops_weights_and_keeps_their_mean():
     """Values are all 1, so a head's output is the sum of its weights: 1 without dropout."""
     seen = []
 
-    def core(q, k, v, *, drop=None):
+    def core(q, k, v, *, drop=None, **settings):
         seen.append(drop)
-        return attend(q, k, jnp.ones_like(v), drop=drop)
+        return attend(q, k, jnp.ones_like(v), drop=drop, **settings)
 
     attention = Attention(2, dropout=partial(Dropout, 0.25), core=core)
     x = normal(8, 64, 8)

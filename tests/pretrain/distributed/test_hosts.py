@@ -3,7 +3,6 @@
 import json
 import signal
 import socket
-import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -35,8 +34,8 @@ STEPS = [
 ]
 
 
-def launch(root, processes, devices, *words, run=forks.run):
-    return run(
+def launch(root, processes, devices, *words):
+    return forks.run(
         [sys.executable, "-m", "pretrain", "local", "--devices", str(devices), str(processes), *map(str, words)],
         cwd=root, capture_output=True, text=True, timeout=250,
     )  # fmt: skip
@@ -58,9 +57,7 @@ def assert_close(one, other, tolerance):
 def alone(root, configs, tmp_path_factory):
     """The workdir of one process with four devices."""
     workdir = tmp_path_factory.mktemp("alone") / "run"
-    done = launch(
-        root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS, run=subprocess.run
-    )
+    done = launch(root, 1, 4, "train", configs["bert"], "--workdir", workdir, *STEPS)
     assert done.returncode == 0, done.stdout + done.stderr
     return workdir
 
