@@ -32,7 +32,7 @@ MUTATIONS = {
         "models/layers/attention.py", "where(mask, scores", "where(~mask, scores", "tests/models/layers/test_layers.py"
     ),
     "loss weight": Mutation(
-        "pretrain/training/losses/__init__.py", '{"replaced_token": 50.0}', '{"replaced_token": 40.0}', "tests/pretrain/training/test_losses.py"
+        "pretrain/training/losses/replaced_token.py", '{"replaced_token": 50.0}', '{"replaced_token": 40.0}', "tests/pretrain/training/test_losses.py"
     ),
     "learning rate one step late": Mutation(
         "pretrain/training/schedules.py", "climb = (n + 1)", "climb = n", "tests/pretrain/training/test_optimizers.py"

@@ -26,7 +26,6 @@ from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.hold_lease import hold
 from pretrain.workdir.lease import Lease
-from pretrain.workdir.skipped_documents import write_left_out
 
 
 def train(run, workdir, allow_changes=False, began=None, dataset=None):
@@ -76,7 +75,6 @@ def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began, dataset=
         state, resumed = restore_or_init(program, checkpoints, store)
         start = int(state.step)
         write_workdir(run, store, workdir)
-        write_left_out(store, workdir)
         if start >= run.train.end:
             print(
                 f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N"

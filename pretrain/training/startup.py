@@ -15,7 +15,8 @@ from pretrain.distributed.sharding import kept_whole
 from pretrain.evaluation.label_checks import check_store
 from pretrain.overrides import ConfigError, difference
 from pretrain.training import truncation_report
-from pretrain.workdir.skipped_documents import check_left_out
+from pretrain.workdir.skipped_documents import check_left_out, write_left_out
+from pretrain.workdir.source_record import check_source, write_source
 
 # A run may be continued with these changed: they choose where and how often, not what is computed.
 FREE = (
@@ -76,7 +77,9 @@ def check_workdir(run, workdir, allow_changes):
 
 
 def write_workdir(run, store, workdir):
-    """config.json and vocabulary/, by the first process, each whole or not at all."""
+    """What a run is told again by when it goes on, by the first process: each file or folder whole or not at all."""
+    write_left_out(store, workdir)
+    write_source(store, workdir)
     if jax.process_index():
         return
     write_atomically(workdir / "config.json", to_json(run))
@@ -125,6 +128,7 @@ def open_data(run, workdir, allow_changes):
     check_workdir(run, workdir, allow_changes)
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
+    check_source(store, workdir, allow_changes)
     check_store(run, store)
     store = preflight_store(run, store)
     check_left_out(store, workdir, allow_changes)

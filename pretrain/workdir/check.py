@@ -11,7 +11,7 @@ from pretrain.overrides import ConfigError
 # What a start that was killed leaves behind, and what others may put into an empty folder.
 LEFTOVERS = {
     *("checkpoints", "damaged", "vocabulary", "tensorboard", "lease", "lease.__lock"),
-    *("metrics.jsonl", "goodput.json", "left_out.json", "environment.jsonl"),
+    *("metrics.jsonl", "goodput.json", "left_out.json", "source.json", "environment.jsonl"),
 }
 HARMLESS = {"lost+found"}
 HARMLESS_SUFFIXES = {".log", ".out", ".err", ".txt"}

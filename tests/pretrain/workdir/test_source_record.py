@@ -1,0 +1,78 @@
+"""A run goes on from the token store that it learned from, wherever that lies, and from no other one unless told to."""
+
+import json
+import shutil
+
+import pytest
+
+from data.store.reader import Store, write_store
+from pretrain.__main__ import main
+from pretrain.overrides import ConfigError
+from pretrain.workdir.source_record import NAME, check_source, write_source
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture(scope="module")
+def other(stores, tmp_path_factory):
+    """Another store with the same vocabulary: the documents of the first one without the first."""
+    store, documents = stores["bert"], []
+    split = store.split("train")
+    for i in range(1, len(split.document_starts) - 1):
+        lo, hi = (int(at) for at in split.document_starts[i : i + 2])
+        documents.append([split.tokens[lo:hi].tolist()])
+    return write_store(
+        tmp_path_factory.mktemp("other") / "store",
+        store.vocabulary,
+        documents,
+        heldout=documents[:2],
+    )
+
+
+@pytest.fixture
+def workdir(stores, tmp_path):
+    write_source(stores["bert"], tmp_path)
+    return tmp_path
+
+
+def test_the_same_store_elsewhere_is_the_same(stores, workdir, capsys):
+    copy = shutil.copytree(stores["bert"].path, workdir / "elsewhere")
+    check_source(Store.open(copy), workdir, allow_changes=False)
+    assert not capsys.readouterr().out
+
+
+def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, capsys):
+    before = (workdir / NAME).read_text()
+    with pytest.raises(ConfigError, match="holds a run of another token store") as caught:
+        check_source(other, workdir, allow_changes=False)
+    for word in (str(stores["bert"].path), str(other.path), "--allow-changes"):
+        assert word in str(caught.value)
+    assert (workdir / NAME).read_text() == before
+    check_source(other, workdir, allow_changes=True)
+    assert f"-> '{other.path}'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "1", '{"fingerprint": "a"}', "\x00" * 9])
+def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
+    (workdir / NAME).write_text(text)
+    with pytest.raises(ConfigError, match=f"{NAME} cannot be read"):
+        check_source(stores["bert"], workdir, allow_changes=True)
+
+
+def test_a_workdir_without_a_record_has_learned_from_none(stores, tmp_path):
+    check_source(stores["bert"], tmp_path, allow_changes=False)
+
+
+@pytest.mark.slow
+def test_train_goes_on_from_no_other_store(configs, stores, other, tmp_path, capsys):
+    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    assert main([*words, "train.stop_at_step=1"]) == 0
+    assert json.loads((tmp_path / "run" / NAME).read_text())["path"] == str(stores["bert"].path)
+    words += ["train.stop_at_step=2", f"data.store={other.path}"]
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "holds a run of another token store" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["1"]
+    assert main([*words, "--allow-changes"]) == 0
+    assert "changed on continuing: token store" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / NAME).read_text())["path"] == str(other.path)
