@@ -2,6 +2,7 @@
 
 A model whose parameters are the mean of a few checkpoints of one run often does better than any of them (Vaswani et al. 2017, section
 6.1: the last 5 of the base model, the last 20 of the big one). V's step 0 holds it: `evaluate`, `predict`, `export` and `train` take it.
+With --ema it is the running mean that the run kept itself (train.ema_decay), of its newest checkpoint unless --steps names others.
 """
 
 import numpy as np
@@ -12,17 +13,25 @@ def add_arguments(parser):
     parser.add_argument("--output", required=True, metavar="V", help="a new folder for the mean")
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
-        "--last", type=int, default=5, metavar="N", help="the newest N checkpoints (%(default)s)"
+        "--last", type=int, metavar="N", help="the newest N checkpoints (5; with --ema 1)"
     )
     which.add_argument(
         "--steps", type=int, nargs="+", action="extend", metavar="STEP", help="these"
     )
+    parser.add_argument(
+        "--ema",
+        action="store_true",
+        help="take the running mean of the parameters that is kept by train.ema_decay, not the parameters",
+    )
 
 
 def run(args):
-    steps = average(args.workdir, args.output, args.steps or last(args.workdir, args.last))
+    number = (1 if args.ema else 5) if args.last is None else args.last
+    steps = args.steps or last(args.workdir, number)
+    average(args.workdir, args.output, steps, ema=args.ema)
+    kind = "running mean" if args.ema else "mean"
     print(
-        f"{args.output}: the mean of steps {', '.join(f'{step:,}' for step in steps)} of {args.workdir}"
+        f"{args.output}: the {kind} of steps {', '.join(f'{step:,}' for step in steps)} of {args.workdir}"
     )
     return 0
 
@@ -44,10 +53,10 @@ def last(workdir, number):
     return sorted(steps[:number])
 
 
-def average(workdir, output, steps):
-    """Make the workdir `output`, whose step 0 has the mean of the parameters of `steps`, added up in float32. Returns the steps.
+def average(workdir, output, steps, ema=False):
+    """Make the workdir `output`, whose step 0 has the mean of the parameters of `steps`, added up in float32.
 
-    Raises FileNotFoundError for a step that is not there, DamagedCheckpoint for one that is not sound, ValueError for one that is given
+    ema: of their running means. Raises ConfigError where none is kept, FileNotFoundError for a step that is not there, DamagedCheckpoint for one that is not sound, ValueError for one that is given
     twice, and FileExistsError where `output` is there and not empty. One checkpoint beside the sum is in memory at a time.
     """
     import os
@@ -62,9 +71,26 @@ def average(workdir, output, steps):
     total = None
     for step in steps:
         trained = open_trained(workdir, step)
-        params = jax.device_get(trained.params)
+        params = jax.device_get(read_running_mean(trained) if ema else trained.params)
         total = params if total is None else jax.tree.map(np.add, total, params)
     mean = jax.tree.map(lambda x: x / np.float32(len(steps)), total)
     origin = {"folder": os.path.basename(os.path.abspath(workdir)), "averaged": list(steps)}
     start_workdir(output, trained.run, mean, trained.vocabulary, origin)
-    return steps
+
+
+def read_running_mean(trained):
+    """Return the running mean of the parameters in the checkpoint of a `Trained`. Raises ConfigError where none is kept."""
+    import jax
+
+    from pretrain.overrides import ConfigError
+    from pretrain.training.optimizers import make_run_optimizer
+    from pretrain.training.optimizers.running_mean import mean_params
+    from pretrain.workdir.checkpoints import Checkpoints
+
+    if not trained.run.train.ema_decay:
+        raise ConfigError(
+            f"{trained.workdir} keeps no running mean of its parameters: train with train.ema_decay, or leave --ema out"
+        )
+    abstract = jax.eval_shape(make_run_optimizer(trained.run).init, trained.params)
+    with Checkpoints(trained.workdir, read_only=True) as checkpoints:
+        return mean_params(checkpoints.restore_optimizer(trained.step, abstract))

@@ -19,6 +19,12 @@ def add_arguments(parser):
         action="store_true",
         help="export weights that hold NaN or infinite values, which are refused otherwise",
     )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="of the weights, which are trained in float32: half the size, rounded to 8 or 11 bits (float32)",
+    )
     random_head.add_argument(parser)
 
 
@@ -36,9 +42,10 @@ def run(args):
         trained.run.model,
         trained.params,
         trained.vocabulary,
-        card=model_card.of(trained),
+        card=model_card.of(trained, args.dtype),
         overwrite=args.overwrite,
         allow_nonfinite=args.allow_nonfinite,
+        dtype=args.dtype,
     )
     print(f"{args.output}: step {trained.step:,} of {args.workdir}")
     for name, size in files.items():

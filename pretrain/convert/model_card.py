@@ -22,8 +22,8 @@ def task_of(config):
     return HEADS.get(type(config)) or family_in(config).task
 
 
-def of(trained):
-    """The card of a checkpoint, as Markdown. Says only what the run's own files say."""
+def of(trained, dtype="float32"):
+    """The card of a checkpoint whose weights are exported as `dtype`, as Markdown. Says only what the run's own files say."""
     run = trained.run
     family = family_in(run.model)
     size = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(trained.params))
@@ -42,7 +42,7 @@ def of(trained):
             [
                 "| | |",
                 "|-|-|",
-                *(f"| {name} | {value} |" for name, value in _facts(trained, family, size)),
+                *(f"| {name} | {value} |" for name, value in _facts(trained, family, size, dtype)),
             ]
         ),
         "## Evaluation\n\n" + _scores(trained),
@@ -119,7 +119,7 @@ def _story(trained):
     return f"{start}; {more}."
 
 
-def _facts(trained, family, size):
+def _facts(trained, family, size, dtype):
     run, vocabulary = trained.run, trained.vocabulary
     model, objective = getattr(run.model, "encoder", run.model), run.data.objective
     depth = (
@@ -163,6 +163,7 @@ def _facts(trained, family, size):
         else ""
     )
     yield "vocabulary", f"{vocabulary.size:,} pieces ({vocabulary.kind.replace('_', ' ')}){spare}"
+    yield "weights", dtype if dtype == "float32" else f"{dtype}, rounded from float32"
     if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
     yield "objective", objective.description.format(**vars(objective))
@@ -172,7 +173,7 @@ def _facts(trained, family, size):
         "optimizer",
         f"{type(run.optimizer).__name__}, peak learning rate {run.optimizer.learning_rate:g}",
     )
-    yield "arithmetic", f"{run.train.compute_dtype}; these weights are float32"
+    yield "arithmetic", f"{run.train.compute_dtype}; parameters are trained in float32"
 
 
 def _data(trained):

@@ -10,6 +10,7 @@ import numpy as np
 from data.vocabulary.load import Vocabulary, read_vocabulary
 from models.config.heads import HeadedConfig
 from pretrain.convert import classifier, name_of, tokenizer
+from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.finite import FiniteTensors, check_finite
 from pretrain.convert.pretrained import CONVERTERS, Converter
 from pretrain.convert.safe_folder import (
@@ -41,12 +42,21 @@ def converter_of(config):
 
 
 def write_model(
-    output, config, params, vocabulary, *, card=None, overwrite=False, allow_nonfinite=False
+    output,
+    config,
+    params,
+    vocabulary,
+    *,
+    card=None,
+    overwrite=False,
+    allow_nonfinite=False,
+    dtype="float32",
 ):
     """Write a model as the folder `output`: safetensors, configuration, tokenizer, README.md. Returns {file: bytes}.
 
-    The folder appears whole or not at all. Raises ValueError where the model has fewer rows than the vocabulary ids, or
-    values that are not finite unless `allow_nonfinite`, and what `replace_export` raises for an `output` that exists.
+    dtype: of the weights in the files, one of `dtypes.TYPES`. The folder appears whole or not at all. Raises ValueError where the model has
+    fewer rows than the vocabulary ids, values that are not finite unless `allow_nonfinite`, or values beyond the range of `dtype`,
+    and what `replace_export` raises for an `output` that exists.
     """
     if vocabulary.size > config.vocab:
         raise ValueError(
@@ -58,6 +68,7 @@ def write_model(
     if not allow_nonfinite:
         for name, tensor in tensors.items():
             check_finite(name, tensor, "--allow-nonfinite exports it as it is.")
+    tensors = round_tensors(tensors, dtype)
     with replace_export(output, overwrite) as folder:
         for part in (*module.parts, ""):
             place = folder / part
@@ -65,7 +76,7 @@ def write_model(
             prefix = f"{part}/" if part else ""
             own = [name for name in tensors if name.startswith(prefix)]
             write_tensors(place, {name.removeprefix(prefix): tensors.pop(name) for name in own})
-            settings = described.pop(part) if part else described
+            settings = (described.pop(part) if part else described) | {"dtype": dtype}
             write_json(place / CONFIG, settings)
             if settings.get("is_encoder_decoder"):
                 write_json(

@@ -14,6 +14,7 @@ from pretrain.distributed.replica_check import Replicas
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.training.divergence import Guard
 from pretrain.training.logger import Log
+from pretrain.training.optimizers.running_mean import mean_params
 from pretrain.training.program import Program
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
@@ -85,8 +86,9 @@ class TrainContext:
         self.compiled = True
         return state, metrics
 
-    def evaluate(self, params, step):
-        """Return the scores of the held-out part; samples of it are written, where the run has some."""
+    def evaluate(self, state, step):
+        """Return the scores of the held-out part, by the parameters or their running mean; samples of it are written, where the run has some."""
+        params = mean_params(state.optimizer) if self.run.evaluate.ema else state.params
 
         def begin():
             self.ledger.to("evaluate")

@@ -186,6 +186,17 @@ class Checkpoints:
         self._compare(step, items, record)
         return record, items["params"]
 
+    def restore_optimizer(self, step, abstract):
+        """Return the optimizer's state of one step on the first device; abstract: a tree of its shapes. Raises as `restore`."""
+        placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        with same_verdict():
+            record = self.record(step)
+            check_leaves(record["optimizer"], abstract, "optimizer's values")
+            target = jax.tree.map(lambda leaf: _target(leaf, placed), abstract)
+            items = self._read_arrays(step, record, {"optimizer": target})
+        self._compare(step, items, record)
+        return items["optimizer"]
+
     def _read_arrays(self, step, record, targets):
         """{item: its tree} by Orbax; targets: {item: tree of shapes and shardings}."""
         with reading(self._folder(step), {item: record[item] for item in targets}):

@@ -104,6 +104,7 @@ def test_a_run_leaves_what_the_other_verbs_need(undisturbed):
         "config.json",
         "environment.jsonl",
         "goodput.json",
+        "source.json",
         "metrics.jsonl",
         "tensorboard",
         "vocabulary",
