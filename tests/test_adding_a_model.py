@@ -9,6 +9,8 @@ from safetensors.numpy import load_file
 
 from tests.worked_examples import read_blocks, run_commands, write_texts
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/adding_a_model.md"
 SCRIPT = """
 run("train", "ernie_tiny", "--workdir", "run", "data.store=store")

@@ -8,6 +8,8 @@ import pytest
 
 from tests.worked_examples import read_blocks, run_commands, write_texts
 
+pytestmark = pytest.mark.slow
+
 PAGE = "docs/adding_an_objective.md"
 SCRIPT = """
 OBJECTIVE = ["data.objective=SwappedWords", "data.objective.length=16", "data.store=store", "data.batch_size=8"]
