@@ -147,10 +147,6 @@ def validate(run):
         raise ConfigError(
             f"checkpoint.best={run.checkpoint.best} is not measured: add it to evaluate.metrics, which are {run.evaluate.metrics}"
         )
-    if run.evaluate.ema and not run.train.ema_decay:
-        raise ConfigError(
-            "evaluate.ema scores the running mean of the parameters, and none is kept: set train.ema_decay, for example to 0.9999"
-        )
     fitting = TRAINED_BY.get(type(run.model), (type(run.data.objective),))
     if not isinstance(run.data.objective, fitting):
         names = " or ".join(kind.__name__ for kind in fitting)

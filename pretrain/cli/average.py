@@ -2,7 +2,8 @@
 
 A model whose parameters are the mean of a few checkpoints of one run often does better than any of them (Vaswani et al. 2017, section
 6.1: the last 5 of the base model, the last 20 of the big one). V's step 0 holds it: `evaluate`, `predict`, `export` and `train` take it.
-With --ema it is the running mean that the run kept itself (train.ema_decay), of its newest checkpoint unless --steps names others.
+With --ema it is the exponential moving average that the run kept itself (train.ema_decay), in its newest checkpoint, or the mean of those
+in several checkpoints.
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--ema",
         action="store_true",
-        help="take the running mean of the parameters that is kept by train.ema_decay, not the parameters",
+        help="take the moving average of the parameters that train.ema_decay keeps, not the parameters",
     )
 
 
@@ -29,7 +30,7 @@ def run(args):
     number = (1 if args.ema else 5) if args.last is None else args.last
     steps = args.steps or last(args.workdir, number)
     average(args.workdir, args.output, steps, ema=args.ema)
-    kind = "running mean" if args.ema else "mean"
+    kind = "mean of the moving averages" if args.ema else "mean"
     print(
         f"{args.output}: the {kind} of steps {', '.join(f'{step:,}' for step in steps)} of {args.workdir}"
     )
@@ -56,8 +57,9 @@ def last(workdir, number):
 def average(workdir, output, steps, ema=False):
     """Make the workdir `output`, whose step 0 has the mean of the parameters of `steps`, added up in float32.
 
-    ema: of their running means. Raises ConfigError where none is kept, FileNotFoundError for a step that is not there, DamagedCheckpoint for one that is not sound, ValueError for one that is given
-    twice, and FileExistsError where `output` is there and not empty. One checkpoint beside the sum is in memory at a time.
+    ema: of their moving averages. Raises FileNotFoundError for a step that is not there, DamagedCheckpoint for one that is not sound, ValueError
+    for one that is given twice, FileExistsError where `output` is there and not empty, and ConfigError where no moving average is kept. One
+    checkpoint beside the sum is in memory at a time: its parameters, and with `ema` the state of its optimizer.
     """
     import os
 
@@ -71,26 +73,28 @@ def average(workdir, output, steps, ema=False):
     total = None
     for step in steps:
         trained = open_trained(workdir, step)
-        params = jax.device_get(read_running_mean(trained) if ema else trained.params)
+        params = jax.device_get(read_ema(trained) if ema else trained.params)
         total = params if total is None else jax.tree.map(np.add, total, params)
     mean = jax.tree.map(lambda x: x / np.float32(len(steps)), total)
     origin = {"folder": os.path.basename(os.path.abspath(workdir)), "averaged": list(steps)}
+    if ema:
+        origin["ema_decay"] = trained.run.train.ema_decay
     start_workdir(output, trained.run, mean, trained.vocabulary, origin)
 
 
-def read_running_mean(trained):
-    """Return the running mean of the parameters in the checkpoint of a `Trained`. Raises ConfigError where none is kept."""
+def read_ema(trained):
+    """Return the moving average in the checkpoint of a `Trained`, read with the whole state of the optimizer. Raises ConfigError where none is kept."""
     import jax
 
     from pretrain.overrides import ConfigError
     from pretrain.training.optimizers import make_run_optimizer
-    from pretrain.training.optimizers.running_mean import mean_params
+    from pretrain.training.optimizers.ema import ema_params
     from pretrain.workdir.checkpoints import Checkpoints
 
     if not trained.run.train.ema_decay:
         raise ConfigError(
-            f"{trained.workdir} keeps no running mean of its parameters: train with train.ema_decay, or leave --ema out"
+            f"{trained.workdir} keeps no moving average of its parameters: train with train.ema_decay, or leave --ema out"
         )
     abstract = jax.eval_shape(make_run_optimizer(trained.run).init, trained.params)
     with Checkpoints(trained.workdir, read_only=True) as checkpoints:
-        return mean_params(checkpoints.restore_optimizer(trained.step, abstract))
+        return ema_params(checkpoints.restore_optimizer(trained.step, abstract))

@@ -9,9 +9,10 @@ TYPES = {"float32": np.float32, "bfloat16": ml_dtypes.bfloat16, "float16": np.fl
 
 
 def round_tensors(tensors, dtype: str) -> dict[str, np.ndarray]:
-    """Return {name: array} with all fractions rounded to `dtype`, to the nearest; a tensor is dropped from `tensors` as it is rounded.
+    """Return {name: array} with all fractions rounded to `dtype`, to the nearest; `tensors` is emptied, so that each is held once.
 
-    Raises ValueError, which names the tensor, where a finite value would become infinite: float16 ends at 65,504.
+    Raises ValueError, which names the tensor, where a finite value would become infinite: float16 ends at 65,504. Its values below
+    3e-8 become 0.
     """
     kind, rounded = TYPES[dtype], {}
     for name in list(tensors):

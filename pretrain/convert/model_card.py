@@ -101,7 +101,10 @@ def _story(trained):
     if origin is None:
         return f"Pretrained from random parameters with Cloze, for {trained.step:,} steps."
     if averaged := origin.get("averaged"):
-        return f"The mean of the checkpoints of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
+        of = "the checkpoints"
+        if "ema_decay" in origin:
+            of = f"the moving averages of the parameters (decay {origin['ema_decay']:g}) in {of}"
+        return f"The mean of {of} of steps {', '.join(f'{step:,}' for step in averaged)} of `{origin['folder']}`, trained with Cloze."
     if fine_tuned(trained.run) and "pretrained_step" in origin:
         if any(path.startswith("encoder/") for path in origin.get("fresh", ())):
             return f"Trained with Cloze on labelled examples alone, for {trained.step:,} steps, from random parameters."

@@ -41,17 +41,17 @@ class HeldOut:
     def __init__(self, model, mesh, data, vocabulary):
         self.objective, self.vocabulary = data.objective, vocabulary
         lean, _ = unstack_model(model, {})
-        generate = generator(
-            lean,
-            data.batch_size,
-            length=data.objective.target_length,
-            start=getattr(model.config, "start", 0),
-            end=vocabulary.eos,
-            pad=vocabulary.pad,
-        )
 
         def write(params, inputs_BL, valid_BL):
             _, params = unstack_model(model, gathered(mesh)(params))
+            generate = generator(
+                lean,
+                data.batch_size,
+                length=data.objective.target_length,
+                start=getattr(model.config, "start", 0),
+                end=vocabulary.eos,
+                pad=vocabulary.pad,
+            )
             return generate(params, inputs_BL, valid_BL)
 
         self.write = jax.jit(write, out_shardings=replicated(mesh))

@@ -41,8 +41,8 @@ class Train:
     compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
     # Share of a target's weight that all tokens share alike, in training only (Szegedy et al. 2016, section 7).
     label_smoothing: float = 0.0
-    # Decay of the exponential running mean of the parameters, such as 0.9999, which is kept in the optimizer's state; 0: none is kept. The
-    # held-out part is scored with it by evaluate.ema, and `average --ema` makes a workdir of it.
+    # Decay of the exponential moving average of the parameters, such as 0.9999; 0: none is kept. `average --ema` makes a workdir of it, to be
+    # evaluated and exported. It is a part of the optimizer's state, so a run keeps it or does without, as it began.
     ema_decay: float = 0.0
     # [layers] Of a fine-tuned encoder, the layers from the top that train beside pooler and head; 0: no layer; none: all of the encoder.
     trainable_layers: int | None = None
@@ -52,9 +52,9 @@ class Train:
             raise ConfigError(
                 f"Train.label_smoothing is {self.label_smoothing}; it must be at least 0 and below 1"
             )
-        if not 0 <= self.ema_decay < 1:
+        if not 0 <= self.ema_decay <= 1 - 2**-24:  # which float32 tells from 1
             raise ConfigError(
-                f"Train.ema_decay is {self.ema_decay}; it must be at least 0 and below 1"
+                f"Train.ema_decay is {self.ema_decay}; it must be at least 0 and below 1 (in float32)"
             )
         at_least(self, 1, "steps", "microbatches")
         at_least(self, 0, "seed", "stop_at_step")
@@ -136,7 +136,6 @@ class Evaluate:
     metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()
     # [rows] Held-out rows whose gaps, and what the model says there, are noted each time: docs/inside.md.
     samples: int = 4
-    ema: bool = False  # Whether the running mean of the parameters is scored, not the parameters.
 
     def __post_init__(self):
         at_least(self, 0, "every", "samples")

@@ -14,7 +14,6 @@ from pretrain.distributed.replica_check import Replicas
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.training.divergence import Guard
 from pretrain.training.logger import Log
-from pretrain.training.optimizers.running_mean import mean_params
 from pretrain.training.program import Program
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
@@ -86,9 +85,8 @@ class TrainContext:
         self.compiled = True
         return state, metrics
 
-    def evaluate(self, state, step):
-        """Return the scores of the held-out part, by the parameters or their running mean; samples of it are written, where the run has some."""
-        params = mean_params(state.optimizer) if self.run.evaluate.ema else state.params
+    def evaluate(self, params, step):
+        """Return the scores of the held-out part; samples of it are written, where the run has some."""
 
         def begin():
             self.ledger.to("evaluate")

@@ -130,7 +130,7 @@ def run_steps(context, state, stop):
             if not guard.tripped:
                 if context.heldout and is_due(step, run.evaluate.every, last):
                     guard.check(log.wait())
-                    scores = context.evaluate(state, step)
+                    scores = context.evaluate(state.params, step)
                     log.log_scores(scores)
                 if must_save or must_stop:
                     guard.check(log.sync())

@@ -128,9 +128,9 @@ def open_data(run, workdir, allow_changes):
     check_workdir(run, workdir, allow_changes)
     store = Store.open(run.data.store)
     check_vocabulary(run, store.vocabulary)
-    check_source(store, workdir, allow_changes)
     check_store(run, store)
     store = preflight_store(run, store)
+    check_source(store, workdir, allow_changes)
     check_left_out(store, workdir, allow_changes)
     stream = Stream(store, run.data, split="train", seed=run.train.seed)
     if not run.evaluate.every:

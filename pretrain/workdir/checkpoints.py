@@ -187,7 +187,7 @@ class Checkpoints:
         return record, items["params"]
 
     def restore_optimizer(self, step, abstract):
-        """Return the optimizer's state of one step on the first device; abstract: a tree of its shapes. Raises as `restore`."""
+        """Return the whole state of the optimizer of one step on the first device; abstract: a tree of its shapes. Raises as `restore`."""
         placed = jax.sharding.SingleDeviceSharding(jax.devices()[0])
         with same_verdict():
             record = self.record(step)

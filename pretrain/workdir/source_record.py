@@ -22,7 +22,7 @@ def check_source(store: Store, workdir, allow_changes: bool) -> None:
     The same store at another place is no other one. A workdir without a record, as an import makes it, has learned from none.
     """
     path = workdir / NAME
-    if not path.exists():
+    if not (path.exists() and (workdir / "config.json").exists()):  # no run has begun there
         return
     try:
         recorded = json.loads(path.read_text())

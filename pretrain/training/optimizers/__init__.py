@@ -8,15 +8,15 @@ import optax
 
 from pretrain.overrides import ConfigError
 from pretrain.training.divergence import track_norms
+from pretrain.training.optimizers.ema import with_ema
 from pretrain.training.optimizers.frozen import freeze_lower_layers, freeze_params
-from pretrain.training.optimizers.running_mean import with_running_mean
 from pretrain.training.schedules import make_learning_rate
 
 
 def make_run_optimizer(run):
     """Return the optimizer of a `config.Run`: its `optimizer`, without updates for what the run does not train.
 
-    Where the run keeps a running mean of its parameters, that is a part of the optimizer's state. Where steps of a large norm are skipped, the mean of the norms is a part of its state: it is saved, and stays as it was when a
+    Where the run keeps an EMA of its parameters, that is a part of the optimizer's state. Where steps of a large norm are skipped, the mean of the norms is a part of its state: it is saved, and stays as it was when a
     step is skipped.
     """
     optimizer = make_optimizer(run.optimizer, run.train.steps)
@@ -27,7 +27,7 @@ def make_run_optimizer(run):
             optimizer, run.model.encoder.depth, run.train.trainable_layers
         )
     if run.train.ema_decay:
-        optimizer = allow_promotion(with_running_mean(optimizer, run.train.ema_decay))
+        optimizer = allow_promotion(with_ema(optimizer, run.train.ema_decay))
     if run.guard.norm_factor:
         optimizer = optax.chain(track_norms(run.guard.norm_window), optimizer)
     return optimizer

@@ -5,9 +5,10 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from pretrain.families import family_of
-from tests.models.promises.cases import for_cases
+from tests.models.promises.cases import for_cases, has_encoder
 from tests.models.promises.test_scan_and_remat import score
 
 
@@ -29,6 +30,21 @@ def test_states_are_bfloat16_and_scores_float32(case, unroll):
     scores = [leaf for leaf in jax.tree.leaves(outputs) if leaf.shape[-1] != case.config.width]
     assert scores
     assert {leaf.dtype for leaf in scores} == {jnp.dtype("float32")}
+
+
+@for_cases(of=has_encoder)
+@pytest.mark.parametrize("scan", [True, False])
+def test_what_an_encoder_returns_is_bfloat16(case, unroll, scan):
+    """Its pooler included, where it has one."""
+    depths = family_of(case.config).hugging_face.depths_of(case.config)
+    params = lower(case.params if scan else unroll(case.params, depths))
+    found = jax.eval_shape(
+        functools.partial(case.replace(scan=scan).apply, method="encode"),
+        {"params": params},
+        case.batch[case.ids],
+        case.mask,
+    )
+    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype(jnp.bfloat16)}
 
 
 @for_cases()

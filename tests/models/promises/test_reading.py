@@ -33,6 +33,17 @@ def test_a_short_row_is_the_same_alone(case):
     np.testing.assert_allclose(alone, states[2:, :4], atol=2e-6 * max(1, abs(states).max()))
 
 
+@for_cases(of=lambda name: has_encoder(name) and has_decoder(name))
+def test_a_decoder_reads_a_short_row_as_alone(case):
+    """Its logits do not depend on how many places of padding the encoder's row has."""
+    short = {
+        key: value[2:, :4] if key.startswith("encoder_") else value[2:]
+        for key, value in case.batch.items()
+    }
+    (alone, *_), (logits, *_) = case.run(short), case.run(case.batch)
+    np.testing.assert_allclose(alone, logits[2:], atol=2e-6 * max(1, abs(logits).max()))
+
+
 @for_cases(of=has_encoder)
 @pytest.mark.parametrize("position", [0, 5, 11])
 def test_an_encoder_reads_both_ways(case, position):

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from data.vocabulary.load import train_vocabulary
+from models.config.electra import ElectraConfig
 from pretrain.__main__ import main
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert import read_write
@@ -110,3 +111,15 @@ def test_the_verb_and_its_model_card_say_the_type(vocabulary, folders, tmp_path,
     assert "| weights | bfloat16, rounded from float32 |" in card
     written = (tmp_path / "hf" / "model.safetensors").read_bytes()
     assert written == (folders["bfloat16"] / "model.safetensors").read_bytes()
+
+
+def test_both_models_of_an_electra_are_rounded(vocabulary, tmp_path):
+    config = ElectraConfig(
+        vocab=256, length=40, width=16, depth=2, num_heads=2, mlp=24, embedding=8,
+        generator_width=8, generator_num_heads=2, generator_mlp=12,
+    )  # fmt: skip
+    write_model(tmp_path / "hf", config, shaken(config), vocabulary, dtype="bfloat16")
+    for folder in (tmp_path / "hf", tmp_path / "hf" / "generator"):
+        assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
+        tensors = load_file(folder / "model.safetensors")
+        assert {str(array.dtype) for array in tensors.values()} == {"bfloat16"}

@@ -32,6 +32,7 @@ def other(stores, tmp_path_factory):
 @pytest.fixture
 def workdir(stores, tmp_path):
     write_source(stores["bert"], tmp_path)
+    (tmp_path / "config.json").write_text("{}")
     return tmp_path
 
 
@@ -59,8 +60,12 @@ def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
         check_source(stores["bert"], workdir, allow_changes=True)
 
 
-def test_a_workdir_without_a_record_has_learned_from_none(stores, tmp_path):
-    check_source(stores["bert"], tmp_path, allow_changes=False)
+def test_where_no_run_has_begun_any_store_will_do(stores, other, workdir):
+    (workdir / "config.json").unlink()  # as a start leaves it that was killed before it wrote that
+    check_source(other, workdir, allow_changes=False)
+    (workdir / NAME).unlink()
+    (workdir / "config.json").write_text("{}")  # as an import leaves it
+    check_source(other, workdir, allow_changes=False)
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The running mean of the parameters is its formula, lies as the parameters do, survives a restart, and is scored and taken out by choice."""
+"""The moving average of the parameters is its formula, lies as the parameters do, survives a restart, and is taken out by choice."""
 
 import dataclasses
 import functools
@@ -17,10 +17,10 @@ from pretrain.config import Evaluate, Mesh
 from pretrain.distributed.sharding import make_mesh, shardings
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.optimizers import allow_promotion, make_run_optimizer
-from pretrain.training.optimizers.running_mean import mean_params, with_running_mean
+from pretrain.training.optimizers.ema import ema_params, with_ema
 from pretrain.training.state import init_state
-from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import restore_params
+from pretrain.workdir.metrics_file import read
 
 DECAY = 0.25  # from the third update on: (1 + t) / (10 + t) is 2 / 11, then 3 / 12
 
@@ -40,7 +40,7 @@ def leaves(tree):
 def test_it_is_its_formula():
     rng = np.random.default_rng(0)
     params = {"a": rng.standard_normal((3, 2), np.float32), "b": np.float32([1.0])}
-    optimizer = with_running_mean(allow_promotion(optax.adam(0.1)), DECAY)
+    optimizer = with_ema(allow_promotion(optax.adam(0.1)), DECAY)
     plain, state, seen = allow_promotion(optax.adam(0.1)), optimizer.init(params), []
     plain_state, first = plain.init(params), params
     for _ in range(6):
@@ -52,25 +52,30 @@ def test_it_is_its_formula():
         seen.append(leaves(params))
     assert state.count == 6
     for found, expected in zip(
-        leaves(mean_params(state)), expected_mean(leaves(first), seen), strict=True
+        leaves(ema_params(state)), expected_mean(leaves(first), seen), strict=True
     ):
         np.testing.assert_allclose(found, expected, atol=1e-6)
-    (distance, _) = (np.abs(a - b).max() for a, b in zip(leaves(mean_params(state)), seen[-1]))
-    assert distance > 1e-3
+    assert np.abs(leaves(ema_params(state))[0] - seen[-1][0]).max() > 1e-3
 
 
-def with_ema(run, decay=DECAY):
+def test_it_needs_the_parameters():
+    optimizer = with_ema(optax.sgd(1.0), DECAY)
+    params = {"a": np.zeros(2, np.float32)}
+    with pytest.raises(ValueError, match="needs them"):
+        optimizer.update(params, optimizer.init(params))
 
+
+def with_decay(run, decay=DECAY):
     return dataclasses.replace(run, train=dataclasses.replace(run.train, ema_decay=decay))
 
 
 def test_it_lies_as_the_parameters_do(runs):
-    run = with_ema(runs["bert_pairs"])
+    run = with_decay(runs["bert_pairs"])
     init = functools.partial(
         init_state, build(run.model), run.data.objective, make_run_optimizer(run), 0
     )
     placed = shardings(jax.eval_shape(init), make_mesh(Mesh(1, 4, 2)))
-    assert jax.tree.leaves(mean_params(placed.optimizer)) == jax.tree.leaves(placed.params)
+    assert jax.tree.leaves(ema_params(placed.optimizer)) == jax.tree.leaves(placed.params)
     assert any(any(sharding.spec) for sharding in jax.tree.leaves(placed.params))
 
 
@@ -79,10 +84,10 @@ WORDS = [f"train.ema_decay={DECAY}", "train.steps=4", "checkpoint.every=1", "eva
 
 @pytest.fixture(scope="module")
 def run(configs, tmp_path_factory):
-    """A workdir with the checkpoints of 4 steps, the last of which is scored by the mean."""
+    """A workdir with the checkpoints of 4 steps."""
     workdir = tmp_path_factory.mktemp("ema") / "run"
     words = ["train", str(configs["bert"]), "--workdir", str(workdir), *WORDS]
-    assert main([*words, "evaluate.ema=true"]) == 0
+    assert main(words) == 0
     return workdir
 
 
@@ -111,27 +116,29 @@ def test_it_goes_on_after_a_restart_to_the_same_bits(run, configs, tmp_path):
     )
 
 
-def test_the_loop_scores_it_by_choice(run, tmp_path, capsys):
-    (scored,) = [
-        row["heldout_loss"]
-        for row in metrics_file.read(run / "metrics.jsonl")
-        if "heldout_loss" in row
-    ]
-    words = ["average", "--workdir", str(run), "--ema", "--output", str(tmp_path / "mean")]
+def test_it_is_evaluated_and_exported_as_what_it_is(run, tmp_path, capsys):
+    words = ["average", "--workdir", str(run), "--ema", "--output", str(tmp_path / "ema")]
     assert main(words) == 0
-    assert "the running mean of steps 4 of" in capsys.readouterr().out
+    assert "the mean of the moving averages of steps 4 of" in capsys.readouterr().out
     found = {}
-    for name, workdir in (("mean", tmp_path / "mean"), ("params", run)):
+    for name, workdir in (("ema", tmp_path / "ema"), ("params", run)):
         assert main(["evaluate", "--workdir", str(workdir), "--json"]) == 0
         found[name] = json.loads(capsys.readouterr().out.splitlines()[-1])["loss"]
-    assert found["mean"] == pytest.approx(scored, rel=1e-6)
-    assert found["params"] != pytest.approx(scored, rel=1e-6)
+    (scored,) = (
+        row["heldout_loss"] for row in read(run / "metrics.jsonl") if "heldout_loss" in row
+    )
+    assert found["params"] == pytest.approx(scored, rel=1e-6)
+    assert found["ema"] != pytest.approx(scored, rel=1e-5)
+    words = ["export", "--workdir", str(tmp_path / "ema"), "--output", str(tmp_path / "hf")]
+    assert main([*words, "--allow-random-head"]) == 0
+    card = (tmp_path / "hf" / "README.md").read_text()
+    assert "moving averages of the parameters (decay 0.25) in the checkpoints of steps 4" in card
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["evaluate.ema=true"], "evaluate.ema scores the running mean"),
+        (["train.ema_decay=0.99999999"], "must be at least 0 and below 1 (in float32)"),
         (["train.ema_decay=1"], "Train.ema_decay is 1.0; it must be at least 0 and below 1"),
         (["train.ema_decay=-0.1"], "Train.ema_decay is -0.1; it must be at least 0 and below 1"),
     ],
@@ -145,11 +152,11 @@ def test_what_cannot_be_meant_is_refused(configs, tmp_path, capsys, words, messa
 
 def test_a_run_without_it_has_none_to_give(run, configs, tmp_path, capsys):
     config, _, params = restore_params(run)
-    plain = dataclasses.replace(with_ema(config, 0.0), evaluate=Evaluate())
+    plain = dataclasses.replace(with_decay(config, 0.0), evaluate=Evaluate())
     start_workdir(tmp_path / "plain", plain, params, load_vocabulary(run / "vocabulary"))
     words = ["average", "--workdir", str(tmp_path / "plain"), "--ema"]
     assert main([*words, "--output", str(tmp_path / "v")]) == 2
-    assert "keeps no running mean of its parameters" in capsys.readouterr().err
+    assert "keeps no moving average of its parameters" in capsys.readouterr().err
     assert not (tmp_path / "v").exists()
     changed = ["train", str(configs["bert"]), "--workdir", str(run), *WORDS, "train.ema_decay=0.5"]
     assert main(changed) == 2
