@@ -26,8 +26,8 @@ def check_source(store: Store, workdir, allow_changes: bool) -> None:
         return
     try:
         recorded = json.loads(path.read_text())
-        before, place = str(recorded["fingerprint"]), str(recorded["path"])
-    except (ValueError, TypeError, KeyError) as error:
+        before, place = str(recorded["fingerprint"]), str(recorded["path"])[:300]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ConfigError(
             f"{path} cannot be read, so it is not known from which token store the run has learned; remove it, or name a new --workdir"
         ) from error

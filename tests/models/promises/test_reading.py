@@ -30,7 +30,7 @@ def test_a_short_row_is_the_same_alone(case):
     """Within rounding: the states of four tokens, with eight places of padding behind them and with none."""
     ids = case.batch[case.ids]
     states, alone = case.encode(ids, case.mask), case.encode(ids[2:, :4], case.mask[2:, :4])
-    np.testing.assert_allclose(alone, states[2:, :4], atol=2e-6 * max(1, abs(states).max()))
+    np.testing.assert_allclose(alone, states[2:, :4], atol=2e-6)
 
 
 @for_cases(of=lambda name: has_encoder(name) and has_decoder(name))
@@ -41,7 +41,7 @@ def test_a_decoder_reads_a_short_row_as_alone(case):
         for key, value in case.batch.items()
     }
     (alone, *_), (logits, *_) = case.run(short), case.run(case.batch)
-    np.testing.assert_allclose(alone, logits[2:], atol=2e-6 * max(1, abs(logits).max()))
+    np.testing.assert_allclose(alone, logits[2:], atol=1e-5)
 
 
 @for_cases(of=has_encoder)
@@ -52,7 +52,7 @@ def test_an_encoder_reads_both_ways(case, position):
     ids = case.batch[case.ids].copy()
     ids[0, position] = (ids[0, position] + 7) % 50
     changed = np.abs(case.encode(ids, case.mask) - states).max(-1)
-    assert (changed[0] > 1e-5).all() and not changed[1:].any()
+    assert (changed[0] > 1e-4).all() and not changed[1:].any()
 
 
 @for_cases(of=has_decoder)
@@ -68,7 +68,7 @@ def test_a_decoder_reads_what_stands_before(case, position):
     (logits, *_), (expected, *_) = case.run(case.batch | {key: other}), case.run(case.batch)
     changed = np.abs(logits - expected).max(-1)
     assert not changed[1:].any() and not changed[0, :first].any()
-    assert (changed[0, first:] > 1e-5).all()
+    assert (changed[0, first:] > 1e-4).all()
 
 
 @for_cases(of=lambda name: has_encoder(name) and has_decoder(name))
@@ -80,4 +80,4 @@ def test_a_decoder_reads_all_inputs(case):
         ids[1, position] = (ids[1, position] + 3) % 50
         changed = np.abs(case.run(case.batch | {case.ids: ids})[0] - logits).max(-1)
         assert not changed[[0, 2]].any()
-        assert (changed[1] > 1e-5).tolist() == [bool(case.mask[1, position])] * 6
+        assert (changed[1] > 1e-4).tolist() == [bool(case.mask[1, position])] * 6

@@ -53,7 +53,11 @@ def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, ca
     assert f"-> '{other.path}'" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "1", '{"fingerprint": "a"}', "\x00" * 9])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "1", "[" * 100_000, '{"fingerprint": "a"}', "\x00" * 9],
+    ids=lambda text: text[:9],
+)
 def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
     (workdir / NAME).write_text(text)
     with pytest.raises(ConfigError, match=f"{NAME} cannot be read"):
