@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, RESULTS, ROOT, append, at_least, command, title
+from benchmarks.harness import KEEP_PAGES, NO_CACHE, RESULTS, ROOT, append, at_least, command, title
 
 TINY = {"depth": 2, "width": 128, "batch": 16, "length": 128, "devices": 1, "scan": True}
 SWEEPS = {  # what takes other values, and which
@@ -95,11 +95,7 @@ def measure(point, steps):
 def fresh(point, steps):
     """`measure` in a process of its own."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={point['devices']}"
-    environment = (
-        os.environ
-        | KEEP_PAGES
-        | {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": flags}
-    )
+    environment = os.environ | KEEP_PAGES | NO_CACHE | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     words = [
         sys.executable,
         "-m",

@@ -28,6 +28,8 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".ca
 KEEP_PAGES = {
     "GLIBC_TUNABLES": "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=100000000000:glibc.malloc.top_pad=268435456:glibc.malloc.arena_max=1"
 }
+# For a process whose compilation is timed: it compiles as a first run does.
+NO_CACHE = {"JAX_ENABLE_COMPILATION_CACHE": "0"}
 # What a processor multiplies with, the fastest first, as Linux names it.
 WIDE = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 # The peers' own environment; the torch of this number has a build for the CPU alone.

@@ -36,6 +36,7 @@ import numpy as np
 
 from benchmarks.harness import (
     KEEP_PAGES,
+    NO_CACHE,
     ROOT,
     Worker,
     append,
@@ -147,7 +148,10 @@ def measure(name, compute, length, args, folder):
     with contextlib.ExitStack() as stack:
         workers = {
             "cloze": stack.enter_context(
-                Worker([sys.executable, "-m", "benchmarks.step_cloze", case], KEEP_PAGES | platform)
+                Worker(
+                    [sys.executable, "-m", "benchmarks.step_cloze", case],
+                    KEEP_PAGES | NO_CACHE | platform,
+                )
             )
         }
         ready = {"cloze": workers["cloze"].hear()}

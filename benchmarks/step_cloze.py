@@ -1,15 +1,9 @@
 """The side of Cloze in benchmarks/step.py: the step that `train` runs, on a batch from a file."""
 
 import json
-import os
 import pathlib
 import sys
 import time
-
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["JAX_ENABLE_COMPILATION_CACHE"] = (
-    "0"  # the time to the first step is that of a first run
-)
 
 from benchmarks.harness import answer, forget, memory
 

@@ -20,7 +20,17 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import KEEP_PAGES, Worker, answer, append, at_least, command, some_of, title
+from benchmarks.harness import (
+    KEEP_PAGES,
+    NO_CACHE,
+    Worker,
+    answer,
+    append,
+    at_least,
+    command,
+    some_of,
+    title,
+)
 from benchmarks.step import CASES, TOLERANCE, batch_of
 
 # kind: what the name of an operation has, asked in this order.
@@ -141,11 +151,14 @@ def main():
     parser.add_argument("--steps", type=at_least(1), default=4)
     args = parser.parse_args()
     load, lines = os.getloadavg()[0], []
-    environment = KEEP_PAGES | {
-        "XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true",
-        "JAX_PLATFORMS": "cpu",
-        "JAX_ENABLE_COMPILATION_CACHE": "0",
-    }
+    environment = (
+        KEEP_PAGES
+        | NO_CACHE
+        | {
+            "XLA_FLAGS": "--xla_cpu_enable_xprof_traceme=true",
+            "JAX_PLATFORMS": "cpu",
+        }
+    )
     for name in args.cases:
         for compute in args.types:
             family, words, *rows = CASES[name]

@@ -29,6 +29,8 @@ import sys
 
 import pytest
 
+from tests import forks
+
 ROOT = pathlib.Path(__file__).parent.parent
 # The files that take longest, the longest first: those that `launch.sh test` begins with, so that its two processes end together.
 LONGEST = (
@@ -77,6 +79,24 @@ def pytest_collection_modifyitems(items):
     if gone := [str(path) for path in rank if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: LONGEST names what is not there: {gone}")
     items.sort(key=lambda item: rank.get(item.path, len(rank)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Refuse a module of tests or benchmarks that changes, as it is imported, how all others run."""
+    before = forks.settings(os.environ)
+    result = yield
+    after = forks.settings(os.environ)
+    changed = {
+        name: (before.get(name), after.get(name))
+        for name in before.keys() | after.keys()
+        if before.get(name) != after.get(name)
+    }
+    if changed:
+        raise pytest.UsageError(
+            f"what was collected has changed the environment as it was imported: {changed}"
+        )
+    return result
 
 
 def pytest_collection_finish():
