@@ -17,11 +17,11 @@ from pretrain.config import override
 from pretrain.distributed.device_feed import feed
 from pretrain.distributed.sharding import make_mesh
 from pretrain.finetune.start import make_initial_params
+from pretrain.inference.trained import open_trained
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.state import start
 from pretrain.workdir.checkpoints import read_run
-from pretrain.workdir.load import open_trained
 
 
 def serve():

@@ -32,9 +32,9 @@ from models import build
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.hidden_states import COMBINATIONS, extract
+from pretrain.inference.trained import open_trained
 from pretrain.training.state import init_params
 from pretrain.workdir.checkpoints import read_run
-from pretrain.workdir.load import open_trained
 
 FILES = ("train", "dev", "test")  # of ner_wnut17/
 ROWS = {

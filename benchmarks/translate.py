@@ -30,8 +30,8 @@ from models.generation.generate import Beam, Greedy  # noqa: E402
 from pretrain.__main__ import main as cloze  # noqa: E402
 from pretrain.cli.evaluate import evaluate  # noqa: E402
 from pretrain.inference.generate import Translations  # noqa: E402
+from pretrain.inference.trained import open_trained  # noqa: E402
 from pretrain.workdir import metrics_file  # noqa: E402
-from pretrain.workdir.load import open_trained  # noqa: E402
 
 CONFIG, TEST = "transformer_multi30k", "test_2016_flickr"
 RESULTS = ROOT / "benchmarks" / "results" / "translate.md"

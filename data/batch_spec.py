@@ -8,6 +8,7 @@ B rows of the batch   L row length   P masked positions of a row   T target leng
 `labels`            what is to be predicted: ids of tokens, the number of a class, or a score
 `label_weights`     1.0 where a label counts, 0.0 on padding; a row that only fills up a batch has weights of 0
 `segment_ids`       which of its row's texts a token belongs to, from 1; 0 on padding
+`is_continued`      False where a row does not go on from the row before it on its lane: a state begins from zero
 `token_type_ids`    which of the two texts of a row a token belongs to, 0 or 1
 """
 
@@ -30,6 +31,7 @@ TOKEN_ID = "token id"  # each of which the vocabulary must have
 TOKENS = {"token_ids": Field("int32", "BL", TOKEN_ID), "attention_mask": Field("bool", "BL")}
 PAIR = TOKENS | {"token_type_ids": Field("int32", "BL")}  # 1 for the second text and its [SEP]
 SEGMENTS = {"segment_ids": Field("int32", "BL")}  # of rows of several texts
+CONTINUES = {"is_continued": Field("bool", "B")}  # of rows on lanes
 MASKED = {
     "masked_positions": Field("int32", "BP"),
     "labels": Field("int32", "BP", TOKEN_ID),

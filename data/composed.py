@@ -10,7 +10,7 @@ import numpy as np
 from data import batch_spec
 from data.rows import hashing
 from data.rows.tables import DocumentRows, WindowRows
-from data.store.reader import Source, Split
+from data.store.split import Source, Split
 from data.tf_dataset import (
     ENDLESS,
     import_tensorflow,
@@ -107,7 +107,7 @@ def batches_from(rows, stream, start_step=0, lo=0, hi=None):
       start_step: of the first batch. The rows before it are read and thrown away.
       lo, hi: the rows of each batch that are built.
 
-    Row i of step s is element s * batch_size + i of `rows`; what is drawn for it is a function of the seed and of that number.
+    Row i of step s is element stream.place(s) + i of `rows`, s * batch_size + i where the batch size has always been the same; what is drawn for it is a function of the seed and of that number.
     Raises ValueError, when it is read, where the elements do not make one row each: they are longer, or the objective's rows
     are made of several texts.
     """
@@ -116,7 +116,7 @@ def batches_from(rows, stream, start_step=0, lo=0, hi=None):
 
     def build(step, tokens, starts):
         try:
-            number_B = int(step) * size + np.arange(lo, hi)
+            number_B = stream.place(int(step)) + np.arange(lo, hi)
             part = tokens[starts[lo] : starts[hi]], starts[lo : hi + 1] - starts[lo]
             batch = build_rows(*part, stream, hashing.key(stream.seed, COMPOSED, number_B))
             return [batch[key] for key in spec]
@@ -137,7 +137,7 @@ def batches_from(rows, stream, start_step=0, lo=0, hi=None):
             for tensor, (key, (_, shape)) in zip(tensors, spec.items(), strict=True)
         }
 
-    batches = rows.skip(start_step * size).ragged_batch(size, drop_remainder=True)
+    batches = rows.skip(stream.place(start_step)).ragged_batch(size, drop_remainder=True)
     numbered = tf.data.Dataset.zip(tf.data.Dataset.range(start_step, ENDLESS), batches)
     dataset = numbered.map(make_batch).prefetch(stream.data.prefetch)
     return dataset.with_options(make_options(tf))

@@ -1,11 +1,14 @@
 """batch(step): the same rows in any process, on any number of hosts, after any restart, from seed and step alone.
 
 Example g = step * batch_size + i of a run takes row permute(g mod n) of epoch g div n, where n is the number of rows
-of its source; its masks, spans or pairs are hashes of (seed, source, epoch, row). Nothing but the step is state, so a
-run resumes at any step at once, and each host builds its own rows only. `Stream.batch` is the definition, in NumPy;
-TensorFlow only runs it ahead of time.
+of its part of the mixture; its masks, spans or pairs are hashes of (seed, part, epoch, row). Rows on lanes go on instead:
+data/rows/order.py. Nothing but the step is state, so a run resumes at any step at once, and each host builds its own
+rows only. `Stream.batch` is the definition, in NumPy; TensorFlow only runs it ahead of time.
 
-B rows of the batch   S sources
+A run whose batch size changes at step s goes on at the next row that it has not read: g = place(s) + (step - s) *
+batch_size + i from there on.
+
+B rows of the batch   S parts of the mixture
 """
 
 import functools
@@ -15,6 +18,7 @@ import numpy as np
 from data import batch_spec
 from data.rows import hashing
 from data.rows.mixture import Mixture
+from data.rows.order import Lanes
 from data.rows.permutation import permute
 from data.tf_dataset import ENDLESS, build_groups, read_batches
 
@@ -27,43 +31,60 @@ MADE, HANDED, MOST = 1 << 17, 1 << 20, 16
 
 
 class Stream:
-    """The batches of one split of a store.
+    """The batches of one split of a source.
 
-    rows            rows in an epoch, over all sources
+    rows            rows in an epoch, over all parts of the mixture
     tokens_per_row  ids of a row that the encoder sees, padding included
     """
 
-    def __init__(self, store, data, *, split="train", seed=0):
-        """store: a data.store.reader.Store; data: a data.config.Data; seed: of order, mixture and masks. Raises ValueError."""
+    def __init__(self, source, data, *, split="train", seed=0):
+        """source: a data.source.Source; data: a data.config.Data; seed: of order, mixture and masks. Raises ValueError."""
         check_data(data, seed)
-        data.objective.check(store.vocabulary)
         self.data, self.objective, self.seed = data, data.objective, seed
-        self.name = f"the {split} split of {store.path}"
-        self.split, self.vocabulary = store.split(split), store.vocabulary
-        if len(self.split.tokens) == 0:
-            raise ValueError(
-                f"{self.name} is empty: prepare a larger corpus, or hold out another share of it"
-            )
-        try:
-            self.table, self.build = self.objective.examples(self.split, self.vocabulary)
-        except ValueError as error:
-            raise ValueError(f"{self.name}: {error}") from None
+        self.name = f"the {split} split of {source.path}"
+        found = source.rows(split, data.objective)
+        self.table, self.build, self.parts = found.table, found.build, found.parts
+        self.split, self.vocabulary = found.split, found.vocabulary
         self.rows, self.tokens_per_row = self.table.count, self.objective.dims()["L"]
         self.rows_S = np.diff(self.table.offsets)
-        self.block = functools.lru_cache(maxsize=2 * data.threads)(self.draws_of_block)
+        self.lanes = self.make_lanes() if found.order == "lanes" and split == "train" else None
+        self.begin_from(0, 0)
+
+    def begin_from(self, step, row):
+        """Let the batch of `step` begin with example `row` of the run, whatever the batches before it were.
+
+        Raises ValueError where the rows are on lanes, whose number is the batch size, and `row` is not that of an unchanged one.
+        """
+        self.shift = row - step * self.data.batch_size
+        if self.shift and self.lanes:
+            raise ValueError(
+                f"data.batch_size={self.data.batch_size}: rows on lanes go on with the batch size that the run began with"
+            )
+        self.block = functools.lru_cache(maxsize=2 * self.data.threads)(self.draws_of_block)
+
+    def place(self, step):
+        """The number of examples that the steps before this one have read: the batch of `step` begins with this one."""
+        return step * self.data.batch_size + self.shift
+
+    def make_lanes(self):
+        """The order of rows on lanes; refuses parts that cannot fill theirs."""
+        rates = self.data.rates or [part.rate for part in self.parts]
+        try:
+            return Lanes(
+                rates, self.table.whole_S, self.data.batch_size, [part.name for part in self.parts]
+            )
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
 
     @functools.cached_property
     def mixture(self):
-        """The order of the sources in training; refuses sources that cannot give a row."""
-        sources, rates = (
-            self.split.sources,
-            self.data.rates or [source.rate for source in self.split.sources],
-        )
-        names = [source.name for source in sources]
-        if len(rates) != len(sources):
+        """The order of the parts in training; refuses parts that cannot give a row."""
+        parts, rates = self.parts, self.data.rates or [part.rate for part in self.parts]
+        names = [part.name for part in parts]
+        if len(rates) != len(parts):
             known = ", ".join(names)
             raise ValueError(
-                f"data.rates has {len(rates)} values, but the store has {len(sources)} sources: {known}"
+                f"data.rates has {len(rates)} values, but the store has {len(parts)} sources: {known}"
             )
         if min(rates) < 0 or not 0 < sum(rates) < np.inf:
             raise ValueError(
@@ -76,11 +97,14 @@ class Stream:
                     f"{self.name}: the source {name!r} holds less text than one row of {self.objective.name}, "
                     f"but its rate is {rate:g}: leave it out, give it the rate 0, or shorten the rows"
                 )
-        return Mixture(rates, hashing.key(self.seed, MIXTURE)) if len(sources) > 1 else None
+        return Mixture(rates, hashing.key(self.seed, MIXTURE)) if len(parts) > 1 else None
 
     def examples(self, place_B):
         """(source, epoch of the source, row of the table) of places of the order: int64 [B] each."""
         place_B = np.asarray(place_B, np.int64)
+        if self.lanes:
+            part_B, epoch_B, row_B = self.lanes(*np.divmod(place_B, self.data.batch_size))
+            return part_B, epoch_B, self.table.offsets[part_B] + row_B
         source_B, number_B = (
             self.mixture(place_B) if self.mixture else (np.zeros_like(place_B), place_B)
         )
@@ -106,9 +130,8 @@ class Stream:
 
     def draws_of_block(self, block, steps, lo, hi):
         """`draws` of rows [lo, hi) of N = `steps` batches, [N, B] each. They are many small operations, hardly dearer for many rows."""
-        place_NB = (block * steps + np.arange(steps))[:, None] * self.data.batch_size + np.arange(
-            lo, hi
-        )
+        place_N = self.place(block * steps + np.arange(steps))
+        place_NB = np.maximum(place_N[:, None] + np.arange(lo, hi), 0)  # before it began from a row
         row_NB, key_NB = (each.reshape(place_NB.shape) for each in self.draws(place_NB.ravel()))
         row_NB.flags.writeable = key_NB.flags.writeable = False  # they are kept
         return row_NB, key_NB
@@ -158,7 +181,7 @@ class Stream:
         of a row is raised as it was where `data.tf_dataset.read_elements` reads the dataset, or what was made of it.
         """
         check_step(start_step)
-        _ = self.mixture  # what can be refused is refused now, not out of a thread
+        _ = self.lanes or self.mixture  # what can be refused is refused now, not out of a thread
         return self.build_ahead(self.batch, start_step, ENDLESS, lo, hi, grouped)
 
     def evaluation_dataset(self, lo=0, hi=None, grouped=False):

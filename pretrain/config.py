@@ -58,7 +58,7 @@ from pretrain.schema import Lamb as Lamb
 
 # Of a workdir: what its config.json and its checkpoints' records are written as. It rises when fields, parameter paths or files change so
 # that those of before cannot be read. Format 1, of version 0.1.0, stands in no config.json.
-FORMAT = 2
+FORMAT = 3
 
 
 def find_objectives(own: tuple[type[Objective], ...]) -> tuple[type[Objective], ...]:

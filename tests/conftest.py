@@ -23,6 +23,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", os.path.expanduser("~/.cache/cloze/jax"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.3"
 
+import dataclasses
+import functools
 import gc
 import pathlib
 import sys
@@ -56,6 +58,7 @@ LONGEST = (
     "faults/test_killed_saving.py",
     "faults/test_hung.py",
 )
+SHARED = 8  # programs of runs that are kept, each with its evaluation
 WHOLE = (
     os.environ.get("CLOZE_BOARD") == "whole"
 )  # all cases, as `python -m benchmarks.reliability` tries them
@@ -109,6 +112,8 @@ def pytest_collection_finish():
 def pytest_runtest_setup():
     if "orbax.checkpoint" in sys.modules:
         save_small_arrays_whole()
+    if "pretrain.training.loop" in sys.modules:
+        share_programs(sys.modules["pretrain.training.loop"])
 
 
 def save_small_arrays_whole():
@@ -120,6 +125,34 @@ def save_small_arrays_whole():
     from orbax.checkpoint import type_handlers
 
     type_handlers.get_type_handler(jax.Array)._min_slice_bytes_for_replica_parallel = 1 << 20
+
+
+def share_programs(loop):
+    """Have runs of this process that compute the same on the same devices trace and compile it once."""
+    if hasattr(loop, "own_program"):
+        return
+    loop.own_program, loop.own_evaluator = loop.make_program, loop.make_evaluator
+    programs, evaluators = {}, {}
+
+    def find_or_make(kept, key, make):
+        if key not in kept:
+            while len(kept) >= SHARED:
+                kept.pop(next(iter(kept)))
+            kept[key] = make()
+        return kept[key]
+
+    def make_program(run, mesh):
+        data = dataclasses.replace(run.data, store="", rates=(), threads=1, prefetch=1)
+        train = dataclasses.replace(run.train, stop_at_step=0)
+        key = (run.model, data, train, run.optimizer, run.guard, mesh)
+        return find_or_make(programs, key, lambda: loop.own_program(run, mesh))
+
+    def make_evaluator(model, loss, mesh, **options):
+        make = functools.partial(loop.own_evaluator, model, loss, mesh, **options)
+        key = (id(model), id(loss), mesh, *options.values())
+        return find_or_make(evaluators, key, lambda: (make(), model, loss))[0]
+
+    loop.make_program, loop.make_evaluator = make_program, make_evaluator
 
 
 @pytest.fixture

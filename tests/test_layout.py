@@ -29,6 +29,7 @@ THEIRS = {
 # Within a room a folder, or a file that stands beside folders, imports only from itself and from what stands before it.
 ORDER = {
     "data": (
+        "data.source",
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
         *("data.batch_spec", "data.inspection"),
         *("data.objectives", "data.examples", "data.config"),

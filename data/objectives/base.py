@@ -17,7 +17,7 @@ class Objective(abc.ABC):
 
     name:        of the objective, as commands print it
     description: what a model card says of it, with the names of its fields in braces
-    gaps:        which of the readers of `pretrain.workdir.samples_file` finds the gaps of a row; "" for none
+    gaps:        which of the readers of `data.inspection.gaps` finds the gaps of a row; "" for none
     trains_as:   the name of another objective, whose batches have the same keys: the models that it trains take this one, too
     """
 

@@ -4,11 +4,11 @@ B rows   L row length
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from data.batch_spec import TOKEN_ID, Field
+from data.batch_spec import CONTINUES, TOKEN_ID, Field
 from data.inspection.causal import successions
 from data.inspection.rendering import next_row
 from data.objectives.base import Objective
@@ -32,16 +32,20 @@ class CausalLm(Objective):
     end_of_text: bool = (
         True  # between documents; GPT (2018), whose vocabulary has no such token, read them without
     )
+    # Whether rows are shuffled, or row i of a batch goes on where row i of the batch before ended, for a model that keeps a state. The
+    # end of a source that fills no row is then left out of training.
+    order: Literal["shuffled", "lanes"] = "shuffled"
 
     def dims(self):
         return {"L": self.length}
 
     def spec(self):
-        return {
+        keys = {
             "token_ids": Field("int32", "BL", TOKEN_ID),  # without padding
             "labels": Field("int32", "BL", TOKEN_ID),  # the tokens one place further on
             "label_weights": Field("float32", "BL"),
         }
+        return keys | (CONTINUES if self.order == "lanes" else {})
 
     def check(self, vocabulary):
         """Raise a ValueError unless these settings make sense with this vocabulary."""
@@ -65,11 +69,14 @@ class CausalLm(Objective):
             else:
                 row_BN[:] = read.runs(table.starts(row_B), width)
             weights_BL = np.ones((len(row_B), self.length), np.float32)
-            return {
+            batch = {
                 "token_ids": row_BN[:, :-1].copy(),
                 "labels": row_BN[:, 1:].copy(),
                 "label_weights": weights_BL,
             }
+            if self.order == "lanes":
+                batch["is_continued"] = ~np.isin(row_B, table.offsets)
+            return batch
 
         return table, build
 

@@ -108,6 +108,8 @@ class WindowRows:
             [[0], np.cumsum(-(-np.maximum(self.length_S - shared, 0) // self.stride))]
         )
         self.count = int(self.offsets[-1])
+        # Rows of each source that follow one another: all but a last one that was moved back.
+        self.whole_S = np.maximum(self.length_S - shared, 0) // self.stride
 
     def starts(self, row_B):
         """First position of each row in the stream: int64 [B]."""

@@ -16,60 +16,21 @@ by `write_store`, both through data/store/writer.py.
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
-import os
 import pathlib
-import shutil
+from typing import Literal
 
 import numpy as np
 
 from data.corpus.paths import as_path, is_remote
-from data.store.atomic import open_scratch_folder
-from data.store.writer import (
-    FILES,
-    LABELS,
-    MANIFEST,
-    OFFSETS,
-    SPLITS,
-    VERSION,
-    StoreWriter,
-    file_checksum,
-)
+from data.source import Encoding, Rows
+from data.store.remote import copy_here, find_cache
+from data.store.salvage import leave_out_damaged, told
+from data.store.split import Source, Split
+from data.store.writer import FILES, LABELS, MANIFEST, OFFSETS, SPLITS, VERSION, verify_files
 from data.vocabulary.load import Vocabulary, load_vocabulary
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """One source of a mixture. documents: its range (lo, hi) in a split. rate: its share of the rows; all sum to 1."""
-
-    name: str
-    documents: tuple[int, int]
-    rate: float
-
-
-@dataclasses.dataclass(frozen=True)
-class Split:
-    """One part of a store, train or held-out. All arrays are read-only and memory-mapped.
-
-    tokens           uint16 or uint32 [T]
-    document_starts  int64 [D + 1]
-    sentence_starts  int64 [S + 1]
-    sources          of the documents, in order; contiguous
-    labels           float32 [D]: the number of a class or a score; None in a store without labels
-    tags             float32 [S]: the number of a word's tag; None in a store without tags
-    folder           where its files lie, and others beside them: data/examples/qa_store.py, data/examples/text2text.py
-    """
-
-    tokens: np.ndarray
-    document_starts: np.ndarray
-    sentence_starts: np.ndarray
-    sources: tuple[Source, ...]
-    labels: np.ndarray | None = None
-    tags: np.ndarray | None = None
-    folder: pathlib.Path | None = None
 
 
 class Store:
@@ -88,7 +49,7 @@ class Store:
         folder = as_path(path)
         manifest = _read_manifest(folder)
         if is_remote(path):
-            folder = _local_copy(folder, manifest)
+            folder = copy_here(folder, manifest)
         for name, entry in manifest["files"].items():
             size = (folder / name).stat().st_size if (folder / name).exists() else None
             if size != entry["bytes"]:
@@ -130,6 +91,41 @@ class Store:
             )
         return vocabulary
 
+    @property
+    def encoding(self) -> Encoding:
+        """What its ids mean."""
+        return self.vocabulary
+
+    def rows(self, split: str, objective) -> Rows:
+        """The rows of a split, as `data.source.Source` has them."""
+        objective.check(self.vocabulary)
+        name, part = f"the {split} split of {self.path}", self.split(split)
+        if len(part.tokens) == 0:
+            raise ValueError(
+                f"{name} is empty: prepare a larger corpus, or hold out another share of it"
+            )
+        try:
+            table, build = objective.examples(part, self.vocabulary)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        order = getattr(objective, "order", "shuffled")
+        return Rows(table, build, part.sources, order, part, self.vocabulary)
+
+    def verified(self, on_corrupt: Literal["refuse", "skip"]) -> "Store":
+        """Return the store itself where every byte is what was written; else what is left of it, if `on_corrupt` is "skip".
+
+        Raises ValueError, which names the file, where it is "refuse", and where it cannot be told which documents are damaged.
+        """
+        try:
+            self.verify_once()
+            return self
+        except ValueError as error:
+            if on_corrupt == "refuse":
+                raise ValueError(
+                    f"{error}; or leave the damaged documents out with data.on_corrupt=skip"
+                ) from error
+        return Salvaged(self)
+
     def split(self, name: str) -> Split:
         """The part `train` or `heldout`."""
         if name not in SPLITS:
@@ -163,12 +159,7 @@ class Store:
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""
-        for name, entry in self.manifest["files"].items():
-            if (seen := file_checksum(self.path / name)) != entry["crc32c"]:
-                raise ValueError(
-                    f"{self.path / name}: crc32c {seen}, the manifest says {entry['crc32c']}: its bytes have changed since it was "
-                    "written; copy it again, or prepare it again (--overwrite)"
-                )
+        verify_files(self.path, self.manifest)
 
     def verify_once(self) -> None:
         """`verify`, unless these very files (by path, size, inode and time of change) were found sound on this machine before."""
@@ -176,7 +167,7 @@ class Store:
         seen = [str(self.path.resolve()), self.manifest["files"]]
         seen += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
         mark = (
-            _cache("verified")
+            find_cache("verified")
             / hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()[:32]
         )
         if mark.exists():
@@ -189,42 +180,20 @@ class Store:
             mark.touch()
 
 
-def write_store(path, vocabulary: Vocabulary, documents, *, heldout=(), rates=None) -> Store:
-    """Write a small store in one go, from ids, and open it.
+class Salvaged(Store):
+    """A store without the documents that are damaged. left_out: {split: their numbers, int64}."""
 
-    documents: a list of documents, a document being a list of sentences, a sentence a list of ids; or a dictionary
-    from source names to such lists. heldout: the same for the held-out part. rates: {source: rate}; default: its
-    share of the training tokens.
-    """
-    train = documents if isinstance(documents, dict) else {"documents": documents}
-    held = heldout if isinstance(heldout, dict) else {next(iter(train)): heldout}
-    folder = pathlib.Path(path)
-    if folder.exists():
-        raise FileExistsError(f"{folder} exists already")
-    with open_scratch_folder(folder, exclusive=False) as scratch:
-        with StoreWriter(scratch / "store", vocabulary) as writer:
-            for name in train:
-                writer.begin_source(name)
-                for split, part in (("train", train), ("heldout", held)):
-                    writer.add(split, *_flatten(part.get(name, ()), vocabulary.size))
-            sizes = [source["train"]["tokens"] for source in writer.sources]
-            weights = [rates[name] if rates else hi - lo for name, (lo, hi) in zip(train, sizes)]
-            writer.finish([weight / (sum(weights) or 1) for weight in weights])
-        os.rename(scratch / "store", folder)
-    return Store.open(folder)
+    def __init__(self, store):
+        super().__init__(store.path, store.manifest)
+        self.splits, self.left_out = leave_out_damaged(self.path, self.manifest, super().split)
 
+    def split(self, name):
+        return self.splits[name] if name in self.splits else super().split(name)
 
-def _flatten(documents, size: int):
-    """ids, tokens per document and tokens per sentence of nested lists."""
-    sentences = [sentence for document in documents for sentence in document]
-    ids = np.array([i for sentence in sentences for i in sentence], np.int64)
-    if len(ids) and not (0 <= ids.min() and ids.max() < size):
-        raise ValueError(f"ids from {ids.min()} to {ids.max()}, but the vocabulary has {size}")
-    lengths = [np.array([sum(map(len, document)) for document in documents], np.int64)]
-    lengths.append(np.array([len(sentence) for sentence in sentences], np.int64))
-    if any(0 in length for length in lengths):
-        raise ValueError("a document and a sentence hold at least one id")
-    return ids, *lengths
+    @property
+    def fingerprint(self):
+        described = f"{super().fingerprint} without {told(self)}"
+        return hashlib.sha256(described.encode()).hexdigest()[:32]
 
 
 def _map(path: pathlib.Path, dtype: np.dtype, count: int) -> np.ndarray:
@@ -250,35 +219,3 @@ def _read_manifest(folder) -> dict:
             f"{path}: version {version} of the store, this program reads {VERSION}: prepare it again (--overwrite)"
         )
     return manifest
-
-
-def _cache(name: str) -> pathlib.Path:
-    return (
-        pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
-        / "cloze"
-        / name
-    )
-
-
-def _local_copy(remote, manifest: dict) -> pathlib.Path:
-    """Copy a remote store into the cache, unless it is there."""
-    cache = _cache("stores")
-    key = hashlib.sha256(f"{remote}\n{json.dumps(manifest, sort_keys=True)}".encode()).hexdigest()[
-        :24
-    ]
-    if (cache / key / MANIFEST).exists():
-        return cache / key
-    cache.mkdir(parents=True, exist_ok=True)
-    with open_scratch_folder(cache / key, exclusive=False) as scratch:
-        copy = scratch / "store"
-        for name in (*manifest["files"], MANIFEST):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            with (remote / name).open("rb") as source, open(copy / name, "wb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-        Store(copy, manifest).verify()
-        try:
-            os.rename(copy, cache / key)
-        except OSError:
-            if not (cache / key / MANIFEST).exists():  # another process may have been first
-                raise
-    return cache / key

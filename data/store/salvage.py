@@ -15,58 +15,34 @@ from typing import cast
 import google_crc32c
 import numpy as np
 
-from data.store.reader import Split, Store
+from data.store.split import Split
 from data.store.writer import BLOCK, FILES, OFFSETS, SPLITS, checksums_of, file_checksum
 
 
-def sound(store, on_corrupt):
-    """The store itself where every byte is what was written; else what is left of it, if `on_corrupt` is "skip".
+def leave_out_damaged(folder, manifest, read_split):
+    """Return ({split: what is left of it}, {split: numbers of the documents that are left out, int64}) of a store in a folder.
 
-    Raises ValueError, which names the file, where it is "refuse", and where it cannot be told which documents are damaged.
+    read_split: name -> `Split`. Raises ValueError where it cannot be told which documents are damaged.
     """
-    try:
-        store.verify_once()
-        return store
-    except ValueError as error:
-        if on_corrupt == "refuse":
+    bad = {
+        name: entry
+        for name, entry in manifest["files"].items()
+        if file_checksum(folder / name) != entry["crc32c"]
+    }
+    for name in bad:
+        if name.startswith("vocabulary/"):
             raise ValueError(
-                f"{error}; or leave the damaged documents out with data.on_corrupt=skip"
-            ) from error
-    return Salvaged(store)
-
-
-class Salvaged(Store):
-    """A store without the documents that are damaged. left_out: {split: their numbers, int64}."""
-
-    def __init__(self, store):
-        super().__init__(store.path, store.manifest)
-        bad = {
-            name: entry
-            for name, entry in self.manifest["files"].items()
-            if file_checksum(self.path / name) != entry["crc32c"]
-        }
-        for name in bad:
-            if name.startswith("vocabulary/"):
-                raise ValueError(
-                    f"{self.path / name}: its bytes have changed since it was written; without it no document can be read"
-                )
-        if {"labels", "questions", "text"} & self.manifest.keys():
-            raise ValueError(
-                f"{self.path}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again"
+                f"{folder / name}: its bytes have changed since it was written; without it no document can be read"
             )
-        self.splits, self.left_out = {}, {}
-        for split in SPLITS:
-            runs = {file: damaged_blocks(self.path, f"{split}/{file}.bin", bad) for file in FILES}
-            self.splits[split], self.left_out[split] = without(super().split(split), runs)
-
-    def split(self, name):
-        return self.splits[name] if name in self.splits else super().split(name)
-
-    @property
-    def fingerprint(self):
-        return hashlib.sha256(f"{super().fingerprint} without {told(self)}".encode()).hexdigest()[
-            :32
-        ]
+    if {"labels", "questions", "text"} & manifest.keys():
+        raise ValueError(
+            f"{folder}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again"
+        )
+    splits, left_out = {}, {}
+    for split in SPLITS:
+        runs = {file: damaged_blocks(folder, f"{split}/{file}.bin", bad) for file in FILES}
+        splits[split], left_out[split] = without(read_split(split), runs)
+    return splits, left_out
 
 
 def told(store):

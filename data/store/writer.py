@@ -182,6 +182,16 @@ def file_checksum(path: pathlib.Path) -> str:
     return checksum.hexdigest().decode()
 
 
+def verify_files(folder: pathlib.Path, manifest: dict) -> None:
+    """Read every file of a store and compare its checksum (crc32c); ValueError names the first that differs."""
+    for name, entry in manifest["files"].items():
+        if (seen := file_checksum(folder / name)) != entry["crc32c"]:
+            raise ValueError(
+                f"{folder / name}: crc32c {seen}, the manifest says {entry['crc32c']}: its bytes have changed since it was "
+                "written; copy it again, or prepare it again (--overwrite)"
+            )
+
+
 class _ChecksumFile:
     """A file that is only appended to, and knows its size and checksum when it is closed."""
 

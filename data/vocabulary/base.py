@@ -130,6 +130,11 @@ class Vocabulary(abc.ABC):
     def files(self) -> dict[str, bytes]:
         """The released form: file name -> contents."""
 
+    @property
+    def artefacts(self) -> dict[str, Callable]:
+        """What a workdir keeps of it: see `data.source.Encoding`."""
+        return {"vocabulary": self.save}
+
     def save(self, folder) -> None:
         """Write the vocabulary's files and their description into `folder`, made if absent, for `load_vocabulary`."""
         folder = as_path(folder)

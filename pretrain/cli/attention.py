@@ -63,9 +63,9 @@ def run(args):
     import jax
 
     from pretrain.inference.attention_maps import as_data, attention_maps
+    from pretrain.inference.trained import body_of, open_placed
     from pretrain.reporting.html import render_html
     from pretrain.workdir.checkpoints import read_run
-    from pretrain.workdir.load import body_of, open_placed
 
     check_numbers(args, body_of(read_run(args.workdir).model))  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)

@@ -65,8 +65,8 @@ def average(workdir, output, steps, ema=False):
 
     import jax
 
+    from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
-    from pretrain.workdir.load import open_trained
 
     if len(set(steps)) < len(steps):
         raise ValueError(f"steps {steps}: one is given twice")

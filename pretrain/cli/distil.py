@@ -32,8 +32,8 @@ def run(args):
     config = load(args.config, args.overrides)
     import os
 
+    from pretrain.inference.trained import open_trained
     from pretrain.training.new_workdir import start_workdir
-    from pretrain.workdir.load import open_trained
 
     trained = open_trained(
         args.teacher, args.step, report=lambda text: print(text, file=sys.stderr)

@@ -114,22 +114,22 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
 
     from data.pipeline import Stream
     from data.store.reader import Store
-    from data.store.salvage import sound, told
+    from data.store.salvage import told
     from data.vocabulary.load import load_vocabulary
     from models import build
     from pretrain.distributed.model_hooks import make_model_hooks
     from pretrain.distributed.sharding import make_mesh, parameter_sharding
     from pretrain.evaluation.label_checks import check_store
     from pretrain.finetune.qa_task import settled
+    from pretrain.inference.trained import open_trained
     from pretrain.overrides import ConfigError
     from pretrain.training import truncation_report
     from pretrain.training.evaluation import make_evaluator
     from pretrain.training.losses import find_loss
     from pretrain.workdir.checkpoints import read_run
-    from pretrain.workdir.load import open_trained
 
     run = read_run(workdir)
-    opened = sound(Store.open(store or run.data.store), run.data.on_corrupt)
+    opened = Store.open(store or run.data.store).verified(run.data.on_corrupt)
     if (lost := told(opened)) != told(None):
         print(f"left out of {opened.path}, for their bytes have changed: {lost}", file=sys.stderr)
     trained = load_vocabulary(f"{workdir}/vocabulary")
@@ -188,8 +188,8 @@ def run_task(args):
 
     from pretrain.distributed.sharding import make_mesh, parameter_sharding
     from pretrain.inference.in_context import evaluate_task
+    from pretrain.inference.trained import open_trained
     from pretrain.workdir.checkpoints import read_run
-    from pretrain.workdir.load import open_trained
 
     mesh = make_mesh(read_run(args.workdir).mesh)
     trained = open_trained(

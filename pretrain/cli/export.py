@@ -32,7 +32,7 @@ def run(args):
     from pretrain.convert import model_card
     from pretrain.convert.read_write import write_model
     from pretrain.convert.safe_folder import check_output
-    from pretrain.workdir.load import open_trained
+    from pretrain.inference.trained import open_trained
 
     check_output(args.output, args.overwrite)  # before minutes of reading
     trained = open_trained(args.workdir, args.step)

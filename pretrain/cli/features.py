@@ -56,8 +56,8 @@ def run(args):
     import jax
 
     from pretrain.inference.hidden_states import chosen, extract
+    from pretrain.inference.trained import body_of, open_placed
     from pretrain.workdir.checkpoints import read_run
-    from pretrain.workdir.load import body_of, open_placed
 
     chosen(layers, body_of(read_run(args.workdir).model).depth)  # before parameters are read
     trained, mesh = open_placed(args.workdir, args.step)

@@ -137,7 +137,7 @@ def run(args):
     from pretrain.distributed.preflight import preflight_accelerators
     from pretrain.evaluation.task_metrics import check_measured
     from pretrain.finetune.seed_summary import summary
-    from pretrain.workdir.load import open_trained
+    from pretrain.inference.trained import open_trained
 
     preflight_accelerators()
     pretrained = open_trained(

@@ -223,7 +223,7 @@ def submit(best, name, file, folder, batch_size):
     from data.examples.labelled import records
     from pretrain.finetune.answering import answerer
     from pretrain.finetune.tasks import TASKS
-    from pretrain.workdir.load import open_trained
+    from pretrain.inference.trained import open_trained
 
     task = FILES[name]
     metric = TASKS[task].metrics[0]

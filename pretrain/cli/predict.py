@@ -113,7 +113,7 @@ def run(args):
     how = decoding(args)
     from pretrain.inference.batching import watched
     from pretrain.inference.progress import Progress
-    from pretrain.workdir.load import open_trained
+    from pretrain.inference.trained import open_trained
 
     trained = open_trained(
         args.workdir, args.step, report=lambda text: print(text, file=sys.stderr)

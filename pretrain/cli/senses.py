@@ -54,8 +54,8 @@ def run(args):
     import jax
 
     from pretrain.inference.hidden_states import chosen, extract
+    from pretrain.inference.trained import body_of, open_placed
     from pretrain.workdir.checkpoints import read_run
-    from pretrain.workdir.load import body_of, open_placed
 
     picks = chosen([args.layer], body_of(read_run(args.workdir).model).depth)
     if len(picks) != 1:

@@ -15,7 +15,7 @@ import jax
 from etils import epath
 
 from data.corpus.paths import is_remote
-from data.store.salvage import sound, told
+from data.store.salvage import told
 from pretrain.config import to_json
 from pretrain.distributed import processes
 from pretrain.distributed.accelerators import describe_unused, find_accelerators
@@ -62,29 +62,29 @@ def preflight(run, workdir):
     _refuse(complaints)
 
 
-def preflight_store(run, store):
-    """The same for the opened token store: its vocabulary and its manifest, and then each byte of it, which is read once on a machine.
+def preflight_source(run, source):
+    """The same for the opened source: what its numbers mean and what it holds, and then each byte of it, which is read once on a machine.
 
-    Returns the store, or what is left of it where `run` leaves damaged documents out: the same for all.
+    Returns the source, or what is left of it where `run` leaves damaged documents out: the same for all.
     Raises ConfigError where hosts differ or a copy is damaged, or ValueError where the only one is.
     """
     if jax.process_count() == 1:
-        return sound(store, run.data.on_corrupt)
+        return source.verified(run.data.on_corrupt)
     _refuse(
         differences(
-            exchange("store", store_facts(store), COPY if is_remote(run.data.store) else WAIT)
+            exchange("source", source_facts(source), COPY if is_remote(run.data.store) else WAIT)
         )
     )
     damage = None
     try:
-        store = sound(store, run.data.on_corrupt)
+        source = source.verified(run.data.on_corrupt)
     except (ValueError, OSError) as error:
         damage = str(error)
-    said = exchange("sound", {"host": _host(), "damage": damage, "left out": told(store)}, COPY)
+    said = exchange("sound", {"host": _host(), "damage": damage, "left out": told(source)}, COPY)
     if damaged := [f"{one['host']}: {one['damage']}" for one in said if one["damage"]]:
         raise ConfigError("; ".join(damaged))
     _refuse(differences(said))
-    return store
+    return source
 
 
 def _refuse(complaints):
@@ -106,12 +106,12 @@ def facts(run, step):
     }
 
 
-def store_facts(store):
+def source_facts(source):
     """What this process is about to read, in the same form."""
     return {
         "host": _host(),
-        "vocabulary": store.vocabulary.fingerprint,
-        "token store": _digest(json.dumps(store.manifest, sort_keys=True).encode()),
+        "encoding": source.encoding.fingerprint,
+        "data": source.fingerprint,
     }
 
 

@@ -38,7 +38,9 @@ class HeldOut:
     No more than `target_length` tokens of the objective are written. Computed in float32, as `predict` does, on the mesh of the parameters.
     """
 
-    def __init__(self, model, mesh, data, vocabulary):
+    def __init__(self, model, mesh, stream):
+        """stream: the `data.pipeline.Stream` of the part."""
+        data, vocabulary = stream.data, stream.vocabulary
         self.objective, self.vocabulary = data.objective, vocabulary
         lean, _ = unstack_model(model, {})
 

@@ -2,7 +2,7 @@
 
 parts        {split: examples}, of which `train` tells how long an epoch is
 digest()     a fingerprint of all that is learned: whether a store was made of the same
-model(pretrained)       the configuration that learns from them; pretrained: an opened run (pretrain/workdir/load.py)
+model(pretrained)       the configuration that learns from them; pretrained: an opened run (pretrain/inference/trained.py)
 objective(model)        how rows are made of them
 write(path, vocabulary) the store, with the digest in its manifest
 rows(objective, vocabulary)   of tasks where an example may be several rows: how many there are of `train`, an epoch

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from data.pipeline import Stream
-from data.store.reader import Store
+from data.source import Source
 from pretrain.config import Run
 from pretrain.distributed.replica_check import Replicas
 from pretrain.distributed.stragglers import StragglerMonitor
@@ -45,12 +45,12 @@ class RestartableFeed:
 class TrainContext:
     """What the loop of a run acts on.
 
-    open_feed: start -> iterable of (step, batch on the mesh); evaluator: (params, stream, begin=...) -> scores; heldout: None where
-    nothing is evaluated; sampler: (params, step) -> None, writes samples of the held-out part, or None.
+    open_feed: start -> iterable of (step, batch on the mesh); stream: of the rows that it reads; evaluator: (params, stream, begin=...)
+    -> scores; heldout: None where nothing is evaluated; sampler: (params, step) -> None, writes samples of the held-out part, or None.
     """
 
     run: Run
-    store: Store
+    source: Source
     program: Program
     checkpoints: Checkpoints
     lease: Lease
@@ -61,6 +61,7 @@ class TrainContext:
     log: Log
     open_feed: Callable[[int], Iterable]
     evaluator: Callable[..., dict]
+    stream: Stream
     heldout: Stream | None
     sampler: Callable[[Any, int], None] | None
     compiled: bool = False
@@ -111,7 +112,8 @@ class TrainContext:
             self.checkpoints.save(
                 state,
                 self.run,
-                self.store.vocabulary.fingerprint,
+                self.source.encoding.fingerprint,
+                rows=self.stream.place(step),
                 guard=self.guard.record(),
                 scores=scores,
             )
@@ -134,7 +136,7 @@ class TrainContext:
             state = self.checkpoints.restore(
                 self.program.abstract,
                 placed,
-                self.store.vocabulary.fingerprint,
+                self.source.encoding.fingerprint,
                 self.log.say,
                 before=first,
             )

@@ -44,9 +44,7 @@ def binary_cross_entropy(logits, targets, weights):
     return losses.sum(), correct_weights.sum()
 
 
-def vocabulary_loss(
-    logits, y_BTD, targets_BT, weights_BT, *, scores: float = SCORES, smoothing=0.0
-):
+def token_loss(logits, y_BTD, targets_BT, weights_BT, *, scores: float = SCORES, smoothing=0.0):
     """`cross_entropy` of `logits(y_BTD)` [B, T, V], of which a row never holds more than about `scores` at once.
 
     The parts are scored one after the other, and their gradients are taken in the same breath: nothing is computed twice, and what

@@ -40,7 +40,7 @@ def make_evaluator(model, loss, mesh, *, compute, metrics=(), objective=None):
 
     def evaluate(params, stream, begin=lambda: None):
         sums, weights, predictions, texts = {}, {}, [], []
-        write = writer(stream.data, stream.vocabulary) if writes else None
+        write = writer(stream) if writes else None
         for batch in feed_evaluation(stream, mesh):
             begin()
             *parts, rows = jax.device_get(score(params, batch))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
+from data.inspection.gaps import TARGETS, GapReader
 from pretrain.distributed.device_feed import place_whole
 from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import gathered, replicated
@@ -25,13 +26,12 @@ class Sampler:
 
     def __init__(self, run, program, mesh, heldout, workdir, check):
         """heldout: a `data.pipeline.Stream`. check: called before the file is written; raises where it may not be."""
-        self.path, self.vocabulary = epath.Path(workdir) / samples_file.NAME, heldout.vocabulary
+        self.path = epath.Path(workdir) / samples_file.NAME
         B = min(run.evaluate.samples, heldout.rows)
         self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
-        read = samples_file.READERS[run.data.objective.gaps]
+        self.gaps = GapReader(run.data.objective.gaps, heldout)
         self.read = [
-            read({key: value[b] for key, value in self.rows.items()}, self.vocabulary)
-            for b in range(B)
+            self.gaps.read({key: value[b] for key, value in self.rows.items()}) for b in range(B)
         ]
         self.mesh, self.check = mesh, check
         told = partial(
@@ -40,7 +40,7 @@ class Sampler:
             program.loss,
             run.train.compute_dtype,
             gathered(mesh),
-            self.vocabulary.size,
+            self.gaps.ids,
         )
         self.told = jax.jit(
             told, out_shardings=replicated(mesh), compiler_options=compiler_options(mesh)
@@ -51,9 +51,7 @@ class Sampler:
         chance_BT, id_BT = jax.device_get(self.told(params, batch))
         if jax.process_index():
             return
-        told = [
-            samples_file.told(self.vocabulary, *row) for row in zip(self.read, id_BT, chance_BT)
-        ]
+        told = [self.gaps.describe(*row) for row in zip(self.read, id_BT, chance_BT)]
         self.check()
         samples_file.write(self.path, {"step": step, "samples": told})
 
@@ -65,14 +63,12 @@ def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
 
 
 def likeliest(model, loss, compute, gather, size, params, batch):
-    """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `samples.TARGETS` targets of a row: no others are scored."""
+    """(probability, id) [B, T] of the likeliest of the first `size` ids, for the first `TARGETS` targets of a row: no others are scored."""
     lean, found = cast_params(params, compute), []
     states = loss.compute_states(model, lean, batch)
 
     def score_tokens(y_BTD, labels_BT, weights_BT):
-        logits_BTV = model.apply(
-            {"params": gather(lean)}, y_BTD[:, : samples_file.TARGETS], method="logits"
-        )
+        logits_BTV = model.apply({"params": gather(lean)}, y_BTD[:, :TARGETS], method="logits")
         chance_BTV = jax.nn.softmax(logits_BTV.astype(jnp.float32), axis=-1)[..., :size]
         found.append((chance_BTV.max(axis=-1), chance_BTV.argmax(axis=-1)))
         return jnp.float32(0), jnp.float32(0)

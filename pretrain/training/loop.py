@@ -21,24 +21,25 @@ from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import Log
 from pretrain.training.preemption import Stop
 from pretrain.training.program import check_batch, make_program
-from pretrain.training.startup import open_data, opening, write_workdir
+from pretrain.training.startup import OpenedData, open_data, opening, write_workdir
 from pretrain.workdir.checkpoints import Checkpoints
 from pretrain.workdir.goodput import Ledger
 from pretrain.workdir.hold_lease import hold
 from pretrain.workdir.lease import Lease
 
 
-def train(run, workdir, allow_changes=False, began=None, dataset=None):
+def train(run, workdir, allow_changes=False, began=None, dataset=None, source=None):
     """Train `run` to its last step in `workdir`, from the newest checkpoint there if there is one.
 
     Args:
       began: `time.time()` of the command.
       dataset: (stream, start_step, lo, hi) -> tf.data.Dataset, which training reads instead of stream.dataset(start_step, lo, hi):
-        see `data.composed.ComposedBatches` and docs/data.md. The held-out part is read from the store all the same.
+        see `data.composed.ComposedBatches` and docs/data.md. The held-out part is read from the source all the same.
+      source: a `data.source.Source`, from which the run learns in place of the token store that it names.
 
     Returns None when the last step is done, or the number of the signal that ended it early (after saving). The result is a function
-    of the configuration, the token store and the dataset: a run that was killed and started again ends with the same bits, on the
-    same devices. Raises ConfigError where configuration, store, mesh and workdir do not fit each other, before anything is computed;
+    of the configuration, the source and the dataset: a run that was killed and started again ends with the same bits, on the
+    same devices. Raises ConfigError where configuration, source, mesh and workdir do not fit each other, before anything is computed;
     and `divergence.Diverged` where every step is skipped, and `replica_check.Altered` where devices disagree.
     """
     began = began or time.time()
@@ -48,13 +49,14 @@ def train(run, workdir, allow_changes=False, began=None, dataset=None):
     check_batch(run, mesh)
     preflight(run, workdir)
     with hold(workdir, "train") as lease:
-        return train_alone(run, workdir, mesh, lease, allow_changes, began, dataset)
+        opened = open_data(run, workdir, allow_changes, source)
+        return train_alone(run, workdir, mesh, lease, opened, began, dataset)
 
 
-def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began, dataset=None):
+def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dataset=None):
     """Do what `train` does, while `lease` keeps other runs out of the workdir."""
-    store, stream, heldout = open_data(run, workdir, allow_changes)
-    source = ComposedBatches(stream, dataset) if dataset else stream
+    stream, heldout = opened.stream, opened.heldout
+    batches = ComposedBatches(stream, dataset) if dataset else stream
     program = make_program(run, mesh)
     evaluator = make_evaluator(
         program.model,
@@ -72,9 +74,10 @@ def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began, dataset=
         watchdog = stack.enter_context(Watchdog(run.watchdog, stacks, processes.say_farewell))
         checkpoints = stack.enter_context(Checkpoints(workdir, run.checkpoint))
         stop = stack.enter_context(Stop())
-        state, resumed = restore_or_init(program, checkpoints, store)
+        state, resumed = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
-        write_workdir(run, store, workdir)
+        stream.begin_from(start, resumed.get("rows", 0))
+        write_workdir(run, opened, workdir)
         if start >= run.train.end:
             print(
                 f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N"
@@ -84,20 +87,21 @@ def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began, dataset=
         ledger = stack.enter_context(Ledger(folder, began, start, watchdog.to, lease.is_held))
         stragglers = StragglerMonitor()
         log = stack.enter_context(Log(run, workdir, mesh, start, stragglers, lease))
-        log.say(opening(run, store, stream, program.abstract.params, mesh, start, heldout))
+        log.say(opening(run, opened, program.abstract.params, mesh, start))
         context = TrainContext(
             run=run,
-            store=store,
+            source=opened.source,
             program=program,
             checkpoints=checkpoints,
             lease=lease,
             replicas=Replicas(program.placed, mesh, run.guard.replicas),
-            guard=Guard(run.guard.patience, resumed),
+            guard=Guard(run.guard.patience, resumed.get("guard", {})),
             ledger=ledger,
             stragglers=stragglers,
             log=log,
-            open_feed=lambda start: feed(source, mesh, start, run.train.end),
+            open_feed=lambda start: feed(batches, mesh, start, run.train.end),
             evaluator=evaluator,
+            stream=stream,
             heldout=heldout,
             sampler=sampler,
         )
@@ -106,12 +110,12 @@ def train_alone(run, workdir, mesh, lease: Lease, allow_changes, began, dataset=
         return stop.signal if done < run.train.end else None
 
 
-def restore_or_init(program, checkpoints, store):
-    """Return (the newest good state, or a fresh one; what its checkpoint records of the guard)."""
-    state = checkpoints.restore(program.abstract, program.placed, store.vocabulary.fingerprint)
+def restore_or_init(program, checkpoints, source):
+    """Return (the newest good state, or a fresh one; the record of its checkpoint)."""
+    state = checkpoints.restore(program.abstract, program.placed, source.encoding.fingerprint)
     if state is None:
         return program.init(), {}
-    return state, checkpoints.record(int(state.step)).get("guard", {})
+    return state, checkpoints.record(int(state.step))
 
 
 def run_steps(context, state, stop):

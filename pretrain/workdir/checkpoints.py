@@ -1,8 +1,8 @@
 """Checkpoints: Orbax writes and reads them; this layer says whether what was read is what was written.
 
 Orbax restores flipped bits, another dtype and a half-fitting tree without a word (measured: 60 of 60 flips in random weights). So each
-checkpoint carries, beside its arrays, a record of every leaf (dtype, shape, fingerprint) with the configuration and the vocabulary's
-fingerprint, and nothing is handed out that does not agree with it. A checkpoint that is proven damaged (evidence.py) is set aside and the
+checkpoint carries, beside its arrays, a record of every leaf (dtype, shape, fingerprint) with the configuration and the fingerprint of
+what the numbers in a batch mean (`data.source.Encoding`), and nothing is handed out that does not agree with it. A checkpoint that is proven damaged (evidence.py) is set aside and the
 one before it is used. Any other failed read stops with its own error and moves nothing.
 
     checkpoints/<step>/{params,optimizer}  arrays and inventory.json      checkpoints/<step>/record  JSON
@@ -69,9 +69,10 @@ class Checkpoints:
         """The committed steps, newest first."""
         return sorted(self.manager.all_steps(), reverse=True)
 
-    def save(self, state, run, vocabulary, origin=None, guard=None, scores=None):
+    def save(self, state, run, encoding, *, rows=0, origin=None, guard=None, scores=None):
         """Start saving a state; returns while it is being written, once the arrays may be donated.
 
+        encoding: fingerprint of what the batches' numbers mean. rows: how many the run has read: the next one is that of this number.
         guard: its record, JSON-like; scores: {name: value} of the held-out part, where this very state was scored.
         """
         step = int(state.step)
@@ -79,7 +80,8 @@ class Checkpoints:
             "format": FORMAT,
             "step": step,
             "run": to_json(run),
-            "vocabulary": vocabulary,
+            "encoding": encoding,
+            "rows": rows,
             "origin": origin,
             "guard": guard or {},
             "scores": scores or {},
@@ -127,12 +129,12 @@ class Checkpoints:
         except (DamagedCheckpoint, ConfigError):
             return {}
 
-    def restore(self, abstract, placed, vocabulary=None, report=print, before=None):
+    def restore(self, abstract, placed, encoding=None, report=print, before=None):
         """The newest good state, placed as `placed` says, or None where there is no checkpoint at all.
 
         abstract, placed: a State of shapes and one of shardings. before: of the steps before this one, or the oldest where there is none.
         Damaged steps are moved to <workdir>/damaged and reported.
-        Raises ConfigError where the checkpoint is sound but of another model, optimizer or vocabulary, DamagedCheckpoint where
+        Raises ConfigError where the checkpoint is sound but of another model, optimizer or encoding, DamagedCheckpoint where
         there are checkpoints and none is sound, and NotRestored, before anything is moved, where one cannot be read for another cause.
         """
         steps = self.steps()
@@ -140,7 +142,7 @@ class Checkpoints:
             steps = [step for step in steps if step < before] or steps[-1:]
         for step in steps:
             try:
-                return self._restore_step(step, abstract, placed, vocabulary)
+                return self._restore_step(step, abstract, placed, encoding)
             except DamagedCheckpoint as error:
                 report(
                     f"checkpoint {step} is damaged and is set aside in {self.workdir}/damaged: {error}"
@@ -152,12 +154,13 @@ class Checkpoints:
             )
         return None
 
-    def _restore_step(self, step, abstract, placed, vocabulary):
+    def _restore_step(self, step, abstract, placed, encoding):
         with same_verdict():
             record = self.record(step)
-            if vocabulary is not None and record["vocabulary"] != vocabulary:
+            if encoding is not None and record["encoding"] != encoding:
                 raise ConfigError(
-                    f"{self.workdir}: checkpoint {step} was trained with another vocabulary than the token store's"
+                    f"{self.workdir}: checkpoint {step} was trained on data of another encoding (another vocabulary, or other labels) than the run's: "
+                    f"fingerprint {encoding}, recorded {record['encoding']}"
                 )
             check_leaves(record["params"], abstract.params, "parameters")
             check_leaves(record["optimizer"], abstract.optimizer, "optimizer's values")

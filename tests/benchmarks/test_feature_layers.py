@@ -12,7 +12,7 @@ from data.vocabulary.load import train_vocabulary
 from models.config.bert import BertConfig
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.inference.hidden_states import COMBINATIONS
-from pretrain.workdir.load import Trained
+from pretrain.inference.trained import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",

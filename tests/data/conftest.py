@@ -13,7 +13,7 @@ from data.examples.labelled_store import write_labelled
 from data.examples.qa import Question
 from data.examples.text2text import write_pairs
 from data.objectives import Text2Text
-from data.store.reader import write_store
+from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 
 CORPORA = pathlib.Path(__file__).parents[2].parent / "shared" / "corpora"

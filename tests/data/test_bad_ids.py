@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from data import batch_spec, objectives
 from data.config import Data
 from data.pipeline import Stream
+from data.store.reader import Store
 
 OBJECTIVES = {
     "masked_lm": objectives.MaskedLm(length=22, max_predictions=4, rows="documents"),
@@ -59,9 +59,8 @@ def make(request):
         )
 
     def build(bad=None):
-        damaged = SimpleNamespace(
-            vocabulary=store.vocabulary, path=store.path, split=lambda name: split(name, bad)
-        )
+        damaged = Store(store.path, store.manifest)
+        damaged.split = lambda name: split(name, bad)
         return Stream(damaged, Data(objective=OBJECTIVES[request.param], batch_size=4))
 
     return build

@@ -36,7 +36,8 @@ from data.objectives import (
 )
 from data.objectives.text2text import ANSWERS
 from data.pipeline import Stream
-from data.store.reader import Source, Split
+from data.store.reader import Store
+from data.store.split import Source, Split
 
 HASHED = {  # a key -> its name in the digests, where that is another
     "next_sentence_labels": "next_sentence",
@@ -175,12 +176,18 @@ def corpora(tmp_path_factory):
         kind="arithmetic", size=800, special=special, starts_word=(np.arange(800) % 3 != 0) | special, sentinels=tuple(range(799, 699, -1)),
         **{role: i for i, role in enumerate(("pad", "unk", "cls", "sep", "mask", "bos", "eos"))},
     )  # fmt: skip
-    return {
-        name: SimpleNamespace(
-            path="nowhere", vocabulary=vocabulary, split=lambda _, split=split: split
-        )
-        for name, split in splits.items()
-    }
+    return {name: GivenStore(vocabulary, split) for name, split in splits.items()}
+
+
+class GivenStore(Store):
+    """A store in memory, whose splits are all the same."""
+
+    def __init__(self, vocabulary, split):
+        super().__init__("nowhere", {})
+        self.vocabulary, self.only = vocabulary, split
+
+    def split(self, name):
+        return self.only
 
 
 def digest(made, spec, objective) -> str:

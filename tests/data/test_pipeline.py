@@ -14,7 +14,7 @@ from data.config import Data
 from data.objectives import MaskedLm, ReplacedToken, SentenceOrder, SentencePair, SpanCorruption
 from data.pipeline import MOST, Stream
 from data.rows.tables import TokenReader
-from data.store.reader import write_store
+from data.store.small_store import write_store
 from data.tf_dataset import read_elements
 
 OBJECTIVES = {
@@ -234,6 +234,29 @@ def test_evaluation_fills_the_last_batch_with_rows_that_do_not_count(make, name)
     for key in last.keys() & {"label_weights", "next_sentence_weights", "sentence_order_weights"}:
         rows = last[key].reshape(7, -1).any(axis=1)
         assert rows.tolist() == [True] * (7 - filling) + [False] * filling
+
+
+@pytest.mark.parametrize(
+    ("step", "before", "after"), [(5, 8, 3), (7, 3, 8), (1, 4, 4), (900, 8, 16)]
+)
+def test_another_batch_size_goes_on_at_the_next_row(mixed, step, before, after):
+    """The rows of both together are those of a run of batches of one row, none twice and none left out."""
+    objective = MaskedLm(length=8, max_predictions=2, rows="documents")
+
+    def stream(size):
+        return Stream(mixed, Data(objective=objective, batch_size=size), seed=4)
+
+    first, then, single = stream(before), stream(after), stream(1)
+    then.begin_from(step, first.place(step))
+    assert then.place(step) == step * before and then.place(step + 2) == step * before + 2 * after
+    at = step * before - before  # of the last batch before the change
+    rows = joined([first.batch(step - 1), then.batch(step), then.batch(step + 1)])
+    alone = joined([single.batch(at + i) for i in range(before + 2 * after)])
+    assert equal(rows, alone)
+    ahead = then.batches(step, 1, after)
+    assert equal(next(ahead), {key: value[1:] for key, value in then.batch(step).items()})
+    if before != after:
+        assert not equal(stream(after).batch(step), then.batch(step))
 
 
 def test_rates_come_from_the_store_or_from_the_run(mixed):

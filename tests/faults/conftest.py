@@ -44,7 +44,7 @@ def texts(count):
 
 def write_tiny_store(folder, layout, size, algorithm="unigram"):
     """A token store of 100 documents in a vocabulary of its own."""
-    from data.store.reader import write_store
+    from data.store.small_store import write_store
     from data.vocabulary.load import train_vocabulary
 
     vocabulary = train_vocabulary(texts(600), size, layout, algorithm)

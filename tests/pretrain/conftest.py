@@ -209,7 +209,7 @@ def texts(count):
 
 
 def _store(folder, layout, size):
-    from data.store.reader import write_store
+    from data.store.small_store import write_store
     from data.vocabulary.load import train_vocabulary
 
     vocabulary = train_vocabulary(texts(600), size, layout=layout)

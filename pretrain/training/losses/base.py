@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from pretrain.distributed.precision import cast_params
-from pretrain.training.cross_entropy import SCORES, vocabulary_loss
+from pretrain.training.cross_entropy import SCORES, token_loss
 
 
 def unchanged(params):
@@ -112,7 +112,7 @@ class Loss(NamedTuple):
         cast = cast_params(params, options.compute_dtype)
         states = self.compute_states(model, cast, batch, train=train, dropout_key=dropout_key)
         score_tokens = partial(
-            vocabulary_loss,
+            token_loss,
             partial(model.apply, {"params": options.gather(cast)}, method="logits"),
             scores=options.scores_at_once,
             smoothing=options.label_smoothing,

@@ -25,7 +25,6 @@ from data.objectives import (
 from data.pipeline import Stream
 from data.rows.labelled import fit
 from data.store.reader import Store
-from data.store.salvage import sound
 
 PAIR, ONE = Columns(("text", "text2"), "label"), Columns(("text",), "label")
 BROKEN = gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20  # of no kind of block that there is
@@ -302,7 +301,7 @@ def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, voca
     path.write_bytes(raw)
     for how, message in (("refuse", "labels.bin: crc32c"), ("skip", "made whole or not at all")):
         with pytest.raises(ValueError, match=message):
-            sound(Store.open(tmp_path / "ab"), how)
+            Store.open(tmp_path / "ab").verified(how)
 
 
 def test_inspection_holds_rows_against_the_store(labelled_store, vocabulary):

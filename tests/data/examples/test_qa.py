@@ -17,7 +17,6 @@ from data.objectives import AnswerSpan, Classification
 from data.pipeline import Stream
 from data.store.qa_reader import opened, opened_texts
 from data.store.reader import Store
-from data.store.salvage import sound
 from data.vocabulary.load import read_vocabulary
 
 CONTEXT = "\tThe  Ünïcode\u00a0fox, ﬁnally\ud83d, ran 12½ km 😀 home to 数学. "
@@ -452,7 +451,7 @@ def test_damage_is_noticed(tmp_path, vocabulary, questions):
     path.write_bytes(raw)
     for how, message in (("refuse", "spans.bin: crc32c"), ("skip", "made whole or not at all")):
         with pytest.raises(ValueError, match=message):
-            sound(Store.open(tmp_path / "store"), how)
+            Store.open(tmp_path / "store").verified(how)
 
 
 def test_inspection_holds_rows_against_the_store(question_store):

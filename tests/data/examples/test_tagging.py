@@ -259,7 +259,7 @@ def test_a_word_weighs_what_its_tag_does(store):
 
 
 def test_what_has_no_tags_is_refused(vocabularies, tmp_path):
-    from data.store.reader import write_store
+    from data.store.small_store import write_store
 
     plain = write_store(tmp_path / "plain", vocabularies["wordpiece"], [[[5, 6]]])
     with pytest.raises(

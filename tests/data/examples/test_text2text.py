@@ -12,7 +12,6 @@ from data.inspection.batch_report import inspect
 from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store
-from data.store.salvage import sound
 
 PAIR = dict(columns=("a", "b", "label"), labels=("0", "1"), words=("not_equivalent", "equivalent"))
 
@@ -129,6 +128,6 @@ def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_pat
     path = tmp_path / "s" / "train" / "answers.jsonl"
     path.write_text(path.read_text().upper())
     with pytest.raises(ValueError, match="answers.jsonl: crc32c"):
-        sound(Store.open(tmp_path / "s"), "refuse")
+        Store.open(tmp_path / "s").verified("refuse")
     with pytest.raises(ValueError, match="made whole or not at all"):
-        sound(Store.open(tmp_path / "s"), "skip")
+        Store.open(tmp_path / "s").verified("skip")

@@ -7,7 +7,7 @@ from data import batch_spec
 from data.config import Data
 from data.objectives import CausalLm
 from data.pipeline import Stream
-from data.store.reader import write_store
+from data.store.small_store import write_store
 from data.vocabulary.load import train_vocabulary
 
 
@@ -110,3 +110,73 @@ def test_refusals(gpt_store, store):
         with pytest.raises(ValueError, match=message):
             Stream(where, Data(objective=settings))
     Stream(store, Data(objective=CausalLm(length=8, end_of_text=False)))
+
+
+# ---- rows on lanes -----------------------------------------------------------
+
+
+def lane_stream(gpt_store, length, batch_size, rates=(), **options):
+    objective = CausalLm(length=length, order="lanes", **options)
+    return Stream(gpt_store, Data(objective=objective, batch_size=batch_size, rates=rates), seed=5)
+
+
+@pytest.mark.parametrize("batch_size", [2, 3, 8])
+def test_a_lane_reads_on_where_it_ended(gpt_store, batch_size):
+    """The source of a lane is one list: its rows follow one another there, until the ring is closed."""
+    stream = lane_stream(gpt_store, 7, batch_size)
+    expected = slow_rows(stream.split, 7, gpt_store.vocabulary.eos)
+    before, closed = None, 0
+    for step in range(2 * stream.rows):
+        batch = stream.batch(step)
+        batch_spec.check(batch, stream.objective, batch_size, gpt_store.vocabulary)
+        _, _, row_B = stream.examples(step * batch_size + np.arange(batch_size))
+        for lane, row in enumerate(row_B.tolist()):
+            tokens = [*batch["token_ids"][lane].tolist(), batch["labels"][lane, -1]]
+            begins = row in stream.table.offsets
+            assert tokens == expected[row] and batch["is_continued"][lane] == (not begins)
+            if before and not begins:
+                assert row == before[0][lane] + 1
+                assert tokens[0] == before[1]["labels"][lane, -1]
+            closed += begins and step > 0
+        before = row_B.tolist(), batch
+    assert closed > 0
+
+
+def test_lanes_read_each_whole_row_equally_often_and_stand_apart(gpt_store):
+    stream, rows = lane_stream(gpt_store, 5, 4, rates=(0.5, 0.5)), []
+    steps = int(np.lcm.reduce(stream.table.whole_S))
+    part, _, row = stream.examples(np.arange(4 * steps))
+    assert np.bincount(part).tolist() == [2 * steps, 2 * steps]
+    for s in (0, 1):
+        rows = row[part == s] - stream.table.offsets[s]
+        counts = np.bincount(rows, minlength=stream.table.whole_S[s])
+        assert (counts == 2 * steps // stream.table.whole_S[s]).all()
+        first = rows[:2]
+        assert first.tolist() == [0, stream.table.whole_S[s] // 2]
+
+
+def test_lanes_are_the_same_on_any_hosts_and_from_any_step(gpt_store):
+    stream = lane_stream(gpt_store, 6, 4)
+    whole = stream.batch(9)
+    for lo, hi in ((0, 1), (1, 4)):
+        part = next(lane_stream(gpt_store, 6, 4).batches(9, lo, hi))
+        assert all((part[key] == whole[key][lo:hi]).all() for key in whole)
+
+
+def test_lanes_that_do_not_fit_are_refused(gpt_store):
+    for batch_size, rates, message in (
+        (500, (), r"the source 'a' has \d+ rows for \d+ lanes: lower data.batch_size"),
+        (1, (), "data.batch_size=1 lanes for 2 sources"),
+        (4, (1.0,), "data.rates has 1 values, but there are 2 sources: a, b"),
+        (4, (-1.0, 2.0), "rates are 0 or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            lane_stream(gpt_store, 7, batch_size, rates)
+    alone = lane_stream(gpt_store, 7, 3, (0.0, 1.0))
+    assert set(alone.examples(np.arange(9))[0]) == {1}
+    with pytest.raises(ValueError, match="rows on lanes go on with the batch size"):
+        alone.begin_from(3, 12)
+    held = Stream(
+        gpt_store, Data(objective=CausalLm(7, order="lanes"), batch_size=50), split="heldout"
+    )
+    assert len(list(held.evaluation_batches())) == 1  # which has no lanes

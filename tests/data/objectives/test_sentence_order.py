@@ -9,7 +9,7 @@ from data.objectives import SentenceOrder, SentencePair
 from data.objectives.masking import Masker, starts_of_ngrams
 from data.pipeline import Stream
 from data.rows import hashing
-from data.store.reader import write_store
+from data.store.small_store import write_store
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,9 @@ from data.config import Data
 from data.objectives import CausalLm, MaskedLm, SentencePair
 from data.pipeline import Stream
 from data.store import salvage, writer
-from data.store.reader import Store, write_store
-from data.store.salvage import sound, told
+from data.store.reader import Store
+from data.store.salvage import told
+from data.store.small_store import write_store
 
 BLOCK = 64  # so that damage costs few of few documents
 
@@ -83,7 +84,7 @@ def test_any_damage_leaves_the_other_documents_as_they_were(
             hit.setdefault(split, []).append(
                 (file, at // BLOCK * BLOCK, min((at // BLOCK + 1) * BLOCK, size))
             )
-        store = sound(Store.open(copy), "skip")
+        store = Store.open(copy).verified("skip")
         for split in ("train", "heldout"):
             whole = Store.open(path).split(split)
             lost = store.left_out[split].tolist()
@@ -142,7 +143,7 @@ def test_batches_are_those_of_a_store_that_never_had_them(
 ):
     for at in (0, 700, 701, 1500, 3000):
         flip(path / "train" / "tokens.bin", at)
-    store = sound(Store.open(path), "skip")
+    store = Store.open(path).verified("skip")
     lost = set(store.left_out["train"].tolist())
     assert 0 < len(lost) < 40 and not store.left_out["heldout"].size
     left = {
@@ -162,13 +163,13 @@ def test_batches_are_those_of_a_store_that_never_had_them(
 
 def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
     assert (
-        sound(Store.open(path), "skip").manifest == sound(Store.open(path), "refuse").manifest
+        Store.open(path).verified("skip").manifest == Store.open(path).verified("refuse").manifest
         and told(Store.open(path)) == "no documents"
     )
 
     def refused(message, how="skip"):
         with pytest.raises(ValueError, match=message):
-            sound(Store.open(copy), how)
+            Store.open(copy).verified(how)
         shutil.rmtree(copy)
 
     copy = shutil.copytree(path, tmp_path / "copy")
@@ -186,9 +187,9 @@ def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
     refused("the checksums of its blocks are damaged too: copy it again")
     shutil.copytree(path, copy)
     flip(copy / "checksums" / "train.tokens.bin", 5)
-    assert told(sound(Store.open(copy), "skip")) == "no documents"  # what it is about is sound
+    assert told(Store.open(copy).verified("skip")) == "no documents"  # what it is about is sound
     flip(copy / "train" / "sentences.bin", 100)
-    assert "of train documents (" in told(sound(Store.open(copy), "skip"))
+    assert "of train documents (" in told(Store.open(copy).verified("skip"))
 
 
 def test_a_store_from_before_there_were_checksums_of_blocks_is_read_and_refused_when_damaged(path):
@@ -200,14 +201,14 @@ def test_a_store_from_before_there_were_checksums_of_blocks_is_read_and_refused_
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
     shutil.rmtree(path / "checksums")
-    store = sound(Store.open(path), "skip")
+    store = Store.open(path).verified("skip")
     assert type(store) is Store
     flip(path / "train" / "tokens.bin", 5)
     with pytest.raises(
         ValueError,
         match="the checksums of its blocks were not kept when it was prepared: copy it again",
     ):
-        sound(Store.open(path), "skip")
+        Store.open(path).verified("skip")
 
 
 def test_checksums_are_of_blocks_however_the_file_was_written(tmp_path, blocks):

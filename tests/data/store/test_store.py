@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from etils.epath import backend
 
-from data.store.reader import Source, Store, write_store
+from data.store.reader import Store
+from data.store.small_store import write_store
+from data.store.split import Source
 from data.store.writer import StoreWriter, token_dtype
 from data.vocabulary.load import read_vocabulary
 

@@ -19,10 +19,10 @@ from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import KINDS, to_json
 from pretrain.distributed.sharding import make_mesh
 from pretrain.families.distilbert import begin
+from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
 from pretrain.training.program import make_program
 from pretrain.workdir.checkpoints import read_run
-from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(
     vocab=128, length=32, width=32, depth=4, num_heads=8, mlp=64, dropout=0.0, attention_dropout=0.0

@@ -426,7 +426,7 @@ def test_generate(vocabularies, transformers, tmp_path):
 def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, tmp_path):
     """By `predict`, in rows of different lengths: the tokenizer of the folder ends each text."""
     from pretrain.inference import generate as write
-    from pretrain.workdir.load import Trained
+    from pretrain.inference.trained import Trained
 
     config, vocabulary = (
         dataclasses.replace(CONFIGS["transformer"], vocab=74),
@@ -464,7 +464,7 @@ def test_a_text_is_translated_as_transformers_does(vocabularies, transformers, t
 def test_a_text_is_continued_as_transformers_does(vocabularies, transformers, tmp_path):
     """By GPT and GPT-2, with the tokenizer of the folder and by `predict`; ids without a piece are left out by both."""
     from pretrain.inference import generate as write
-    from pretrain.workdir.load import Trained
+    from pretrain.inference.trained import Trained
 
     for name in ("gpt", "gpt2_unrolled"):
         config = dataclasses.replace(CONFIGS[name], vocab=72)

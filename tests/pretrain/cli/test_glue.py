@@ -156,7 +156,7 @@ def test_a_submission_is_of_the_best_run_and_numbered_as_its_file(tmp_path, monk
     def tell(texts, places, first):
         return [{"label": "neutral" if "fox" in "".join(pair) else None} for pair in texts]
 
-    monkeypatch.setattr("pretrain.workdir.load.open_trained", opened)
+    monkeypatch.setattr("pretrain.inference.trained.open_trained", opened)
     monkeypatch.setattr(
         "pretrain.finetune.answering.answerer",
         lambda trained, batch_size: tell if (trained.workdir, trained.step) == ("b", 2) else None,

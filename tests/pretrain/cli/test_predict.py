@@ -23,8 +23,8 @@ from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.answering import answerer
 from pretrain.inference import fill_mask, generate, progress
+from pretrain.inference.trained import Trained, open_trained
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.load import Trained, open_trained
 from tests.pretrain.inference.test_progress import Terminal
 
 TEXT = [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from data.store.reader import write_store
+from data.store.small_store import write_store
 from models import build
 from models.config.gpt2 import Gpt2Config
 from models.config.transformer import TransformerConfig

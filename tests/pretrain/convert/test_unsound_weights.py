@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from data.store.reader import write_store
+from data.store.small_store import write_store
 from pretrain.__main__ import main
 from pretrain.cli.import_ import starting_run
 from pretrain.convert.finite import LONGEST, check_finite, printable
 from pretrain.convert.read_write import open_model
+from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.load import open_trained
 
 GOLDENS = pathlib.Path(__file__).parents[2] / "goldens"
 QUERY = "bert.encoder.layer.0.attention.self.query.weight"

@@ -300,57 +300,57 @@ def test_a_process_that_never_speaks_is_named(monkeypatch):
 def test_hosts_with_different_stores_are_named(monkeypatch, stores):
     mine, other = stores["bert"], stores["t5"]
     run = SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse"))
-    told = preflight.store_facts(mine)
+    told = preflight.source_facts(mine)
     sound = {"host": "node1 (process 1)", "damage": None, "left out": "no documents"}
     talk(
         monkeypatch,
         2,
         {
-            "cloze/preflight/store/1": told | {"host": "node1 (process 1)"},
+            "cloze/preflight/source/1": told | {"host": "node1 (process 1)"},
             "cloze/preflight/sound/1": sound,
         },
     )
-    assert preflight.preflight_store(run, mine) is mine
-    with pytest.raises(ConfigError, match="do not agree: .* has token store .*; .* has vocabulary"):
-        preflight.preflight_store(run, other)
+    assert preflight.preflight_source(run, mine) is mine
+    with pytest.raises(ConfigError, match="do not agree: .* has data .*; .* has encoding"):
+        preflight.preflight_source(run, other)
 
 
 def test_hosts_that_leave_out_other_documents_are_named(monkeypatch, stores):
     mine = stores["bert"]
     run, told = (
         SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="skip")),
-        preflight.store_facts(mine),
+        preflight.source_facts(mine),
     )
     less = {
         "host": "node1 (process 1)",
         "damage": None,
         "left out": "2 of train documents (00c0ffee)",
     }
-    talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": less})
+    talk(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": less})
     with pytest.raises(
         ConfigError, match=r"do not agree: node1 \(process 1\) has left out 2 of train documents"
     ):
-        preflight.preflight_store(run, mine)
+        preflight.preflight_source(run, mine)
 
 
 def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
     mine = stores["bert"]
     run, told = (
         SimpleNamespace(data=SimpleNamespace(store=mine.path, on_corrupt="refuse")),
-        preflight.store_facts(mine),
+        preflight.source_facts(mine),
     )
     damaged = {
         "host": "node1 (process 1)",
         "damage": "books/tokens.bin: crc32c 1",
         "left out": "no documents",
     }
-    talk(monkeypatch, 2, {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": damaged})
+    talk(monkeypatch, 2, {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": damaged})
     with pytest.raises(ConfigError, match=r"^node1 \(process 1\): books/tokens.bin: crc32c 1$"):
-        preflight.preflight_store(run, mine)
+        preflight.preflight_source(run, mine)
     talk(
         monkeypatch,
         2,
-        {"cloze/preflight/store/1": told, "cloze/preflight/sound/1": damaged | {"damage": None}},
+        {"cloze/preflight/source/1": told, "cloze/preflight/sound/1": damaged | {"damage": None}},
     )
 
     def verify_once(store):
@@ -361,7 +361,7 @@ def test_a_damaged_store_is_told_of_its_host(monkeypatch, stores):
         ConfigError,
         match=r"\(process 0\): here it is damaged; or leave the damaged documents out with data.on_corrupt=skip$",
     ):
-        preflight.preflight_store(run, mine)
+        preflight.preflight_source(run, mine)
 
 
 def test_a_workdir_that_cannot_be_written_is_told_of_its_host(tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data.store.reader import Source, Split
+from data.store.split import Source, Split
 from models.config.heads import TaggerConfig
 from pretrain.evaluation.task_metrics import check_metrics, measured
 from pretrain.overrides import ConfigError

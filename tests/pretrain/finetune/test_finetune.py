@@ -24,10 +24,10 @@ from pretrain.finetune.qa_task import Answered, SpanTask
 from pretrain.finetune.seed_summary import outcome
 from pretrain.finetune.tagging_task import Tagged
 from pretrain.finetune.text2text_task import Texts
+from pretrain.inference.trained import open_trained
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
-from pretrain.workdir.load import open_trained
 
 BERT = BertConfig(
     vocab=64, length=32, width=32, depth=2, num_heads=4, mlp=64, dropout=0.0, attention_dropout=0.0
@@ -435,10 +435,8 @@ def test_scores_of_several_seeds(pretrained, tmp_path, capsys):
         "train.seed=4",
     ]
     assert main(command) == 0
-    said, long = (
-        capsys.readouterr(),
-        [len(open_trained(pretrained).vocabulary.encode(row["text"])) > 8 for row in rows],
-    )
+    said, vocabulary = capsys.readouterr(), open_trained(pretrained).vocabulary
+    long = [len(vocabulary.encode(row["text"])) > 8 for row in rows]
     cut = [
         int(number)
         for number in re.findall(r"cut: (\d+) examples that are longer than a row of 10", said.err)

@@ -17,7 +17,7 @@ from pretrain.config import Run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.finetune.encoders import encoder_of
 from pretrain.finetune.start import make_initial_params
-from pretrain.workdir.load import open_trained
+from pretrain.inference.trained import open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 ENCODERS = encoders()

@@ -17,7 +17,7 @@ from pretrain.convert import name_of, tokenizer
 from pretrain.convert.model_card import of
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_labels import Labels
-from pretrain.workdir.load import Trained
+from pretrain.inference.trained import Trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 ENCODERS = encoders()

@@ -16,7 +16,7 @@ from pretrain.convert.model_card import of
 from pretrain.convert.read_write import write_model
 from pretrain.finetune.predict_choices import ChoicePredictor
 from pretrain.finetune.predict_tags import Tags
-from pretrain.workdir.load import Trained
+from pretrain.inference.trained import Trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 ENCODERS = encoders()

@@ -28,11 +28,11 @@ from pretrain.convert.read_write import write_model
 from pretrain.distributed.sharding import meaning, path_of
 from pretrain.finetune.predict_answers import AnswerPredictor
 from pretrain.finetune.qa_task import Answered, SpanTask
+from pretrain.inference.trained import Trained, open_trained
 from pretrain.training import truncation_report
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import Checkpoints, read_run
-from pretrain.workdir.load import Trained, open_trained
 from tests.pretrain.finetune.encoders import TEXT, encoders, values
 
 BERT = BertConfig(

@@ -19,11 +19,11 @@ from pretrain.evaluation.label_checks import answered
 from pretrain.evaluation.task_metrics import check_measured
 from pretrain.finetune.tasks import TASKS
 from pretrain.finetune.text2text_task import as_text
+from pretrain.inference.trained import open_trained
 from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
-from pretrain.workdir.load import open_trained
 
 T5 = T5Config(
     vocab=256, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0

@@ -27,9 +27,9 @@ from pretrain.config import Mesh
 from pretrain.convert import tokenizer as tokenizers
 from pretrain.distributed.sharding import make_mesh
 from pretrain.inference.attention_maps import Panel, Token, as_data, attention_maps
+from pretrain.inference.trained import Trained
 from pretrain.reporting.html import render_html
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.load import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog.",

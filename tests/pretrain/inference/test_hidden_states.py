@@ -20,9 +20,9 @@ from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Mesh
 from pretrain.distributed.sharding import make_mesh, parameter_sharding, path_of
 from pretrain.inference.hidden_states import COMBINATIONS, extract
+from pretrain.inference.trained import Trained
 from pretrain.inference.word_alignment import Aligned
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.load import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",

@@ -26,8 +26,8 @@ from pretrain.inference.in_context_tasks import (
     prompt,
     read_questions,
 )
+from pretrain.inference.trained import Trained
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.load import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",

@@ -19,8 +19,8 @@ from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.convert.read_write import open_model, write_model
 from pretrain.convert.safe_folder import FolderError
 from pretrain.inference import fill_mask
+from pretrain.inference.trained import Trained
 from pretrain.training.new_workdir import start_workdir
-from pretrain.workdir.load import Trained
 
 TEXT = [
     "The quick brown fox jumps over the lazy dog. The fox and the fox.",

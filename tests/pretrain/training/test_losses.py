@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from data.objectives import OBJECTIVES
-from pretrain.training.cross_entropy import cross_entropy, vocabulary_loss
+from pretrain.training.cross_entropy import cross_entropy, token_loss
 from pretrain.training.losses import LossOptions, find_loss
 
 pytestmark = pytest.mark.fast
@@ -31,7 +31,7 @@ def test_parts_add_up_to_the_whole_and_so_do_gradients(scores):
     y, table, targets, weights = problem()
 
     def value(y, table, **how):
-        nats, hits = vocabulary_loss(logits_of(table), y, targets, weights, **how)
+        nats, hits = token_loss(logits_of(table), y, targets, weights, **how)
         return nats, hits
 
     (nats, hits), grads = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(
@@ -51,9 +51,7 @@ def test_smoothed_targets(scores):
     y, table, targets, weights = problem()
 
     def value(y, table, smoothing=0.1):
-        return vocabulary_loss(
-            logits_of(table), y, targets, weights, scores=scores, smoothing=smoothing
-        )
+        return token_loss(logits_of(table), y, targets, weights, scores=scores, smoothing=smoothing)
 
     (nats, hits), (d_y, d_table) = jax.value_and_grad(value, argnums=(0, 1), has_aux=True)(y, table)
     logits = np.einsum("btd,vd->btv", np.asarray(y, np.float64), table)
@@ -149,7 +147,7 @@ def test_memory_is_that_of_a_part():
 
     def bytes_of(scores):
         def value(y, table):
-            return vocabulary_loss(logits_of(table), y, targets, weights, scores=scores)[0]
+            return token_loss(logits_of(table), y, targets, weights, scores=scores)[0]
 
         return (
             jax.jit(jax.grad(value, argnums=(0, 1)))

@@ -14,7 +14,7 @@ from pretrain.__main__ import main
 from pretrain.config import load
 from pretrain.distributed.sharding import make_mesh
 from pretrain.training.losses import find_loss
-from pretrain.training.startup import opening
+from pretrain.training.startup import OpenedData, opening
 from pretrain.training.state import init_params
 from pretrain.workdir import metrics_file
 
@@ -70,7 +70,8 @@ def test_who_pads_much_is_told_of_packing(configs, stores, rows, length, told):
     ]
     run = load(configs["bert"], [*WORDS, *words])
     stream = Stream(stores["bert"], run.data, seed=0)
-    text = opening(run, stores["bert"], stream, {}, make_mesh(run.mesh), 0)
+    opened = OpenedData(stores["bert"], "", stream, None)
+    text = opening(run, opened, {}, make_mesh(run.mesh), 0)
     padding = 1 - stream.batch(0)["attention_mask"].mean()
     assert (
         ("data.objective.rows=packed puts several documents into one" in text)

@@ -78,11 +78,11 @@ def copy(saved, tmp_path):
     return run, tmp_path / "run", states
 
 
-def restore(run, workdir, sizes=(1, 1, 1), vocabulary="vocabulary", said=None):
+def restore(run, workdir, sizes=(1, 1, 1), encoding="vocabulary", said=None):
     _, abstract, placed = abstract_and_placed(run, sizes)
     with Checkpoints(workdir, Checkpoint(keep=3)) as checkpoints:
         return checkpoints.restore(
-            abstract, placed, vocabulary, report=(said if said is not None else []).append
+            abstract, placed, encoding, report=(said if said is not None else []).append
         )
 
 
@@ -280,8 +280,8 @@ def test_another_model_or_optimizer_is_refused_and_nothing_is_set_aside(
 
 def test_another_vocabulary_is_refused(saved):
     run, workdir, _ = saved
-    with pytest.raises(ConfigError, match="another vocabulary"):
-        restore(run, workdir, vocabulary="other")
+    with pytest.raises(ConfigError, match="another encoding"):
+        restore(run, workdir, encoding="other")
 
 
 def test_only_the_newest_are_kept(tmp_path, module_run):
@@ -323,6 +323,10 @@ def test_reading_steps_over_damage_and_changes_nothing(saved, tmp_path):
 
 class FakeVocabulary:
     fingerprint = "vocabulary"
+
+    @property
+    def artefacts(self):
+        return {"vocabulary": self.save}
 
     def save(self, folder):
         pathlib.Path(folder).mkdir()

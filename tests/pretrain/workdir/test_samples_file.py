@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from data.inspection import gaps
 from data.objectives import OBJECTIVES
 from data.pipeline import Stream
 from data.store.reader import Store
@@ -47,15 +48,13 @@ def raw(name, rows, b, vocabulary):
             for piece in rows["encoder_token_ids"][b].tolist()
             for one in spans.get(piece, [piece])
         ]
-        return [piece for piece in ids if samples_file.is_text(vocabulary, piece)]
+        return [piece for piece in ids if gaps.is_text(vocabulary, piece)]
     tokens_L = rows["token_ids"][b].copy()
     if name == "bert":
         gaps_P = rows["label_weights"][b] > 0
         tokens_L[rows["masked_positions"][b][gaps_P]] = rows["labels"][b][gaps_P]
     return [
-        piece
-        for piece in tokens_L.tolist()
-        if name == "gpt3" or samples_file.is_text(vocabulary, piece)
+        piece for piece in tokens_L.tolist() if name == "gpt3" or gaps.is_text(vocabulary, piece)
     ]
 
 
@@ -64,7 +63,7 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
     run, heldout = opened(name, store, 5)
     vocabulary, rows = heldout.vocabulary, heldout.evaluation_rows(np.arange(5) * 3)
     for b in range(5):
-        gapped = samples_file.READERS[run.data.objective.gaps](
+        gapped = gaps.READERS[run.data.objective.gaps](
             {key: value[b] for key, value in rows.items()}, vocabulary
         )
         ids = raw(name, rows, b, vocabulary)
@@ -78,7 +77,7 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
             for at, begin, end in gapped.gaps
         )
         right_T = rows["labels"][b]
-        found = samples_file.told(vocabulary, gapped, right_T, np.full(len(right_T), 0.5))
+        found = gaps.told(vocabulary, gapped, right_T, np.full(len(right_T), 0.5))
         closed = "".join(
             text + gap
             for text, gap in zip(
@@ -95,17 +94,12 @@ def test_closed_gaps_give_the_held_out_text(opened, name, store):
 def test_a_word_is_told_as_it_reads_where_it_stands(stores):
     vocabulary = Store.open(stores["bert"].path).vocabulary
     fox, walks = vocabulary.encode("fox"), vocabulary.encode("walks")
+    assert gaps.added(vocabulary, [], fox) == "fox" and gaps.added(vocabulary, walks, fox) == " fox"
     assert (
-        samples_file.added(vocabulary, [], fox) == "fox"
-        and samples_file.added(vocabulary, walks, fox) == " fox"
+        gaps.added(vocabulary, walks[:1], walks[1:]) == "walks"[len(vocabulary.decode(walks[:1])) :]
     )
     assert (
-        samples_file.added(vocabulary, walks[:1], walks[1:])
-        == "walks"[len(vocabulary.decode(walks[:1])) :]
-    )
-    assert (
-        samples_file.added(vocabulary, fox, [vocabulary.pad]).strip()
-        == vocabulary.pieces[vocabulary.pad]
+        gaps.added(vocabulary, fox, [vocabulary.pad]).strip() == vocabulary.pieces[vocabulary.pad]
     )
 
 
@@ -118,15 +112,15 @@ def test_a_row_that_is_too_long_ends_before_a_gap_that_is_not_told_of(stores):
         "label_weights": np.ones(12),
         "labels": np.full(12, piece),
     }
-    gapped = samples_file.masks(row, vocabulary)
+    gapped = gaps.masks(row, vocabulary)
     assert gapped.gaps == [(2 + 5 * t, t, t + 1) for t in range(8)] and len(gapped.ids) == 42
     row["masked_positions"], row["label_weights"] = (
         np.array([60, 63, 64, 0]),
         np.array([1, 1, 1, 0]),
     )
     row["labels"] = row["labels"][:4]
-    gapped = samples_file.masks(row, vocabulary)
-    assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == samples_file.PIECES
+    gapped = gaps.masks(row, vocabulary)
+    assert gapped.gaps == [(60, 0, 1), (63, 1, 2)] and len(gapped.ids) == gaps.PIECES
 
 
 @pytest.mark.slow
@@ -157,7 +151,7 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
         gapped = sampler.read[b]
         assert len(told["gaps"]) == len(gapped.gaps) > 0
         for gap, (at, begin, end) in zip(told["gaps"], gapped.gaps):
-            assert gap["told"] == samples_file.added(
+            assert gap["told"] == gaps.added(
                 heldout.vocabulary,
                 gapped.ids[:at],
                 chance_BTV[b, begin:end].argmax(axis=-1).tolist(),
@@ -172,7 +166,7 @@ def test_what_is_told_is_the_models_own(opened, name, store, mesh, tmp_path):
         is None
     )
     used = {objective.gaps for objective in OBJECTIVES.values()}
-    assert used == {*samples_file.READERS, ""}
+    assert used == {*gaps.READERS, ""}
 
 
 def test_the_file_forgets_what_is_done_again_and_does_not_grow_without_end(tmp_path):

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from data.store.reader import Store, write_store
+from data.store.reader import Store
+from data.store.small_store import write_store
 from pretrain.__main__ import main
 from pretrain.overrides import ConfigError
 from pretrain.workdir.source_record import NAME, check_source, write_source
@@ -31,25 +32,29 @@ def other(stores, tmp_path_factory):
 
 @pytest.fixture
 def workdir(stores, tmp_path):
-    write_source(stores["bert"], tmp_path)
+    write_source(stores["bert"].path, stores["bert"].fingerprint, tmp_path)
     (tmp_path / "config.json").write_text("{}")
     return tmp_path
 
 
+def check(store, workdir, allow_changes):
+    check_source(store.path, store.fingerprint, workdir, allow_changes)
+
+
 def test_the_same_store_elsewhere_is_the_same(stores, workdir, capsys):
     copy = shutil.copytree(stores["bert"].path, workdir / "elsewhere")
-    check_source(Store.open(copy), workdir, allow_changes=False)
+    check(Store.open(copy), workdir, allow_changes=False)
     assert not capsys.readouterr().out
 
 
 def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, capsys):
     before = (workdir / NAME).read_text()
     with pytest.raises(ConfigError, match="holds a run of another token store") as caught:
-        check_source(other, workdir, allow_changes=False)
+        check(other, workdir, allow_changes=False)
     for word in (str(stores["bert"].path), str(other.path), "--allow-changes"):
         assert word in str(caught.value)
     assert (workdir / NAME).read_text() == before
-    check_source(other, workdir, allow_changes=True)
+    check(other, workdir, allow_changes=True)
     assert f"-> '{other.path}'" in capsys.readouterr().out
 
 
@@ -61,15 +66,15 @@ def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, ca
 def test_a_record_that_cannot_be_read_is_named(stores, workdir, text):
     (workdir / NAME).write_text(text)
     with pytest.raises(ConfigError, match=f"{NAME} cannot be read"):
-        check_source(stores["bert"], workdir, allow_changes=True)
+        check(stores["bert"], workdir, allow_changes=True)
 
 
 def test_where_no_run_has_begun_any_store_will_do(stores, other, workdir):
     (workdir / "config.json").unlink()  # as a start leaves it that was killed before it wrote that
-    check_source(other, workdir, allow_changes=False)
+    check(other, workdir, allow_changes=False)
     (workdir / NAME).unlink()
     (workdir / "config.json").write_text("{}")  # as an import leaves it
-    check_source(other, workdir, allow_changes=False)
+    check(other, workdir, allow_changes=False)
 
 
 @pytest.mark.slow

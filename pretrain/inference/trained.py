@@ -63,7 +63,7 @@ def open_trained(workdir, step=None, report=print, place=None):
     run, step, params = restore_params(workdir, step, place, report=report)
     vocabulary = load_vocabulary(workdir / "vocabulary")
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        trained = checkpoints.record(step)["vocabulary"]
+        trained = checkpoints.record(step)["encoding"]
     if vocabulary.fingerprint != trained:
         raise ConfigError(
             f"{workdir / 'vocabulary'} is not the vocabulary that checkpoint {step} was trained with "

@@ -1,0 +1,37 @@
+"""Whether a model can learn from a source: what is silent on an accelerator is refused before anything is compiled."""
+
+from data.source import Source
+from data.store.reader import Store
+from pretrain.config import Run
+from pretrain.evaluation.label_checks import check_store
+from pretrain.overrides import ConfigError
+
+
+def check_fit(run: Run, source: Source) -> None:
+    """Raise ConfigError where the model of a run lacks positions, ids or labels that the batches of a source have."""
+    length, row = getattr(run.model, "length", None), run.data.objective.dims()["L"]
+    if isinstance(source, Store):
+        check_vocabulary(run, source.vocabulary)
+    if length is not None and row > length:
+        raise ConfigError(f"rows of {row} are longer than the model's positions; set model.length")
+    if isinstance(source, Store):
+        check_store(run, source)
+
+
+def check_vocabulary(run: Run, vocabulary) -> None:
+    """Every id of the store must have a row in the model's embedding: an id too large is silent on the device."""
+    if run.model.vocab < vocabulary.size:
+        raise ConfigError(
+            f"model.vocab={run.model.vocab} is smaller than the token store's vocabulary of {vocabulary.size}; "
+            f"set model.vocab={-(-vocabulary.size // 128) * 128} (a multiple of 128 suits the hardware)"
+        )
+    for field, (role, more) in run.model.vocabulary_ids.items():
+        value, there = (
+            getattr(getattr(run.model, "encoder", run.model), field),
+            getattr(vocabulary, role),
+        )
+        if there is not None and value != there + more:
+            raise ConfigError(
+                f"model.{field}={value}, but it is {more} more than the id of the {role} token, which is {there} in the token store's "
+                f"vocabulary; set model.{field}={there + more}"
+            )

@@ -1,0 +1,105 @@
+"""A run that goes on with another batch size, number of steps or warm-up: which rows it reads, and what is said of it."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from data.pipeline import Stream
+from data.store.reader import Store
+from pretrain.__main__ import main
+from pretrain.config import AdamW, load
+from pretrain.training import continuation
+from pretrain.workdir.checkpoints import Checkpoints
+
+
+@pytest.fixture(scope="module")
+def run(configs):
+    return load(str(configs["bert"]))
+
+
+def with_steps(run, steps, **optimizer):
+    return dataclasses.replace(
+        run,
+        train=dataclasses.replace(run.train, steps=steps),
+        optimizer=AdamW(**{"learning_rate": 1e-3, "warmup_steps": 2} | optimizer),
+    )
+
+
+@pytest.mark.fast
+def test_a_moved_schedule_is_told_with_both_rates(run):
+    before, now = with_steps(run, 10), with_steps(run, 20)
+    (line,) = continuation.describe_schedule(now, before, 8)
+    # After the climb of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the peak.
+    assert "train.steps: 10 -> 20" in line and "of step 9 was to be 0.00025 and is 0.000667" in line
+    for one, other, start in (
+        (now, now, 8),
+        (now, None, 8),
+        (now, before, 0),
+        (with_steps(run, 20, decay_steps=10), with_steps(run, 10, decay_steps=10), 8),
+        (
+            with_steps(run, 20, decay="inverse_square_root"),
+            with_steps(run, 10, decay="inverse_square_root"),
+            8,
+        ),
+    ):
+        assert continuation.describe_schedule(one, other, start) == []
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("decay", ["linear", "cosine"])
+def test_a_warmup_as_long_as_the_run_is_told(run, decay):
+    (line,) = continuation.describe_schedule(
+        with_steps(run, 10, warmup_steps=10, decay=decay), None, 0
+    )
+    assert "optimizer.warmup_steps=10 is not shorter than the 10 steps" in line
+    assert line.endswith("it climbs for 9")
+    assert not continuation.describe_schedule(with_steps(run, 10, warmup_steps=9), None, 0)
+
+
+def test_another_batch_size_goes_on_behind_the_rows_that_were_read(configs, run, tmp_path, capsys):
+    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    assert main([*words, "train.stop_at_step=3"]) == 0
+    capsys.readouterr()
+    smaller = [*words, "train.stop_at_step=4", "data.batch_size=16"]
+    assert main(smaller) == 2 and "data.batch_size: 8 -> 16" in capsys.readouterr().err
+    assert main([*smaller, "--allow-changes"]) == 0
+    told = capsys.readouterr()
+    line = "3 steps have read 24 rows: step 4 goes on behind them with 16 a step"
+    assert line in told.out + told.err
+    with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
+        records = {step: checkpoints.record(step) for step in checkpoints.steps()}
+    assert {step: record["rows"] for step, record in records.items()}[4] == 40
+    assert records[4]["step"] == 4
+    # A third start counts on from there, in closed form, and says it again.
+    assert main([*words, "train.stop_at_step=6", "data.batch_size=16"]) == 0
+    told = capsys.readouterr()
+    assert "4 steps have read 40 rows: step 5 goes on behind them" in told.out + told.err
+    with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
+        assert checkpoints.record(6)["rows"] == 72
+
+
+def test_the_rows_of_the_step_are_those_that_come_next(configs, run, tmp_path, monkeypatch):
+    """What the second start reads, seen where batches go to the devices."""
+    from pretrain.distributed import device_feed
+
+    seen, place = [], device_feed.place
+
+    def watched(parts, *rest):
+        seen.append({key: value.copy() for key, value in parts[0].items()})
+        return place(parts, *rest)
+
+    words = ["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    assert main([*words, "train.stop_at_step=1"]) == 0
+    monkeypatch.setattr(device_feed, "place", watched)
+    assert main([*words, "train.stop_at_step=2", "data.batch_size=16", "--allow-changes"]) == 0
+    single = Stream(
+        Store.open(run.data.store),
+        dataclasses.replace(run.data, batch_size=1),
+        seed=run.train.seed,
+    )
+    expected = [single.batch(row) for row in range(8, 24)]
+    for key, value in seen[0].items():
+        np.testing.assert_array_equal(value, np.concatenate([row[key] for row in expected]))
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["data"]["batch_size"] == 16
