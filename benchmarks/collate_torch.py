@@ -126,7 +126,8 @@ MAKERS = {
 def serve():
     cases, made = json.loads(sys.argv[1]), {}
     for name, case in cases.items():
-        folder = pathlib.Path(case["store"]) / "train"
+        store = pathlib.Path(case["store"])
+        folder = store / json.loads((store / "manifest.json").read_text())["generation"] / "train"
         made[name] = MAKERS[name](case, np.fromfile(folder / "tokens.bin", np.uint16), folder)
 
     def step(name, seconds):

@@ -139,7 +139,7 @@ def table(stores, steps, folder):
     yield from (f"| {' | '.join(columns)} |", "|---" * len(columns) + "|")
     for objective, words in OBJECTIVES.items():
         for store in stores:
-            size = sum(file.stat().st_size for file in (store.path / "train").glob("*.bin"))
+            size = sum(file.stat().st_size for file in (store.folder / "train").glob("*.bin"))
             for count in (1, 2, 4):
                 workdir = folder / "run"
                 words_all = [

@@ -153,6 +153,12 @@ def validate(run):
         raise ConfigError(
             f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}"
         )
+    if getattr(run.data.objective, "order", "shuffled") == "lanes" and not getattr(
+        run.model, "keeps_state", False
+    ):
+        raise ConfigError(
+            f"data.objective.order=lanes is for models that keep a state between steps, and a {type(run.model).__name__} keeps none"
+        )
     if isinstance(run.model, (ClassifierConfig, TaggerConfig)):
         check_labels(run.model.labels, run.data.objective)
     if (

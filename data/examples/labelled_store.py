@@ -7,7 +7,7 @@ import numpy as np
 
 from data.examples.labelled import Example, numbered
 from data.prepare.jobs import text_hash
-from data.store import atomic
+from data.store.generations import replace_store
 from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
@@ -41,7 +41,7 @@ def write_labelled(
     """
     labels = {split: numbered(examples.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
-    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+    with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("examples")
         for split in SPLITS:
             texts = [text for example in examples.get(split, []) for text in example.texts]

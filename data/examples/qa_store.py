@@ -16,7 +16,7 @@ import pathlib
 import numpy as np
 
 from data.examples.qa import Question
-from data.store import atomic
+from data.store.generations import replace_store
 from data.store.qa_reader import CHARACTERS, OFFSETS, Questions
 from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
@@ -123,7 +123,7 @@ def write_questions(
     described: further entries of the manifest.
     """
     output = pathlib.Path(output).absolute()
-    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+    with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("questions")
         for split in SPLITS:
             if not parts.get(split):

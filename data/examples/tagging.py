@@ -20,7 +20,7 @@ from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import tag_schemes
 from data.examples.labelled import class_of, records, tidy
-from data.store import atomic
+from data.store.generations import replace_store
 from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
@@ -226,7 +226,7 @@ def write_tagged(
     numbers = {split: numbered(parts.get(split, []), names) for split in SPLITS}
     output = pathlib.Path(output).absolute()
     silent = dict.fromkeys(SPLITS, 0)
-    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+    with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         writer.begin_source("sentences")
         for split in SPLITS:
             words = word_ids(vocabulary, [sentence.words for sentence in parts.get(split, [])])

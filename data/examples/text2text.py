@@ -20,7 +20,7 @@ from data.examples.qa import Question
 from data.examples.tagging import Sentence
 from data.examples.tags_as_text import Reading, segments, written
 from data.objectives.text2text import ANSWERS, ENDS, Text2Text
-from data.store import atomic
+from data.store.generations import replace_store
 from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
@@ -237,7 +237,7 @@ def write_sources(
     each has a row; more: further entries of the manifest. What is to be encoded of a source is in memory at once.
     """
     output = pathlib.Path(output).absolute()
-    with atomic.replace_folder(output) as folder, StoreWriter(folder, vocabulary) as writer:
+    with replace_store(output) as folder, StoreWriter(folder, vocabulary) as writer:
         for name, examples in sources.items():
             writer.begin_source(name)
             for split in SPLITS:

@@ -29,7 +29,7 @@ from data.prepare import jobs
 from data.prepare.jobs import HASHES, JobReport
 from data.prepare.local_pool import Crew, cores
 from data.prepare.request import Request
-from data.store import atomic
+from data.store import atomic, generations
 from data.store.reader import Store
 from data.store.writer import FILES, MANIFEST, SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary, read_vocabulary, train_vocabulary
@@ -105,7 +105,7 @@ def prepare(
             totals=dict(report.totals),
             noted=_described(report, noted),
         )
-        atomic.move_into_place(folder / "store", output, folder)
+        generations.publish(folder / "store", output, folder)
     return Prepared(Store.open(output), existed=False, seconds=seconds)
 
 

@@ -1,15 +1,16 @@
 """The token store: a corpus as memory-mapped ids with the offsets of its documents and sentences.
 
-    STORE/manifest.json            what is in it and where from; written last, so that a store has one or is none
-    STORE/vocabulary/              data/vocabulary/load.py
-    STORE/{train,heldout}/tokens.bin       T ids of all documents in a row, no special id among them; uint16 or uint32
-    STORE/{train,heldout}/documents.bin    int64 [D + 1], offsets of documents into the tokens; the last one is T
-    STORE/{train,heldout}/sentences.bin    int64 [S + 1], the same for sentences; each document begins one
-    STORE/{train,heldout}/labels.bin       float32 [D], only where documents have labels: data/examples/labelled.py
-    STORE/{train,heldout}/tags.bin         float32 [S], only where sentences are words that have tags: data/examples/tagging.py
-    STORE/{train,heldout}/answers.jsonl    what documents are compared with, where there is such: data/examples/text2text.py
-    STORE/{train,heldout}/spans.bin ...    questions, their answers and their texts: data/examples/qa_store.py
-    STORE/checksums/                       crc32c of each 4 KiB of these files: data/store/salvage.py
+    STORE/manifest.json        what is in it and where from; written last, so that a store has one or is none
+    STORE/GENERATION/          the files that are read: data/store/generations.py
+      vocabulary/              data/vocabulary/load.py
+      {train,heldout}/tokens.bin       T ids of all documents in a row, no special id among them; uint16 or uint32
+      {train,heldout}/documents.bin    int64 [D + 1], offsets of documents into the tokens; the last one is T
+      {train,heldout}/sentences.bin    int64 [S + 1], the same for sentences; each document begins one
+      {train,heldout}/labels.bin       float32 [D], only where documents have labels: data/examples/labelled.py
+      {train,heldout}/tags.bin         float32 [S], only where sentences are words that have tags: data/examples/tagging.py
+      {train,heldout}/answers.jsonl    what documents are compared with, where there is such: data/examples/text2text.py
+      {train,heldout}/spans.bin ...    questions, their answers and their texts: data/examples/qa_store.py
+      checksums/                       crc32c of each 4 KiB of these files: data/store/salvage.py
 
 All numbers are little-endian. D documents, S sentences, T tokens. A store is written by data/prepare/build.py, or, in tests,
 by `write_store`, both through data/store/writer.py.
@@ -19,45 +20,77 @@ import contextlib
 import functools
 import hashlib
 import json
-import pathlib
-from typing import Literal
+import re
+from typing import Any, Literal
 
 import numpy as np
 
 from data.corpus.paths import as_path, is_remote
 from data.source import Encoding, Rows
+from data.store.generations import GENERATION, hold
+from data.store.ranged import RangedArray, read_range
 from data.store.remote import copy_here, find_cache
 from data.store.salvage import leave_out_damaged, told
 from data.store.split import Source, Split
-from data.store.writer import FILES, LABELS, MANIFEST, OFFSETS, SPLITS, VERSION, verify_files
+from data.store.writer import (
+    FILES,
+    LABELS,
+    MANIFEST,
+    OFFSETS,
+    SPLITS,
+    VERSION,
+    checksums_of,
+    verify_files,
+)
 from data.vocabulary.load import Vocabulary, load_vocabulary
+
+# Files whose numbers are read by ranges where they lie in a bucket; rows are made of the others' as a whole.
+RANGED = tuple(f"{split}/tokens.bin" for split in SPLITS)
+FILE_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 class Store:
-    """A finished token store, opened for reading."""
+    """A finished token store, opened for reading.
 
-    def __init__(self, path: pathlib.Path, manifest: dict):
+    path    where it was asked for
+    folder  of this machine, with the files of its generation, or of a remote store with copies of all but the tokens
+    remote  the generation's folder in a bucket, whose tokens are read by ranges; None for a store of this machine
+    hold    what keeps the generation from being removed: data/store/generations.py
+    """
+
+    def __init__(
+        self, path, manifest: dict, folder: Any = None, remote: Any = None, hold: Any = None
+    ):
         self.path, self.manifest = path, manifest
+        self.folder, self.remote, self.hold = folder, remote, hold
 
     @classmethod
     def open(cls, path) -> "Store":
         """Open the store in the folder `path` after checking its manifest, version and the sizes of its files.
 
-        A remote folder (gs://...) is copied to $XDG_CACHE_HOME/cloze first, once. Raises FileNotFoundError where there
-        is no store, ValueError where there is a broken one, or one of another version.
+        Of a remote folder (gs://...) the tokens are read where they lie, by ranges; the other files are copied to $XDG_CACHE_HOME/cloze,
+        once. Raises FileNotFoundError where there is no store, ValueError where there is a broken one, or one of another version.
         """
-        folder = as_path(path)
-        manifest = _read_manifest(folder)
-        if is_remote(path):
-            folder = copy_here(folder, manifest)
-        for name, entry in manifest["files"].items():
-            size = (folder / name).stat().st_size if (folder / name).exists() else None
-            if size != entry["bytes"]:
-                seen = "is missing" if size is None else f"has {size:,} bytes"
-                raise ValueError(
-                    f"{folder / name} {seen}, the manifest says {entry['bytes']:,}: prepare it again (--overwrite)"
-                )
-        return cls(folder, manifest)
+        given = as_path(path)
+        while True:
+            manifest = read_manifest(given)
+            try:
+                return cls.open_generation(given, manifest)
+            except (FileNotFoundError, ValueError):
+                if read_manifest(given) == manifest:
+                    raise  # else it was rewritten meanwhile
+
+    @classmethod
+    def open_generation(cls, given, manifest: dict) -> "Store":
+        """Open the generation that a manifest names."""
+        folder, files = given / manifest["generation"], manifest["files"]
+        if is_remote(given):
+            check_sizes(folder, {name: files[name] for name in files if name in RANGED})
+            rest = {name: files[name] for name in files if name not in RANGED}
+            return cls(given, manifest, copy_here(folder, manifest, rest), remote=folder)
+        held = hold(folder)
+        check_sizes(folder, files)
+        return cls(given, manifest, folder, hold=held)
 
     @property
     def fingerprint(self) -> str:
@@ -70,7 +103,7 @@ class Store:
             for source in self.manifest["sources"]
         ]
         described = [
-            self.manifest["version"],
+            1,  # the version of this description
             self.manifest["dtype"],
             self.manifest["vocabulary"]["fingerprint"],
         ]
@@ -83,10 +116,10 @@ class Store:
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        vocabulary = load_vocabulary(self.path / "vocabulary")
+        vocabulary = load_vocabulary(self.folder / "vocabulary")
         if vocabulary.fingerprint != self.manifest["vocabulary"]["fingerprint"]:
             raise ValueError(
-                f"{self.path / 'vocabulary'}: fingerprint {vocabulary.fingerprint}, the store was written with "
+                f"{self.folder / 'vocabulary'}: fingerprint {vocabulary.fingerprint}, the store was written with "
                 f"{self.manifest['vocabulary']['fingerprint']}"
             )
         return vocabulary
@@ -116,6 +149,11 @@ class Store:
 
         Raises ValueError, which names the file, where it is "refuse", and where it cannot be told which documents are damaged.
         """
+        if (
+            self.remote and on_corrupt == "skip"
+        ):  # what is damaged is to be known before the first row
+            whole = copy_here(self.remote, self.manifest, self.manifest["files"])
+            return Store(self.path, self.manifest, whole).verified(on_corrupt)
         try:
             self.verify_once()
             return self
@@ -142,29 +180,51 @@ class Store:
             "sentences": sizes["sentences"] + 1,
         }
         tokens, documents, sentences = (
-            _map(self.path / name / f"{file}.bin", types[file], counts[file]) for file in FILES
+            self.open_numbers(f"{name}/{file}.bin", types[file], counts[file]) for file in FILES
         )
         sources = (
             Source(s["name"], tuple(s[name]["documents"]), s["rate"])
             for s in self.manifest["sources"]
         )
         besides = {
-            file: _map(self.path / name / f"{file}.bin", LABELS, sizes[of])
+            file: self.open_numbers(f"{name}/{file}.bin", LABELS, sizes[of])
             for file, of in (("labels", "documents"), ("tags", "sentences"))
             if f"{name}/{file}.bin" in self.manifest["files"]
         }
         return Split(
-            tokens, documents, sentences, tuple(sources), **besides, folder=self.path / name
+            tokens,
+            documents,
+            sentences,
+            tuple(sources),
+            **besides,
+            folder=self.folder / name,
+            hold=self.hold,
         )
+
+    def open_numbers(self, name: str, dtype: np.dtype, count: int) -> Any:
+        """Return the numbers of a file: of this machine mapped into memory, else read by ranges."""
+        if not count:  # an empty file cannot be mapped
+            return np.zeros(0, dtype)
+        if self.remote is None or name not in RANGED:
+            return np.memmap(self.folder / name, dtype, mode="r", shape=(count,))
+        sums = np.fromfile(self.folder / checksums_of(name), "<u4")
+        read = functools.partial(read_range, str(self.remote / name))
+        return RangedArray(str(self.remote / name), read, dtype, count, sums)
+
+    @property
+    def local_files(self) -> dict:
+        """{name: entry of the manifest} of the files that lie on this machine."""
+        files = self.manifest["files"]
+        return {name: files[name] for name in files if not (self.remote and name in RANGED)}
 
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""
-        verify_files(self.path, self.manifest)
+        verify_files(self.folder, self.local_files)
 
     def verify_once(self) -> None:
         """`verify`, unless these very files (by path, size, inode and time of change) were found sound on this machine before."""
-        stats = [(self.path / name).stat() for name in sorted(self.manifest["files"])]
-        seen = [str(self.path.resolve()), self.manifest["files"]]
+        stats = [(self.folder / name).stat() for name in sorted(self.local_files)]
+        seen = [str(self.folder.resolve()), self.local_files]
         seen += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
         mark = (
             find_cache("verified")
@@ -184,8 +244,8 @@ class Salvaged(Store):
     """A store without the documents that are damaged. left_out: {split: their numbers, int64}."""
 
     def __init__(self, store):
-        super().__init__(store.path, store.manifest)
-        self.splits, self.left_out = leave_out_damaged(self.path, self.manifest, super().split)
+        super().__init__(store.path, store.manifest, store.folder, hold=store.hold)
+        self.splits, self.left_out = leave_out_damaged(self.folder, self.manifest, super().split)
 
     def split(self, name):
         return self.splits[name] if name in self.splits else super().split(name)
@@ -196,13 +256,25 @@ class Salvaged(Store):
         return hashlib.sha256(described.encode()).hexdigest()[:32]
 
 
-def _map(path: pathlib.Path, dtype: np.dtype, count: int) -> np.ndarray:
-    if not count:  # an empty file cannot be mapped
-        return np.zeros(0, dtype)
-    return np.memmap(path, dtype, mode="r", shape=(count,))
+def check_sizes(folder, files: dict) -> None:
+    """Raise ValueError where a file of a generation is missing or has another size than the manifest says."""
+    for name, entry in files.items():
+        path = folder / name
+        size = measure(path) if path.exists() else None
+        if size != entry["bytes"]:
+            seen = "is missing" if size is None else f"has {size:,} bytes"
+            raise ValueError(
+                f"{path} {seen}, the manifest says {entry['bytes']:,}: prepare it again (--overwrite)"
+            )
 
 
-def _read_manifest(folder) -> dict:
+def measure(path) -> int:
+    """Return the bytes of a file, here or in a bucket."""
+    found = path.stat()
+    return found.length if hasattr(found, "length") else found.st_size
+
+
+def read_manifest(folder) -> dict:
     path = folder / MANIFEST
     if not path.exists():
         there = "no such folder" if not folder.exists() else f"no {MANIFEST} in it"
@@ -212,10 +284,13 @@ def _read_manifest(folder) -> dict:
     try:
         manifest = json.loads(path.read_text())
         version = manifest["version"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path} is broken: {error!r}") from error
     if version != VERSION:
         raise ValueError(
             f"{path}: version {version} of the store, this program reads {VERSION}: prepare it again (--overwrite)"
         )
+    names = [str(manifest.get("generation")), *manifest.get("files", ())]
+    if not GENERATION.fullmatch(names[0]) or not all(map(FILE_NAME.fullmatch, names[1:])):
+        raise ValueError(f"{path} is broken: it names no generation, or files outside of it")
     return manifest

@@ -26,6 +26,7 @@ class Split:
     labels           float32 [D]: the number of a class or a score; None in a store without labels
     tags             float32 [S]: the number of a word's tag; None in a store without tags
     folder           where its files lie, and others beside them: data/examples/qa_store.py, data/examples/text2text.py
+    hold             what keeps these files from being removed while they are read: data/store/generations.py
     """
 
     tokens: np.ndarray
@@ -35,3 +36,4 @@ class Split:
     labels: np.ndarray | None = None
     tags: np.ndarray | None = None
     folder: pathlib.Path | None = None
+    hold: object = None

@@ -1,5 +1,6 @@
 """The writing side of data/store/reader.py: files that are appended to, with sizes and checksums, and the manifest last."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -10,13 +11,15 @@ import numpy as np
 from data.store.atomic import sync
 from data.vocabulary.load import Vocabulary
 
-VERSION = 1
+VERSION = 2
 MANIFEST = "manifest.json"
 SPLITS = ("train", "heldout")
 FILES = ("tokens", "documents", "sentences")
 OFFSETS = np.dtype("<i8")
 LABELS = np.dtype("<f4")
 CHECKSUMS = "checksums"
+READERS = "readers"  # of a generation: an empty file that they lock
+UNFINISHED = "unfinished"  # a generation that is being written
 BLOCK = (
     1 << 12
 )  # bytes that have a checksum of their own: some 2,000 tokens, so that damage costs few documents
@@ -26,12 +29,13 @@ PART = 1 << 18  # numbers of a file that are in memory at a time
 class StoreWriter:
     """Writes a store into a new folder: documents in order, source after source, then `finish`.
 
-    A finished store has a manifest; the caller moves the folder into its place afterwards (data/prepare/build.py). As a
+    A finished store has a manifest; the caller moves the folder into its place afterwards (data/store/generations.py). As a
     context, the writer closes its files in the end, finished or not.
     """
 
-    def __init__(self, folder: pathlib.Path, vocabulary: Vocabulary):
-        self.folder, self.vocabulary = folder, vocabulary
+    def __init__(self, store: pathlib.Path, vocabulary: Vocabulary):
+        self.store, self.vocabulary = store, vocabulary
+        self.folder = folder = store / UNFINISHED
         self.dtype = token_dtype(vocabulary.size)
         self.totals = {split: dict(tokens=0, documents=0, sentences=0) for split in SPLITS}
         self.sources = []
@@ -134,7 +138,6 @@ class StoreWriter:
             }
         vocabulary = self.vocabulary
         manifest = {
-            "version": VERSION,
             "dtype": self.dtype.str,
             "vocabulary": {
                 "kind": vocabulary.kind,
@@ -147,12 +150,17 @@ class StoreWriter:
             ],
             "files": files,
         } | described
-        for name in (*SPLITS, CHECKSUMS, "vocabulary"):
+        (self.folder / READERS).touch()
+        for name in (*SPLITS, CHECKSUMS, "vocabulary", "."):
             sync(self.folder / name)
-        path = self.folder / MANIFEST
+        text = json.dumps(manifest, sort_keys=True)
+        generation = hashlib.sha256(text.encode()).hexdigest()[:12]
+        manifest = {"version": VERSION, "generation": generation} | manifest
+        self.folder = self.folder.rename(self.store / generation)
+        path = self.store / MANIFEST
         path.write_text(json.dumps(manifest, indent=1) + "\n")
         sync(path)
-        sync(self.folder)
+        sync(self.store)
         return manifest
 
     def __enter__(self):
@@ -182,9 +190,9 @@ def file_checksum(path: pathlib.Path) -> str:
     return checksum.hexdigest().decode()
 
 
-def verify_files(folder: pathlib.Path, manifest: dict) -> None:
-    """Read every file of a store and compare its checksum (crc32c); ValueError names the first that differs."""
-    for name, entry in manifest["files"].items():
+def verify_files(folder: pathlib.Path, files: dict) -> None:
+    """Read files of a store, {name: entry of the manifest}, and compare their checksums (crc32c); ValueError names the first that differs."""
+    for name, entry in files.items():
         if (seen := file_checksum(folder / name)) != entry["crc32c"]:
             raise ValueError(
                 f"{folder / name}: crc32c {seen}, the manifest says {entry['crc32c']}: its bytes have changed since it was "

@@ -25,9 +25,12 @@ class ModelConfig(Config):
     """A model that is pretrained: what every family has a number for.
 
     vocabulary_ids: fields that an id of the vocabulary fixes: {field: (role of the token, what is added to its id)}.
+    keeps_state: whether the model keeps something of each row for the same row of the next batch. Its module names the Flax collections
+    that it keeps as `collections`; they begin as zeros, and the batch's `is_continued` says for which rows they hold.
     """
 
     vocabulary_ids: ClassVar[dict[str, tuple[str, int]]] = {}
+    keeps_state: ClassVar[bool] = False
 
     vocab: int  # [ids] rows of the table of token embeddings, at least as many as the vocabulary has ids
     width: int = 768  # of the hidden states

@@ -186,7 +186,7 @@ def kept_whole(params, mesh):
 def shardings(state, mesh):
     """A NamedSharding for every leaf of a `State` (arrays or `jax.eval_shape` of them).
 
-    A leaf of the optimizer that is shaped as its parameter is split as it; others (counts, Adafactor's rows and columns) are small
+    What a model keeps of each row is split as the rows are. A leaf of the optimizer that is shaped as its parameter is split as it; others (counts, Adafactor's rows and columns) are small
     and stand whole on every device.
     """
     params = {
@@ -212,4 +212,5 @@ def shardings(state, mesh):
             lambda keys, leaf: NamedSharding(mesh, params[path_of(keys)][1]), state.params
         ),
         optimizer=jax.tree_util.tree_map_with_path(of_moment, state.optimizer),
+        variables=jax.tree.map(lambda _: batch_sharding(mesh), state.variables),
     )

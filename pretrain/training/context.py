@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from data.pipeline import Stream
@@ -148,4 +149,8 @@ class TrainContext:
         )
         self.log.forget_step(went_back_to=saved)
         guard.note_restored()
-        return state.replace(step=jax.device_put(np.int32(last), placed.step))
+        return state.replace(
+            step=jax.device_put(np.int32(last), placed.step),
+            # The rows behind the skipped steps do not follow those that the checkpoint's had read.
+            variables=jax.tree.map(jnp.zeros_like, state.variables),
+        )

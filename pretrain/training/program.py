@@ -60,7 +60,14 @@ def make_program(run, mesh, scores_at_once=SCORES):
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
     )
     optimizer, rate = make_run_optimizer(run), make_learning_rate(run.optimizer, run.train.steps)
-    init = partial(init_state, build(run.model), run.data.objective, optimizer, run.train.seed)
+    init = partial(
+        init_state,
+        build(run.model),
+        run.data.objective,
+        optimizer,
+        run.train.seed,
+        run.data.batch_size,
+    )
     abstract = jax.eval_shape(init)
     placed = shardings(abstract, mesh)
     rows = batch_sharding(mesh)

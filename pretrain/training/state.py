@@ -1,6 +1,7 @@
 """What a run carries from step to step, and how it begins."""
 
 import inspect
+from functools import partial
 from typing import Any
 
 import flax.struct
@@ -11,11 +12,23 @@ from data import batch_spec
 
 
 class State(flax.struct.PyTreeNode):
-    """The number of finished updates (int32), float32 parameters, and the optimizer's own state."""
+    """What a run carries from step to step.
+
+    step: the number of finished updates, int32; params: float32; optimizer: its own state; variables: {collection: tree of arrays
+    [B, ...]}, what a model keeps of each row of a batch for the same row of the next; {} for a model that keeps nothing.
+    """
 
     step: jax.Array
     params: Any
     optimizer: Any
+    variables: Any = flax.struct.field(default_factory=dict)
+
+
+def make_inputs(model, objective, batch_size):
+    """Return an empty batch, as far as the model's signature names its keys."""
+    named = inspect.signature(type(model).__call__).parameters
+    shapes = batch_spec.shapes(objective, batch_size).items()
+    return {key: jnp.zeros(shape, dtype) for key, (dtype, shape) in shapes if key in named}
 
 
 def init_params(model, objective, seed):
@@ -23,21 +36,36 @@ def init_params(model, objective, seed):
 
     The model is called with what its signature names of an empty batch.
     """
-    named = inspect.signature(type(model).__call__).parameters
-    inputs = {
-        key: jnp.zeros(shape, dtype)
-        for key, (dtype, shape) in batch_spec.shapes(objective, 1).items()
-        if key in named
-    }
     key = jax.random.fold_in(jax.random.key(seed), 0)
-    return model.init({"params": key}, **inputs)["params"]
+    return model.init({"params": key}, **make_inputs(model, objective, 1))["params"]
 
 
-def init_state(model, objective, optimizer, seed):
+def init_variables(model, objective, batch_size):
+    """Return what a model keeps between steps before the first: zeros, in the collections that its class names as `collections`."""
+    names = getattr(model, "collections", ())
+    if not names:
+        return {}
+    init = partial(model.init, **make_inputs(model, objective, batch_size))
+    shapes = jax.eval_shape(init, {"params": jax.random.key(0)})
+    return {name: reset_variables(shapes[name]) for name in names}
+
+
+def reset_variables(variables):
+    """Return variables of these shapes as they are where nothing has been read: zeros."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), variables)
+
+
+def init_state(model, objective, optimizer, seed, batch_size=1):
     """The state before the first step. Traceable: `jax.eval_shape` of it costs nothing."""
-    return start(init_params(model, objective, seed), optimizer)
+    variables = init_variables(model, objective, batch_size)
+    return start(init_params(model, objective, seed), optimizer, variables)
 
 
-def start(params, optimizer):
+def start(params, optimizer, variables=None):
     """A state at step 0 with the given parameters."""
-    return State(step=jnp.zeros((), jnp.int32), params=params, optimizer=optimizer.init(params))
+    return State(
+        step=jnp.zeros((), jnp.int32),
+        params=params,
+        optimizer=optimizer.init(params),
+        variables=variables or {},
+    )

@@ -6,6 +6,7 @@ import optax
 
 from pretrain.training.divergence import is_finite_step, tree_where, update_count
 from pretrain.training.losses import DEFAULT_OPTIONS
+from pretrain.training.state import State
 
 
 def make_step(
@@ -26,26 +27,20 @@ def make_step(
     norm_factor, norm_window: of `schema.Guard`; options: a `losses.LossOptions`.
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
+    What the model keeps of a row goes on in the same row of the next batch; no gradient passes from one to the other.
     A step that `divergence.is_finite_step` does not take changes the step's number alone, and has 1 as its metric `skipped`.
     """
 
-    def part(params, batch, totals, key):
-        """(gradients, sums) of one micro-batch's share of the loss."""
-
-        def objective(params):
-            sums = loss.sums(model, params, batch, train=True, dropout_key=key, options=options)
-            means = {name: sums[name] / totals[name] for name in loss.loss_terms}
-            return loss.value(means), sums
-
-        return jax.grad(objective, has_aux=True)(params)
+    part = make_gradient(model, loss, options)
 
     def step(state, batch):
         key = jax.random.fold_in(jax.random.key(seed), state.step + 1)  # 0 drew the parameters
         totals = {name: jnp.maximum(weight, 1.0) for name, weight in loss.totals(batch).items()}
+        given = state.params, state.variables, batch, totals, key
         if microbatches == 1:
-            grads, sums = part(state.params, batch, totals, key)
+            grads, (sums, variables) = part(*given)
         else:
-            grads, sums = accumulate(part, state.params, batch, totals, key, microbatches)
+            grads, (sums, variables) = accumulate(part, *given, microbatches)
         moves, moments = optimizer.update(grads, state.optimizer, state.params)
         means = {name: value / totals[name] for name, value in sums.items()}
         value, norm = loss.value(means), optax.tree.norm(grads)
@@ -59,38 +54,72 @@ def make_step(
             ),
             "tokens": sum(batch[key].sum(dtype=jnp.float32) for key in loss.tokens),
         }
-        new = optax.apply_updates(state.params, moves), moments
-        params, moments = tree_where(taken, new, (state.params, state.optimizer))
-        return state.replace(step=state.step + 1, params=params, optimizer=moments), metrics
+        new = optax.apply_updates(state.params, moves), moments, variables
+        old = state.params, state.optimizer, state.variables
+        params, moments, variables = tree_where(taken, new, old)
+        return State(state.step + 1, params, moments, variables), metrics
 
     return step
 
 
-def accumulate(part, params, batch, totals, key, microbatches):
-    """The sum of `part` over micro-batches, one after the other, in the memory of one."""
+def make_gradient(model, loss, options):
+    """Return a pure `(params, variables, batch, totals, key) -> (gradients, (sums, what the model keeps))` of a share of the batch.
+
+    totals: {name: weight of the whole batch}, by which the share's sums are divided.
+    """
+
+    def part(params, variables, batch, totals, key):
+        """(gradients, (sums, what the model keeps)) of one micro-batch's share of the loss."""
+
+        def objective(params):
+            found = loss.compute(
+                model,
+                params,
+                batch,
+                train=True,
+                dropout_key=key,
+                options=options,
+                variables=variables,
+            )
+            means = {name: found.sums[name] / totals[name] for name in loss.loss_terms}
+            return loss.value(means), (found.sums, found.variables)
+
+        return jax.grad(objective, has_aux=True)(params)
+
+    return part
+
+
+def accumulate(part, params, variables, batch, totals, key, microbatches):
+    """(gradients, (sums, what the model keeps)) of all micro-batches, one after the other, in the memory of one: sums add up."""
+
     # Rows are dealt out in turn, so that each micro-batch is spread over all devices as the batch was.
-    dealt = jax.tree.map(lambda x: x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1), batch)
+    def deal(x):
+        return x.reshape(-1, microbatches, *x.shape[1:]).swapaxes(0, 1)
+
+    def collect(x):
+        return x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
 
     def add(total, xs):
-        rows, i = xs
-        return jax.tree.map(
-            jnp.add, total, part(params, rows, totals, jax.random.fold_in(key, i))
-        ), None
+        (rows, before), i = xs
+        grads, (sums, kept) = part(params, before, rows, totals, jax.random.fold_in(key, i))
+        return jax.tree.map(jnp.add, total, (grads, sums)), kept
 
-    first = jax.tree.map(lambda x: x[0], dealt)
-    zero = jax.tree.map(jnp.zeros_like, jax.eval_shape(part, params, first, totals, key))
-    total, _ = jax.lax.scan(add, zero, (dealt, jnp.arange(microbatches)))
-    return total
+    dealt = jax.tree.map(deal, (batch, variables))
+    rows, before = jax.tree.map(lambda x: x[0], dealt)
+    grads, (sums, _) = jax.eval_shape(part, params, before, rows, totals, key)
+    zero = jax.tree.map(jnp.zeros_like, (grads, sums))
+    (grads, sums), kept = jax.lax.scan(add, zero, (dealt, jnp.arange(microbatches)))
+    return grads, (sums, jax.tree.map(collect, kept))
 
 
 def make_evaluation(model, loss, options=DEFAULT_OPTIONS):
-    """Return a pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout.
+    """Return a pure `(params, batch) -> ({name: sum}, {name: weight}, rows)`, without dropout; a model that keeps a state begins anew.
 
     rows: what `Loss.row_predictions` gives, or None.
     """
 
     def evaluation(params, batch):
-        sums, rows = loss.sums_and_predictions(model, params, batch, options=options)
-        return sums, loss.totals(batch), rows
+        found = loss.compute(model, params, batch, options=options)
+        return found.sums, loss.totals(batch), found.predictions
 
     return evaluation

@@ -6,9 +6,11 @@ what the numbers in a batch mean (`data.source.Encoding`), and nothing is handed
 one before it is used. Any other failed read stops with its own error and moves nothing.
 
     checkpoints/<step>/{params,optimizer}  arrays and inventory.json      checkpoints/<step>/record  JSON
+    checkpoints/<step>/variables           what the model keeps of the rows, where it keeps anything
 """
 
 import os
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +23,7 @@ from pretrain.distributed.fingerprints import leaves_of
 from pretrain.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint, NotSaved, hush, writing
 from pretrain.workdir.evidence import arrays_handler, reading, same_verdict
-from pretrain.workdir.record import FILE, check_leaves, read_record, seal
+from pretrain.workdir.record import FILE, ITEMS, check_items, check_leaves, read_record, seal
 from pretrain.workdir.retention import Retention
 
 # ---- saving and restoring ----------------------------------------------------
@@ -48,6 +50,7 @@ class Checkpoints:
         handlers = {
             "params": arrays_handler(),
             "optimizer": arrays_handler(),
+            "variables": arrays_handler(),
             "record": ocp.JsonCheckpointHandler(filename=FILE),
         }
         self.manager = ocp.CheckpointManager(
@@ -87,7 +90,9 @@ class Checkpoints:
             "scores": scores or {},
             "params": leaves_of(state.params),
             "optimizer": leaves_of(state.optimizer),
+            "variables": leaves_of(state.variables),
         }
+        items = {name: getattr(state, name) for name in ITEMS if record[name]}
         if self.retention:
             self.retention.learn(self.steps(), self.scores)
             self.retention.note(step, record["scores"])
@@ -95,8 +100,7 @@ class Checkpoints:
             saved = self.manager.save(
                 step,
                 args=ocp.args.Composite(
-                    params=ocp.args.StandardSave(state.params),
-                    optimizer=ocp.args.StandardSave(state.optimizer),
+                    **{name: ocp.args.StandardSave(tree) for name, tree in items.items()},
                     record=ocp.args.JsonSave(seal(record)),
                 ),
             )
@@ -162,15 +166,13 @@ class Checkpoints:
                     f"{self.workdir}: checkpoint {step} was trained on data of another encoding (another vocabulary, or other labels) than the run's: "
                     f"fingerprint {encoding}, recorded {record['encoding']}"
                 )
-            check_leaves(record["params"], abstract.params, "parameters")
-            check_leaves(record["optimizer"], abstract.optimizer, "optimizer's values")
             target = jax.tree.map(_target, abstract, placed)
-            items = self._read_arrays(
-                step, record, {"params": target.params, "optimizer": target.optimizer}
-            )
+            names = check_items(record, abstract)
+            items = self._read_arrays(step, record, {name: getattr(target, name) for name in names})
         self._compare(step, items, record)
         count = jax.device_put(np.asarray(step, np.int32), placed.step)
-        return abstract.replace(step=count, params=items["params"], optimizer=items["optimizer"])
+        zeros = jax.tree.map(_make_zeros, abstract.variables, placed.variables)
+        return abstract.replace(step=count, **{"variables": zeros} | dict(items))
 
     def restore_params(self, step, place):
         """(record, parameters) of one step; `place(path, shape)` gives each parameter's sharding, None its default. Raises as `restore`."""
@@ -231,6 +233,10 @@ class Checkpoints:
             names = (aside / (f"{step}" if not n else f"{step}.{n}") for n in range(1000))
             self._folder(step).rename(next(path for path in names if not path.exists()))
         self.manager.reload()
+
+
+def _make_zeros(leaf, sharding):
+    return jax.jit(partial(jnp.zeros, leaf.shape, leaf.dtype), out_shardings=sharding)()
 
 
 def _target(leaf, sharding):

@@ -11,6 +11,12 @@ from pretrain.overrides import ConfigError
 from pretrain.workdir.errors import DamagedCheckpoint
 
 FILE = "metadata"  # in the folder record/
+# The parts of a state, and what an error calls their leaves.
+ITEMS = {
+    "params": "parameters",
+    "optimizer": "optimizer's values",
+    "variables": "states between steps",
+}
 
 
 def seal(record):
@@ -43,6 +49,18 @@ def read_record(step_folder):
         raise DamagedCheckpoint("its record does not agree with its own checksum")
     check_format(sealed["record"].get("format"), step_folder)
     return sealed["record"]
+
+
+def check_items(record, abstract):
+    """Return the names of the parts of a state that a record has, once their leaves are those of `abstract`, a `State` of shapes.
+
+    Where nothing was kept, as in a checkpoint that an import or another run's average began with, a model's state begins from zero.
+    Raises ConfigError where leaves differ.
+    """
+    for name, what in ITEMS.items():
+        if record[name] or name != "variables":
+            check_leaves(record[name], getattr(abstract, name), what)
+    return [name for name in ITEMS if record[name]]
 
 
 def check_leaves(recorded, tree, what):

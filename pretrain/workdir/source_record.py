@@ -30,10 +30,10 @@ def check_source(path, fingerprint: str, workdir, allow_changes: bool) -> None:
     change = f"{place!r} ({before[:8]}) -> {str(path)!r} ({fingerprint[:8]})"
     if not allow_changes:
         raise ConfigError(
-            f"{workdir} holds a run of another token store, whose ids or sources differ: {change}. "
+            f"{workdir} holds a run of other data (another token store, or one that was prepared anew): {change}. "
             "Name the store with data.store, or a new --workdir, or add --allow-changes"
         )
-    print(f"changed on continuing: token store {change}")
+    print(f"changed on continuing: data {change}")
 
 
 def write_source(path, fingerprint: str, workdir) -> None:

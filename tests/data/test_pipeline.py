@@ -317,7 +317,7 @@ def test_settings_that_make_no_sense(store, vocabulary, tmp_path):
 
 def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_path):
     damaged = write_store(tmp_path / "damaged", vocabulary, [[[7] * 200]])
-    with open(damaged.path / "train" / "tokens.bin", "r+b") as file:
+    with open(damaged.folder / "train" / "tokens.bin", "r+b") as file:
         file.seek(100)
         file.write(np.uint16(vocabulary.size).tobytes())
     stream = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10))
@@ -331,7 +331,7 @@ def test_an_id_beyond_the_vocabulary_is_raised_as_it_is(store, vocabulary, tmp_p
 
 def test_batches_made_together_end_where_the_damaged_one_stands(store, vocabulary, tmp_path):
     damaged = write_store(tmp_path / "damaged", vocabulary, [[[7] * 4000]])
-    with open(damaged.path / "train" / "tokens.bin", "r+b") as file:
+    with open(damaged.folder / "train" / "tokens.bin", "r+b") as file:
         file.seek(2000)
         file.write(np.uint16(vocabulary.size).tobytes())
     stream, made = Stream(damaged, Data(objective=OBJECTIVES["pieces"], batch_size=10)), []

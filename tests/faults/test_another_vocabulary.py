@@ -6,6 +6,7 @@ import pytest
 
 from data.store.reader import Store
 from data.vocabulary import sentencepiece
+from tests.store_files import files
 
 # Other pieces under as many ids; fewer ids; the same pieces with two special ids exchanged.
 OTHERS = {
@@ -27,7 +28,7 @@ def other(request, tiny_store, tmp_path_factory):
 def put_into(workdir, store):
     """Exchange the workdir's vocabulary for the store's."""
     shutil.rmtree(workdir / "vocabulary")
-    shutil.copytree(store / "vocabulary", workdir / "vocabulary")
+    shutil.copytree(files(store) / "vocabulary", workdir / "vocabulary")
 
 
 def test_another_vocabulary_is_refused_by_every_verb(

@@ -9,6 +9,7 @@ import pytest
 
 from data.store.reader import Store
 from pretrain.__main__ import main
+from tests.store_files import files
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def test_a_damaged_store_is_named_and_refused(
 ):
     path, _, _ = configured("bert")
     rng = random.Random(f"{damage} {split}")
-    shard = copy / split / rng.choice(["tokens.bin", "documents.bin", "sentences.bin"])
+    shard = files(copy) / split / rng.choice(["tokens.bin", "documents.bin", "sentences.bin"])
     raw = bytearray(shard.read_bytes())
     if damage == "missing":
         shard.unlink()
@@ -55,13 +56,13 @@ def test_every_byte_counts_and_a_sound_store_is_read_once(
     rng, flips = random.Random(15), often(20, 300)
     for _ in range(flips):
         name = rng.choice(sorted(Store.open(copy).manifest["files"]))
-        whole = (copy / name).read_bytes()
+        whole = (files(copy) / name).read_bytes()
         raw = bytearray(whole)
         raw[rng.randrange(len(raw))] ^= 1 << rng.randrange(8)
-        (copy / name).write_bytes(raw)
+        (files(copy) / name).write_bytes(raw)
         with pytest.raises(ValueError, match=f"{name}: crc32c"):
             Store.open(copy).verify_once()
-        (copy / name).write_bytes(whole)
+        (files(copy) / name).write_bytes(whole)
     record_property("flips found", flips)
 
 
@@ -69,7 +70,7 @@ def test_a_run_goes_on_without_the_damaged_documents_and_only_without_the_same(
     configured, copy, refused, capsys, tmp_path, record_property
 ):
     path, workdir = configured("bert")[0], tmp_path / "run"
-    tokens = copy / "train" / "tokens.bin"
+    tokens = files(copy) / "train" / "tokens.bin"
     whole = tokens.read_bytes()
     tokens.write_bytes(bytes([whole[0] ^ 4]) + whole[1:])
     words = [

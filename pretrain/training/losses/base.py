@@ -33,6 +33,18 @@ class LossOptions:
 DEFAULT_OPTIONS = LossOptions()
 
 
+class Computed(NamedTuple):
+    """What a loss makes of a batch.
+
+    sums: {name: float32 sum}; predictions: what `Loss.row_predictions` gives, or None; variables: {collection: what the model keeps of
+    the batch's rows}.
+    """
+
+    sums: dict[str, jax.Array]
+    predictions: Any
+    variables: dict[str, Any]
+
+
 class Loss(NamedTuple):
     """The training side of one objective.
 
@@ -74,11 +86,23 @@ class Loss(NamedTuple):
         }  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
-    def compute_states(self, model, params, batch, *, train=False, dropout_key=None):
-        """Return what the model's `states` gives for a batch."""
+    def compute_states(self, model, params, batch, **options):
+        """Return what the model's `states` gives for a batch; options: of `apply_states`."""
+        return self.apply_states(model, params, batch, **options)[0]
+
+    def apply_states(self, model, params, batch, *, train=False, dropout_key=None, variables=None):
+        """Return (what the model's `states` gives for a batch, {collection: what the model keeps of its rows}).
+
+        variables: what it kept of the rows before, {} or None where nothing was read.
+        """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         inputs = self.model_inputs(batch)
-        return model.apply({"params": params}, **inputs, train=train, rngs=rngs, method="states")
+        apply = partial(model.apply, train=train, rngs=rngs, method="states", **inputs)
+        names = getattr(model, "collections", ())
+        if not names:
+            return apply({"params": params}), {}
+        states, kept = apply({"params": params, **(variables or {})}, mutable=list(names))
+        return states, {name: kept[name] for name in names}
 
     def sums(
         self,
@@ -90,12 +114,12 @@ class Loss(NamedTuple):
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
     ):
-        """Return {name: float32 sum}, as `sums_and_predictions` does."""
-        return self.sums_and_predictions(
+        """Return {name: float32 sum}, as `compute` does."""
+        return self.compute(
             model, params, batch, train=train, dropout_key=dropout_key, options=options
-        )[0]
+        ).sums
 
-    def sums_and_predictions(
+    def compute(
         self,
         model,
         params,
@@ -104,13 +128,16 @@ class Loss(NamedTuple):
         train: bool = False,
         dropout_key: jax.Array | None = None,
         options: LossOptions = DEFAULT_OPTIONS,
-    ):
-        """Return ({name: float32 sum}, what `row_predictions` gives or None).
+        variables: Mapping[str, Any] | None = None,
+    ) -> "Computed":
+        """Return what a batch gives.
 
-        train: whether the model drops, by the `dropout_key`.
+        train: whether the model drops, by the `dropout_key`. variables: as in `apply_states`.
         """
         cast = cast_params(params, options.compute_dtype)
-        states = self.compute_states(model, cast, batch, train=train, dropout_key=dropout_key)
+        states, kept = self.apply_states(
+            model, cast, batch, train=train, dropout_key=dropout_key, variables=variables
+        )
         score_tokens = partial(
             token_loss,
             partial(model.apply, {"params": options.gather(cast)}, method="logits"),
@@ -118,4 +145,5 @@ class Loss(NamedTuple):
             smoothing=options.label_smoothing,
         )
         sums = self.score(states, score_tokens, batch)
-        return sums, self.row_predictions and self.row_predictions(states, batch)
+        predictions = self.row_predictions and self.row_predictions(states, batch)
+        return Computed(sums, predictions, kept)

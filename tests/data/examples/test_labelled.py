@@ -25,6 +25,7 @@ from data.objectives import (
 from data.pipeline import Stream
 from data.rows.labelled import fit
 from data.store.reader import Store
+from tests.store_files import files
 
 PAIR, ONE = Columns(("text", "text2"), "label"), Columns(("text",), "label")
 BROKEN = gzip.compress(b"", mtime=0)[:10] + b"\xff" * 20  # of no kind of block that there is
@@ -295,7 +296,7 @@ def test_a_damaged_label_is_noticed_and_names_belong_to_the_store(tmp_path, voca
         stores[0].manifest["labels"] == ["a", "b"]
         and stores[0].fingerprint != stores[1].fingerprint
     )
-    path = tmp_path / "ab" / "train" / "labels.bin"
+    path = files(tmp_path / "ab") / "train" / "labels.bin"
     raw = bytearray(path.read_bytes())
     raw[2] ^= 1
     path.write_bytes(raw)

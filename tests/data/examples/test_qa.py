@@ -18,6 +18,7 @@ from data.pipeline import Stream
 from data.store.qa_reader import opened, opened_texts
 from data.store.reader import Store
 from data.vocabulary.load import read_vocabulary
+from tests.store_files import files
 
 CONTEXT = "\tThe  Ünïcode\u00a0fox, ﬁnally\ud83d, ran 12½ km 😀 home to 数学. "
 ANSWERS = [("Ünïcode\u00a0fox", CONTEXT.index("Ü")), ("fox", CONTEXT.index("fox"))]
@@ -445,7 +446,7 @@ def test_damage_is_noticed(tmp_path, vocabulary, questions):
         {"train": encode(vocabulary, part["train"])},
         digest="d",
     )
-    path = tmp_path / "store" / "train" / "spans.bin"
+    path = files(tmp_path / "store") / "train" / "spans.bin"
     raw = bytearray(path.read_bytes())
     raw[40] ^= 1
     path.write_bytes(raw)

@@ -12,6 +12,7 @@ from data.inspection.batch_report import inspect
 from data.objectives import Text2Text
 from data.pipeline import Stream
 from data.store.reader import Store
+from tests.store_files import files
 
 PAIR = dict(columns=("a", "b", "label"), labels=("0", "1"), words=("not_equivalent", "equivalent"))
 
@@ -125,7 +126,7 @@ def test_what_makes_no_rows_is_refused(t5_vocabulary, pair_store, texts, tmp_pat
     with pytest.raises(ValueError, match="no answers; `finetune` makes a store of pairs"):
         Stream(pair_store, Data(objective=Text2Text()))
     write_pairs(tmp_path / "s", t5_vocabulary, Text2Text(), {"train": [(texts[0], texts[1])]})
-    path = tmp_path / "s" / "train" / "answers.jsonl"
+    path = files(tmp_path / "s") / "train" / "answers.jsonl"
     path.write_text(path.read_text().upper())
     with pytest.raises(ValueError, match="answers.jsonl: crc32c"):
         Store.open(tmp_path / "s").verified("refuse")

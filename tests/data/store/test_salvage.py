@@ -16,6 +16,7 @@ from data.store import salvage, writer
 from data.store.reader import Store
 from data.store.salvage import told
 from data.store.small_store import write_store
+from tests.store_files import files
 
 BLOCK = 64  # so that damage costs few of few documents
 
@@ -79,8 +80,8 @@ def test_any_damage_leaves_the_other_documents_as_they_were(
                 rng.choice(["train", "heldout"]),
                 rng.choice(["tokens", "documents", "sentences"]),
             )
-            size = (copy / split / f"{file}.bin").stat().st_size
-            flip(copy / split / f"{file}.bin", at := int(rng.integers(size)))
+            size = (files(copy) / split / f"{file}.bin").stat().st_size
+            flip(files(copy) / split / f"{file}.bin", at := int(rng.integers(size)))
             hit.setdefault(split, []).append(
                 (file, at // BLOCK * BLOCK, min((at // BLOCK + 1) * BLOCK, size))
             )
@@ -142,7 +143,7 @@ def test_batches_are_those_of_a_store_that_never_had_them(
     path, corpus, vocabulary, tmp_path, objective
 ):
     for at in (0, 700, 701, 1500, 3000):
-        flip(path / "train" / "tokens.bin", at)
+        flip(files(path) / "train" / "tokens.bin", at)
     store = Store.open(path).verified("skip")
     lost = set(store.left_out["train"].tolist())
     assert 0 < len(lost) < 40 and not store.left_out["heldout"].size
@@ -173,22 +174,22 @@ def test_what_cannot_be_told_apart_is_refused(path, tmp_path):
         shutil.rmtree(copy)
 
     copy = shutil.copytree(path, tmp_path / "copy")
-    flip(copy / "train" / "tokens.bin", 5)
+    flip(files(copy) / "train" / "tokens.bin", 5)
     refused(
         "train/tokens.bin: crc32c .*; or leave the damaged documents out with data.on_corrupt=skip",
         "refuse",
     )
     shutil.copytree(path, copy)
-    flip(copy / "vocabulary" / "spiece.model", 50)
+    flip(files(copy) / "vocabulary" / "spiece.model", 50)
     refused("without it no document can be read")
     shutil.copytree(path, copy)
-    flip(copy / "train" / "tokens.bin", 5)
-    flip(copy / "checksums" / "train.tokens.bin", 5)
+    flip(files(copy) / "train" / "tokens.bin", 5)
+    flip(files(copy) / "checksums" / "train.tokens.bin", 5)
     refused("the checksums of its blocks are damaged too: copy it again")
     shutil.copytree(path, copy)
-    flip(copy / "checksums" / "train.tokens.bin", 5)
+    flip(files(copy) / "checksums" / "train.tokens.bin", 5)
     assert told(Store.open(copy).verified("skip")) == "no documents"  # what it is about is sound
-    flip(copy / "train" / "sentences.bin", 100)
+    flip(files(copy) / "train" / "sentences.bin", 100)
     assert "of train documents (" in told(Store.open(copy).verified("skip"))
 
 
@@ -200,10 +201,10 @@ def test_a_store_from_before_there_were_checksums_of_blocks_is_read_and_refused_
         if not name.startswith("checksums/")
     }
     (path / "manifest.json").write_text(json.dumps(manifest))
-    shutil.rmtree(path / "checksums")
+    shutil.rmtree(files(path) / "checksums")
     store = Store.open(path).verified("skip")
     assert type(store) is Store
-    flip(path / "train" / "tokens.bin", 5)
+    flip(files(path) / "train" / "tokens.bin", 5)
     with pytest.raises(
         ValueError,
         match="the checksums of its blocks were not kept when it was prepared: copy it again",

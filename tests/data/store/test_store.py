@@ -9,6 +9,7 @@ from data.store.small_store import write_store
 from data.store.split import Source
 from data.store.writer import StoreWriter, token_dtype
 from data.vocabulary.load import read_vocabulary
+from tests.store_files import files
 
 
 def nested(split) -> list[list[list[int]]]:
@@ -108,9 +109,9 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
     (path / "manifest.json").write_text("{")
     refused(ValueError, "broken")
     (path / "manifest.json").write_text(json.dumps(manifest | {"version": 9}))
-    refused(ValueError, "version 9 of the store, this program reads 1")
+    refused(ValueError, "version 9 of the store, this program reads 2")
     (path / "manifest.json").write_text(json.dumps(manifest))
-    tokens = path / "train" / "tokens.bin"
+    tokens = files(path) / "train" / "tokens.bin"
     whole = tokens.read_bytes()
     tokens.write_bytes(whole[:-2])
     refused(ValueError, r"tokens.bin has [\d,]+ bytes, the manifest says")
@@ -128,9 +129,9 @@ def test_no_store_and_broken_stores(tmp_path, store, vocabulary, documents):
 def test_verify_finds_a_flipped_bit(tmp_path, store, vocabulary, documents, name):
     store.verify()
     path = copied(store, tmp_path, vocabulary, documents)
-    contents = bytearray((path / name).read_bytes())
+    contents = bytearray((files(path) / name).read_bytes())
     contents[len(contents) // 2] ^= 1
-    (path / name).write_bytes(contents)
+    (files(path) / name).write_bytes(contents)
     with pytest.raises(ValueError, match=f"{name}: crc32c"):
         Store.open(path).verify()
 
@@ -141,7 +142,7 @@ def test_another_vocabulary_in_the_folder_is_refused(
     path = copied(store, tmp_path, vocabulary, documents)
     t5_vocabulary.save(tmp_path / "t5")
     manifest = json.loads((path / "manifest.json").read_text())
-    for file in (path / "vocabulary").iterdir():
+    for file in (files(path) / "vocabulary").iterdir():
         contents = (tmp_path / "t5" / file.name).read_bytes()
         file.write_bytes(contents)
         manifest["files"][f"vocabulary/{file.name}"]["bytes"] = len(contents)
@@ -170,18 +171,20 @@ class Bucket(backend._OsPathBackend):
             setattr(self, name, here(getattr(super(), name)))
 
 
-def test_a_store_in_a_bucket_is_copied_once(tmp_path, store, vocabulary, documents, monkeypatch):
+def test_a_store_in_a_bucket_is_copied_once_but_for_its_tokens(
+    tmp_path, store, vocabulary, documents, monkeypatch
+):
     monkeypatch.setattr(backend, "tf_backend", Bucket(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = copied(store, tmp_path, vocabulary, documents)
     remote = Store.open("gs://bucket/copy")
     assert remote.fingerprint == store.fingerprint and remote.vocabulary == vocabulary
     assert nested(remote.split("train")) == documents[:36]
-    assert remote.path.is_relative_to(tmp_path / "cache" / "cloze")
-    (path / "train" / "tokens.bin").unlink()
-    assert Store.open("gs://bucket/copy").path == remote.path
+    assert remote.folder.is_relative_to(tmp_path / "cache" / "cloze")
+    (files(path) / "train" / "documents.bin").unlink()
+    assert Store.open("gs://bucket/copy").folder == remote.folder
     with pytest.raises(FileNotFoundError, match="gs://bucket/other is not a token store"):
         Store.open("gs://bucket/other")
     assert [p.name for p in (tmp_path / "cache" / "cloze" / "stores").iterdir()] == [
-        remote.path.name
+        remote.folder.name
     ]

@@ -27,6 +27,7 @@ from pretrain.overrides import ConfigError
 from pretrain.training.new_workdir import start_workdir
 from pretrain.workdir import metrics_file
 from pretrain.workdir.checkpoints import read_run
+from tests.store_files import files
 
 T5 = T5Config(
     vocab=192, width=32, depth=1, decoder_depth=1, num_heads=4, head_width=8, mlp=64, dropout=0.0
@@ -247,7 +248,8 @@ def test_pairs_of_texts(pretrained, tuned, tmp_path, capsys):
     store = tmp_path / "w" / "store"
     # What the held-out part is scored by is what `predict` writes.
     answers = [
-        json.loads(line) for line in (store / "heldout" / "answers.jsonl").read_text().splitlines()
+        json.loads(line)
+        for line in (files(store) / "heldout" / "answers.jsonl").read_text().splitlines()
     ]
     asked = lines(
         tmp_path / "asked.jsonl", [{"en": " ".join(reversed(answer.split()))} for answer in answers]
@@ -376,7 +378,7 @@ def test_the_words_of_a_task(vocabulary, tmp_path):
         == Texts(scores.spec, {"train": [pair[:2] for pair in scores.parts["train"]]}, ()).digest()
     )
     scores.write(tmp_path / "store", vocabulary)
-    assert (tmp_path / "store" / "train" / "answers.jsonl").read_text().splitlines() == [
+    assert (files(tmp_path / "store") / "train" / "answers.jsonl").read_text().splitlines() == [
         "1.0",
         "9.9",
     ]

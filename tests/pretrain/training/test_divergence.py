@@ -20,6 +20,7 @@ from pretrain.training import step
 from pretrain.training.context import RestartableFeed
 from pretrain.training.divergence import Diverged, Guard, is_finite_step, track_norms
 from pretrain.training.loop import train
+from pretrain.training.losses.base import Computed
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.program import make_program
 from pretrain.training.schedules import make_learning_rate
@@ -53,7 +54,7 @@ SQUARES = SimpleNamespace(
     tokens=("label_weights",),
     value=lambda means: means["squares"],
     totals=lambda batch: {"squares": batch["label_weights"].sum()},
-    sums=sums,
+    compute=lambda *given, **options: Computed(sums(*given, **options), None, {}),
 )
 
 

@@ -49,7 +49,7 @@ def test_the_same_store_elsewhere_is_the_same(stores, workdir, capsys):
 
 def test_another_store_is_refused_and_allowed_by_word(stores, other, workdir, capsys):
     before = (workdir / NAME).read_text()
-    with pytest.raises(ConfigError, match="holds a run of another token store") as caught:
+    with pytest.raises(ConfigError, match="holds a run of other data") as caught:
         check(other, workdir, allow_changes=False)
     for word in (str(stores["bert"].path), str(other.path), "--allow-changes"):
         assert word in str(caught.value)
@@ -85,8 +85,8 @@ def test_train_goes_on_from_no_other_store(configs, stores, other, tmp_path, cap
     words += ["train.stop_at_step=2", f"data.store={other.path}"]
     capsys.readouterr()
     assert main(words) == 2
-    assert "holds a run of another token store" in capsys.readouterr().err
+    assert "holds a run of other data" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["1"]
     assert main([*words, "--allow-changes"]) == 0
-    assert "changed on continuing: token store" in capsys.readouterr().out
+    assert "changed on continuing: data" in capsys.readouterr().out
     assert json.loads((tmp_path / "run" / NAME).read_text())["path"] == str(other.path)

@@ -1,0 +1,225 @@
+"""A rewrite of a store is a new generation: readers of the one before keep theirs, and what nobody reads is removed."""
+
+import gc
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from data.store import generations
+from data.store.generations import GENERATION, replace_store
+from data.store.reader import Store
+from data.store.small_store import write_store
+from data.store.writer import MANIFEST, StoreWriter
+from tests.store_files import files
+
+
+def rewrite(path, vocabulary, documents):
+    """Write another store in place of the one at `path`; returns it."""
+    with replace_store(path) as folder, StoreWriter(folder, vocabulary) as writer:
+        writer.begin_source("documents")
+        for document in documents:
+            lengths = np.array([len(sentence) for sentence in document])
+            ids = np.array([i for sentence in document for i in sentence])
+            writer.add("train", ids, np.array([lengths.sum()]), lengths)
+        writer.finish([1.0])
+    return Store.open(path)
+
+
+def names(path):
+    return sorted(entry.name for entry in path.iterdir())
+
+
+@pytest.fixture
+def path(tmp_path, vocabulary, documents):
+    """The folder of a store that no object of this process holds."""
+    write_store(tmp_path / "s", vocabulary, documents[:9], heldout=documents[9:12])
+    gc.collect()
+    return tmp_path / "s"
+
+
+def test_a_reader_keeps_its_generation_until_it_is_done(path, vocabulary, documents):
+    old = Store.open(path)
+    before, split = old.split("train").tokens.tolist(), old.split("train")
+    new = rewrite(path, vocabulary, documents[20:30])
+    assert new.split("train").tokens.tolist() != before
+    # What is opened only now is the old generation's, too.
+    assert old.split("heldout").document_starts.size == 4 and old.vocabulary == vocabulary
+    old.verify()
+    assert names(path) == sorted([old.folder.name, new.folder.name, MANIFEST])
+    folder = old.folder.name
+    del old
+    gc.collect()
+    rewrite(path, vocabulary, documents[12:15])
+    assert folder in names(path)  # a split of it is still read
+    assert split.tokens.tolist() == before
+    del split
+    gc.collect()
+    last = rewrite(path, vocabulary, documents[15:18])
+    assert names(path) == sorted([new.folder.name, last.folder.name, MANIFEST])
+    del new
+    gc.collect()
+
+
+READER = """
+import sys
+from data.store.reader import Store
+store = Store.open(sys.argv[1])
+print(store.folder.name, flush=True)
+sys.stdin.readline()
+print(int(store.split("train").tokens.sum()), flush=True)
+"""
+
+
+def test_another_process_keeps_its_generation_and_its_death_gives_it_back(
+    path, vocabulary, documents, root
+):
+    expected = int(Store.open(path).split("train").tokens.sum())
+    gc.collect()
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", READER, str(path)],
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    (held,) = {process.stdout.readline().strip() for process in processes}
+    rewrite(path, vocabulary, documents[20:30])
+    assert held in names(path)
+    out, _ = processes[0].communicate("\n", timeout=30)
+    assert int(out) == expected  # read after the rewrite
+    rewrite(path, vocabulary, documents[21:30])
+    assert held in names(path)
+    processes[1].send_signal(signal.SIGKILL)
+    processes[1].communicate()
+    rewrite(path, vocabulary, documents[22:30])
+    assert held not in names(path) and len(names(path)) == 2
+
+
+def test_the_same_contents_again_replace_damaged_files(path, vocabulary, documents):
+    first = rewrite(path, vocabulary, documents[:4])
+    tokens = first.folder / "train" / "tokens.bin"
+    raw = bytearray(tokens.read_bytes())
+    raw[0] ^= 1
+    tokens.write_bytes(raw)
+    again = rewrite(path, vocabulary, documents[:4])
+    assert again.folder.name == f"{first.folder.name}-1"
+    again.verify()
+    assert again.fingerprint == first.fingerprint
+    with pytest.raises(ValueError, match="crc32c"):
+        first.verify()
+
+
+def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
+    path, vocabulary, documents, monkeypatch
+):
+    """The generation of the manifest that was read is gone before its files are opened."""
+    usual, folders = Store.open_generation.__func__, []
+
+    def slow(cls, given, manifest):
+        if not folders:
+            folders.append(manifest["generation"])
+            rewrite(path, vocabulary, documents[20:30])
+            gc.collect()
+            rewrite(path, vocabulary, documents[21:30])
+            assert not (path / manifest["generation"]).exists()
+        return usual(cls, given, manifest)
+
+    monkeypatch.setattr(Store, "open_generation", classmethod(slow))
+    assert Store.open(path).split("train").document_starts.size == 10
+    assert len(folders) == 1
+
+
+@pytest.mark.parametrize("moment", ["rename", "replace", "rmtree"])
+def test_a_writer_that_is_killed_leaves_one_whole_store(
+    path, vocabulary, documents, monkeypatch, moment
+):
+    """Stopped before the new files are moved, before the manifest is, and before the old files are removed."""
+    old = Store.open(path).fingerprint
+    gc.collect()
+
+    module = generations.shutil if moment == "rmtree" else generations.os
+    usual = getattr(module, moment)
+
+    def die(source, *rest, **options):
+        if moment == "rmtree" and GENERATION.fullmatch(os.path.basename(source)) is None:
+            return usual(source, *rest, **options)  # of the scratch folder
+        raise KeyboardInterrupt
+
+    def write_and_die():
+        with replace_store(path) as folder:
+            with StoreWriter(folder, vocabulary) as writer:
+                writer.begin_source("documents")
+                writer.add("train", np.array([5, 6]), np.array([2]), np.array([2]))
+                writer.finish([1.0])
+            monkeypatch.setattr(module, moment, die)
+
+    with pytest.raises(KeyboardInterrupt):
+        write_and_die()
+    monkeypatch.undo()
+    left = Store.open(path)
+    left.verify()
+    assert (left.fingerprint == old) == (moment != "rmtree")
+    del left
+    gc.collect()
+    last = rewrite(path, vocabulary, documents[:3])
+    assert names(path) == sorted([last.folder.name, MANIFEST])
+    assert names(path.parent) == ["s"]
+
+
+def test_only_what_is_a_generation_is_removed(path, vocabulary, documents):
+    (path / "notes").mkdir()
+    (path / "notes" / "thesis.txt").write_text("x")
+    (path / "README").write_text("mine")
+    os.symlink(path.parent, path / "0123456789ab")
+    rewrite(path, vocabulary, documents[:3])
+    assert (path / "notes" / "thesis.txt").read_text() == "x" and path.exists()
+    assert {"README", "0123456789ab"} <= set(names(path))
+
+
+def test_a_store_of_the_first_layout_is_refused_and_rewritten(path, vocabulary, documents):
+    folder, manifest = files(path), json.loads((path / MANIFEST).read_text())
+    for entry in list(folder.iterdir()):
+        entry.rename(path / entry.name)
+    folder.rmdir()
+    (path / MANIFEST).write_text(json.dumps(manifest | {"version": 1}))
+    with pytest.raises(ValueError, match=r"version 1 of the store.*--overwrite"):
+        Store.open(path)
+    new = rewrite(path, vocabulary, documents[:3])
+    assert names(path) == sorted([new.folder.name, MANIFEST, "readers"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"generation": "../../etc"},
+        {"generation": None},
+        {"generation": "0123456789ab/.."},
+        {"files": {"../../outside": {"bytes": 1, "crc32c": "0"}}},
+        {"files": {"/etc/passwd": {"bytes": 1, "crc32c": "0"}}},
+        {"files": {"train/../x": {"bytes": 1, "crc32c": "0"}}},
+    ],
+    ids=str,
+)
+def test_a_manifest_that_points_elsewhere_is_refused(path, change):
+    manifest = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps(manifest | change))
+    with pytest.raises(ValueError, match="is broken: it names no generation, or files outside"):
+        Store.open(path)
+
+
+def test_two_rewrites_at_once_are_one(path, vocabulary, documents):
+    with replace_store(path) as folder, StoreWriter(folder, vocabulary) as writer:
+        writer.begin_source("documents")
+        writer.add("train", np.array([5]), np.array([1]), np.array([1]))
+        with pytest.raises(BlockingIOError, match="is being written by another process"):
+            rewrite(path, vocabulary, documents[:2])
+        writer.finish([1.0])
+    assert Store.open(path).manifest["splits"]["train"]["tokens"] == 1

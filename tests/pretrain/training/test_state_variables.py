@@ -1,0 +1,284 @@
+"""What a model keeps between steps: on lanes, over micro-batches and meshes, skipped steps, evaluations, kills and restarts."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from data.config import Data
+from data.objectives import CausalLm
+from data.pipeline import Stream
+from models import build
+from pretrain import config
+from pretrain.config import AdamW, Checkpoint, Evaluate, Mesh, Run, Train, to_json
+from pretrain.distributed import sharding
+from pretrain.distributed.sharding import BATCH, make_mesh
+from pretrain.training.losses import LossOptions, find_loss
+from pretrain.training.optimizers import make_optimizer
+from pretrain.training.program import make_program
+from pretrain.training.state import init_state
+from pretrain.training.step import make_evaluation, make_step
+from pretrain.workdir import metrics_file
+from pretrain.workdir.checkpoints import Checkpoints
+from tests import forks, recurrent_lm
+from tests.recurrent_lm import ElmanConfig
+
+LENGTH, ROWS, STEPS = 6, 8, 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "TRAINED_BY", dict(config.TRAINED_BY))
+        patch.setattr(config, "KINDS", dict(config.KINDS))
+        patch.setattr(sharding, "PARAMETERS", sharding.PARAMETERS)
+        patch.setitem(config.Run.__annotations__, "model", config.Run.__annotations__["model"])
+        recurrent_lm.register()
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(stores):
+    objective = CausalLm(length=LENGTH, order="lanes")
+    return Run(
+        model=ElmanConfig(vocab=256, width=16, dropout=0.1),
+        data=Data(objective=objective, store=str(stores["t5"].path), batch_size=ROWS),
+        optimizer=AdamW(learning_rate=1e-2, warmup_steps=2, epsilon=1e-4),
+        train=Train(steps=STEPS, compute_dtype="float32"),
+        evaluate=Evaluate(every=6, samples=0),
+        checkpoint=Checkpoint(every=4, keep=10),
+    )
+
+
+@pytest.fixture(scope="module")
+def stream(run, stores):
+    return Stream(stores["t5"], run.data, seed=0)
+
+
+def stepped(run, stream, mesh=None, microbatches=1, count=3, **changes):
+    """The state after so many steps of a run, on the host, on one device or a mesh; changes: of its model."""
+    run = dataclasses.replace(
+        run,
+        model=dataclasses.replace(run.model, **changes),
+        train=dataclasses.replace(run.train, microbatches=microbatches),
+    )
+    mesh = make_mesh(Mesh(**(mesh or {"data": 1})), None if mesh else jax.devices()[:1])
+    with jax.set_mesh(mesh):
+        program = make_program(run, mesh)
+        state = program.init()
+        for step in range(count):
+            batch = jax.device_put(stream.batch(step), program.batch["token_ids"].sharding)
+            state, metrics = program.update(state, batch)
+            assert not int(metrics["skipped"])
+        places = {str(leaf.sharding.spec) for leaf in jax.tree.leaves(state.variables)}
+        assert places == {str(BATCH)}
+        return jax.device_get(state)
+
+
+def assert_close(one, other, tolerance=2e-6):
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, atol=tolerance, rtol=0)
+
+
+def hidden(state):
+    return state.variables["memory"]["state"]
+
+
+# ---- one step ----------------------------------------------------------------
+
+
+def test_segments_on_a_lane_are_one_long_row(run, stream):
+    """Three batches of lanes against the rows that they make together, by a loop in NumPy."""
+    state = stepped(run, stream, count=0)
+    program_model, params = build(run.model), state.params
+    loss, variables, found = find_loss("causal_lm"), state.variables, []
+    for step in range(3):
+        states, variables = loss.apply_states(
+            program_model, params, stream.batch(step), variables=variables
+        )
+        found.append(np.asarray(states))
+    kernel, recurrent = params["read"], params["hidden"]["kernel"]
+    h_BD = np.zeros((ROWS, run.model.width))
+    for step in range(3):
+        batch = stream.batch(step)
+        h_BD = np.where(batch["is_continued"][:, None] & (step > 0), h_BD, 0)
+        for t in range(LENGTH):
+            x_BD = params["token_embedding"]["embedding"][batch["token_ids"][:, t]]
+            h_BD = np.tanh(x_BD @ kernel["kernel"] + kernel["bias"] + h_BD @ recurrent)
+            np.testing.assert_allclose(found[step][:, t], h_BD, atol=1e-5)
+    assert batch["is_continued"].any()
+
+
+@pytest.mark.parametrize(
+    "mesh", [{"data": 8}, {"data": 2, "fsdp": 2, "model": 2}, {"fsdp": 4, "data": 2}], ids=str
+)
+def test_a_mesh_keeps_the_same(run, stream, mesh):
+    alone, found = (stepped(run, stream, one, dropout=0.0) for one in (None, mesh))
+    assert_close(alone, found)
+    assert np.abs(hidden(alone)).max() > 0.1 and int(alone.step) == 3
+
+
+@pytest.mark.parametrize("mesh", [None, {"data": 2, "fsdp": 1, "model": 4}], ids=str)
+def test_micro_batches_keep_the_same(run, stream, mesh):
+    whole = stepped(run, stream, dropout=0.0)
+    parts = stepped(run, stream, mesh, microbatches=4, dropout=0.0)
+    assert_close(whole, parts)
+
+
+def test_a_skipped_step_keeps_what_was_there(run, stream):
+    model, loss = build(run.model), find_loss("causal_lm")
+    step = jax.jit(make_step(model, loss, optax.sgd(0.1), lambda n: 0.1, seed=0))
+    init = partial(init_state, model, run.data.objective, optax.sgd(0.1), 0, ROWS)
+    state, _ = step(jax.jit(init)(), stream.batch(0))
+    broken = stream.batch(1)
+    broken["label_weights"] = np.full_like(broken["label_weights"], np.nan)
+    after, metrics = step(state, broken)
+    assert metrics["skipped"] == 1 and int(after.step) == 2
+    for one, other in zip(
+        jax.tree.leaves((state.params, state.variables)),
+        jax.tree.leaves((after.params, after.variables)),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+    taken, metrics = step(state, stream.batch(1))
+    assert not metrics["skipped"] and (hidden(taken) != hidden(state)).any()
+
+
+def test_an_evaluation_begins_from_zero(run, stream):
+    model, loss = build(run.model), find_loss("causal_lm")
+    state = stepped(run, stream)
+    score = jax.jit(make_evaluation(model, loss))
+    batch = stream.batch(5)
+    sums, _, _ = score(state.params, batch)
+    again, _, _ = score(state.params, batch | {"is_continued": np.zeros(ROWS, bool)})
+    carried = loss.compute(
+        model, state.params, batch, options=LossOptions(), variables=state.variables
+    )
+    assert sums["causal_lm"] == again["causal_lm"]
+    assert abs(float(carried.sums["causal_lm"]) - float(sums["causal_lm"])) > 1e-3
+
+
+def test_models_that_keep_nothing_have_nothing_to_carry(runs):
+    mesh = make_mesh(Mesh(data=8))
+    program = make_program(runs["bert"], mesh)
+    assert program.abstract.variables == {} and program.placed.variables == {}
+
+
+# ---- a run -------------------------------------------------------------------
+
+
+def train(path, workdir, *words, popen=False, devices=8):
+    command = [sys.executable, "-m", "tests.recurrent_lm", "train", str(path)]
+    command += ["--workdir", str(workdir), *words]
+    environment = {"JAX_NUM_CPU_DEVICES": str(devices)} if devices != 8 else {}
+    options = {"env": os.environ | environment}
+    if popen:
+        return forks.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    done = forks.run(command, capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def read_record(workdir, step):
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        return checkpoints.record(step)
+
+
+@pytest.fixture(scope="module")
+def saved(run, tmp_path_factory):
+    path = tmp_path_factory.mktemp("config") / "elman.json"
+    path.write_text(to_json(run))
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("mesh.data=1",), ("mesh.data=2", "mesh.fsdp=4"), ("mesh.data=2", "train.microbatches=2")],
+    ids=["one device", "eight", "micro-batches"],
+)
+def test_a_run_that_is_killed_ends_with_the_same_bits(saved, tmp_path, words):
+    devices = {"mesh.data=1": 1, "train.microbatches=2": 2}.get(words[-1], 8)
+    train(saved, tmp_path / "whole", *words, devices=devices)
+    process = train(saved, tmp_path / "killed", *words, popen=True, devices=devices)
+    end = time.monotonic() + 120
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    while not any(row["step"] >= 6 for row in metrics_file.read(metrics)):
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    said = train(saved, tmp_path / "killed", *words, devices=devices)
+    assert "continuing after step " in said
+    expected, found = (read_record(tmp_path / name, STEPS) for name in ("whole", "killed"))
+    for part in ("params", "optimizer", "variables"):
+        assert expected[part] == found[part]
+    assert list(found["variables"]) == ["memory/state"]
+    assert found["variables"]["memory/state"][:2] == ["float32", [ROWS, 16]]
+
+
+def test_what_was_kept_is_checked_and_fits_or_is_refused(saved, tmp_path):
+    from pretrain.__main__ import main
+
+    words = ["train", str(saved), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    assert main([*words, "train.stop_at_step=4"]) == 0
+    assert main([*words, "data.batch_size=16", "--allow-changes"]) == 2
+    folder = tmp_path / "run" / "checkpoints" / "4" / "variables"
+    for path in folder.rglob("d/*"):
+        path.write_bytes(bytes(byte ^ 255 for byte in path.read_bytes()))
+    assert main([*words, "train.stop_at_step=5"]) in (2, 3)
+    assert (tmp_path / "run" / "damaged" / "4").is_dir()
+
+
+def test_only_models_that_keep_a_state_are_trained_on_lanes(runs, run):
+    from pretrain.config import validate
+    from pretrain.overrides import ConfigError
+
+    wrong = dataclasses.replace(runs["gpt3"], data=run.data)
+    with pytest.raises(ConfigError, match="order=lanes is for models that keep a state"):
+        validate(wrong)
+    validate(run)
+
+
+def test_a_state_tells_what_the_row_before_has_said(run):
+    """The last token of every second row is the first token of the row before it on its lane."""
+    rng = np.random.default_rng(0)
+    first_B = rng.integers(5, 9, 64)
+
+    adam = make_optimizer(AdamW(learning_rate=0.03, warmup_steps=1, decay_steps=9999), 200)
+
+    def loss_after(kept):
+        model, loss = build(dataclasses.replace(run.model, dropout=0.0)), find_loss("causal_lm")
+        step = jax.jit(make_step(model, loss, adam, lambda n: 0.03, seed=0))
+        init = partial(init_state, model, run.data.objective, adam, 0, 64)
+        state, losses = jax.jit(init)(), []
+        for number in range(120):
+            half = number % 2
+            tokens = np.full((64, 6), 3)
+            labels = np.full((64, 6), 3)
+            if half == 0:
+                tokens[:, 0] = first_B
+            else:
+                labels[:, 5] = first_B
+            weights = np.zeros((64, 6), np.float32)
+            weights[:, 5] = half
+            weights[0, 0] = 1 - half
+            batch = {
+                "token_ids": tokens.astype(np.int32),
+                "labels": labels.astype(np.int32),
+                "label_weights": weights,
+                "is_continued": np.full(64, bool(kept and half)),
+            }
+            state, metrics = step(state, batch)
+            if half:
+                losses.append(float(metrics["causal_lm"]))
+        return np.mean(losses[-5:])
+
+    assert loss_after(kept=True) < 0.5 < 1.2 < loss_after(kept=False)

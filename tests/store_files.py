@@ -1,0 +1,10 @@
+"""Where the files of a token store lie."""
+
+import pathlib
+
+from data.store.reader import read_manifest
+
+
+def files(store) -> pathlib.Path:
+    """Return the folder of the generation that the manifest of a store names."""
+    return pathlib.Path(store) / read_manifest(pathlib.Path(store))["generation"]
