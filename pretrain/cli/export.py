@@ -1,4 +1,4 @@
-"""export --workdir W --output FOLDER: a checkpoint as a folder that `transformers` opens."""
+"""export --workdir W --output FOLDER [--format jax]: a checkpoint as a folder that `transformers` opens, or that JAX does without Cloze."""
 
 from pretrain.inference import random_head
 
@@ -25,10 +25,18 @@ def add_arguments(parser):
         default="float32",
         help="of the weights, which are trained in float32: half the size, rounded to 8 or 11 bits (float32)",
     )
+    parser.add_argument(
+        "--format",
+        choices=("transformers", "jax"),
+        default="transformers",
+        help="jax: parameters by Orbax, the model's own code with a loader, and a program of jax.export",
+    )
     random_head.add_argument(parser)
 
 
 def run(args):
+    if args.format == "jax":
+        return run_jax(args)
     from pretrain.convert import model_card
     from pretrain.convert.read_write import write_model
     from pretrain.convert.safe_folder import check_output
@@ -61,4 +69,37 @@ def run(args):
             ]
         )
     )
+    return 0
+
+
+def run_jax(args):
+    """Write the folder that pretrain/convert/jax_folder.py describes."""
+    from models import build
+    from pretrain.convert.jax_folder import write_jax_folder
+    from pretrain.convert.safe_folder import check_output
+    from pretrain.inference.trained import open_trained
+    from pretrain.training.state import make_inputs
+
+    check_output(args.output, args.overwrite)
+    trained = open_trained(args.workdir, args.step)
+    random_head.check_head(trained, "export", args.allow_random_head)
+    config = trained.run.model
+    files = write_jax_folder(
+        args.output,
+        config,
+        trained.params,
+        trained.vocabulary,
+        make_inputs(build(config), trained.run.data.objective, 1),
+        overwrite=args.overwrite,
+        allow_nonfinite=args.allow_nonfinite,
+        dtype=args.dtype,
+    )
+    print(f"{args.output}: step {trained.step:,} of {args.workdir}")
+    for name, size in files.items():
+        if not name.startswith(("params/", "models/")):
+            print(f"  {name:<34}{size:>15,} bytes")
+    print(
+        f"  {'params/':<34}{sum(size for name, size in files.items() if name.startswith('params/')):>15,} bytes"
+    )
+    print(f"load it as {args.output}/README.md shows")
     return 0

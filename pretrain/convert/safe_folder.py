@@ -27,6 +27,7 @@ OURS = {
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "spiece.model", "vocab.json", "merges.txt"),
 }
+FOR_JAX = {"params", "models", "load.py", "program.bin", "example.npz"}  # jax_folder.py
 PARTS = {name for family in FAMILIES.values() for name in family.hugging_face.second_models}
 FRACTIONS = ("F32", "F16", "BF16")  # float32 holds each of their values exactly
 FORMATS = (*FRACTIONS, "I64", "I32", "I16", "I8", "U8", "BOOL")
@@ -258,10 +259,11 @@ def check_output(output, overwrite=False):
 
 def _foreign(output):
     """What an export does not consist of, as paths from `output` on; folders of PARTS are exports in their turn."""
+    known = OURS | (FOR_JAX if all((output / name).exists() for name in FOR_JAX) else set())
     for path in output.iterdir():
         if path.name in PARTS and path.is_dir() and not path.is_symlink():
             yield from (f"{path.name}/{name}" for name in _foreign(path))
-        elif path.name not in OURS and not SHARD.fullmatch(path.name):
+        elif path.name not in known and not SHARD.fullmatch(path.name):
             yield path.name
 
 
