@@ -33,6 +33,10 @@ class ComposedBatches:
 
     def __init__(self, stream, make_dataset):
         """stream: the `data.pipeline.Stream` that the batches stand in for. Raises ValueError for elements of another kind."""
+        if stream.order == "lanes":
+            raise ValueError(
+                "rows on lanes go on from batch to batch, which a dataset of the user does not: data.objective.order=shuffled"
+            )
         self.stream, self.data, self.make_dataset = stream, stream.data, make_dataset
         self.open(0, 0, self.data.batch_size)
 

@@ -47,7 +47,7 @@ class Stream:
         self.split, self.vocabulary = found.split, found.vocabulary
         self.rows, self.tokens_per_row = self.table.count, self.objective.dims()["L"]
         self.rows_S = np.diff(self.table.offsets)
-        self.lanes = self.make_lanes() if found.order == "lanes" and split == "train" else None
+        self.order = found.order
         self.begin_from(0, 0)
 
     def begin_from(self, step, row):
@@ -66,8 +66,11 @@ class Stream:
         """The number of examples that the steps before this one have read: the batch of `step` begins with this one."""
         return step * self.data.batch_size + self.shift
 
-    def make_lanes(self):
-        """The order of rows on lanes; refuses parts that cannot fill theirs."""
+    @functools.cached_property
+    def lanes(self):
+        """The order of rows on lanes in training, None for shuffled ones; refuses parts that cannot fill theirs."""
+        if self.order != "lanes":
+            return None
         rates = self.data.rates or [part.rate for part in self.parts]
         try:
             return Lanes(

@@ -67,7 +67,7 @@ def prepare(
     A script that calls this needs the `if __name__ == "__main__"` that spawned processes do.
     """
     request.check()
-    output = pathlib.Path(output).absolute()
+    output = generations.find_place(pathlib.Path(output).absolute())
     found = [sources.resolve(name, request.document, request.field) for name in request.sources]
     inputs = [source.identity() for source in found]
     given = None if request.vocabulary is None else read_vocabulary(request.vocabulary)

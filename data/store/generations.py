@@ -8,6 +8,7 @@ and leaves the others. Where a file system has no locks, nothing is removed.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -27,12 +28,20 @@ FIRST_LAYOUT = ("train", "heldout", "vocabulary", "checksums")  # folders of a s
 def replace_store(output: pathlib.Path) -> Iterator[pathlib.Path]:
     """Yield a new folder for a `StoreWriter`, whose store is the one at `output` when the block ends; where it raises, nothing changes.
 
-    Raises BlockingIOError where a living process writes the same store.
+    Raises BlockingIOError where a living process writes the same store, NotADirectoryError where a file is there.
     """
+    output = find_place(output)
     output.parent.mkdir(parents=True, exist_ok=True)
     with atomic.open_scratch_folder(output) as scratch:
         yield scratch / "store"
         publish(scratch / "store", output, scratch)
+
+
+def find_place(output: pathlib.Path) -> pathlib.Path:
+    """Return where a store at `output` is written: where a link to one leads. Raises NotADirectoryError where a file is there."""
+    if output.exists() and not output.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(output))
+    return output.resolve() if (output / MANIFEST).exists() else output
 
 
 def publish(new: pathlib.Path, output: pathlib.Path, scratch: pathlib.Path) -> None:
@@ -78,10 +87,12 @@ def find_others(output: pathlib.Path, name: str, version) -> list[pathlib.Path]:
 
 def remove_unread(folder: pathlib.Path) -> None:
     """Remove a generation, unless somebody reads it or nobody can know."""
-    try:
-        lock = open(folder / READERS, "rb")  # noqa: SIM115 - held while the folder is removed
-    except FileNotFoundError:  # of a writer that was killed, or of another layout
+    if not GENERATION.fullmatch(folder.name):  # of a writer that was killed, or of the first layout
         shutil.rmtree(folder, ignore_errors=True)
+        return
+    try:  # for writing: NFS locks no other file exclusively
+        lock = open(folder / READERS, "rb+")  # noqa: SIM115 - held while the folder is removed
+    except OSError:  # another user's, or copied without it
         return
     with lock:
         try:
@@ -91,11 +102,18 @@ def remove_unread(folder: pathlib.Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def make_none() -> None:
+    """Return None."""
+
+
 class Hold:
     """Keeps a generation from being removed for as long as this object lives."""
 
     def __init__(self, descriptor: int):
         self.descriptor = descriptor
+
+    def __reduce__(self):
+        return make_none, ()  # a copy, here or in another process, holds nothing
 
     def __del__(self):
         os.close(self.descriptor)

@@ -7,6 +7,7 @@ side, and the last MEMORY bytes of them stay there. A file of a store has a crc3
 import collections
 import concurrent.futures
 import threading
+import time
 
 import google_crc32c
 import numpy as np
@@ -17,13 +18,14 @@ from data.store.writer import BLOCK
 RANGE = 1 << 16  # bytes that are read at a time, a multiple of the bytes that have a checksum
 MEMORY = 1 << 28  # bytes that are kept
 REQUESTS = 16  # that wait for an answer at the same time
-ATTEMPTS = 3
+ATTEMPTS = 5
+PAUSE = 0.25  # seconds before the second attempt where reading failed; four times as long each time after
 
 
 class RangedArray:
     """A read-only array of one axis, as far as rows ask for one: `len`, `dtype`, `take` and slices.
 
-    read: (start, end) -> bytes of the file; sums: crc32c of each block of it, uint32. Raises OSError where the file cannot be read and
+    read: (start, end) -> bytes of the file; sums: crc32c of each block of it, uint32. Raises what `read` does where it fails again and again, and
     ValueError where bytes are not those that were written.
     """
 
@@ -80,8 +82,14 @@ class RangedArray:
         """Return the range of a number, read anew where it is not what was written: the way may have been at fault."""
         start, end = number * RANGE, min((number + 1) * RANGE, self.size)
         right = self.sums[start // BLOCK : -(-end // BLOCK)].tolist()
-        for _ in range(ATTEMPTS):
-            raw = self.read(start, end)
+        for attempt in range(ATTEMPTS):
+            try:
+                raw = self.read(start, end)
+            except Exception:  # whatever the storage's library raises for its network
+                if attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(PAUSE * 4**attempt)
+                continue
             if len(raw) == end - start and right == [
                 google_crc32c.value(raw[at : at + BLOCK]) for at in range(0, len(raw), BLOCK)
             ]:

@@ -39,6 +39,7 @@ from data.store.writer import (
     OFFSETS,
     SPLITS,
     VERSION,
+    check_sizes,
     checksums_of,
     verify_files,
 )
@@ -75,10 +76,14 @@ class Store:
         while True:
             manifest = read_manifest(given)
             try:
-                return cls.open_generation(given, manifest)
+                store = cls.open_generation(given, manifest)
             except (FileNotFoundError, ValueError):
                 if read_manifest(given) == manifest:
-                    raise  # else it was rewritten meanwhile
+                    raise
+            else:
+                if read_manifest(given) == manifest:
+                    return store
+            # It was rewritten meanwhile.
 
     @classmethod
     def open_generation(cls, given, manifest: dict) -> "Store":
@@ -220,6 +225,9 @@ class Store:
     def verify(self) -> None:
         """Read every file and compare its checksum (crc32c); ValueError names the first that differs."""
         verify_files(self.folder, self.local_files)
+        if self.remote:
+            files = self.manifest["files"]
+            verify_files(self.remote, {name: files[name] for name in files if name in RANGED})
 
     def verify_once(self) -> None:
         """`verify`, unless these very files (by path, size, inode and time of change) were found sound on this machine before."""
@@ -232,7 +240,7 @@ class Store:
         )
         if mark.exists():
             return
-        self.verify()
+        verify_files(self.folder, self.local_files)
         with contextlib.suppress(
             OSError
         ):  # where nothing can be noted, everything is read each time
@@ -254,24 +262,6 @@ class Salvaged(Store):
     def fingerprint(self):
         described = f"{super().fingerprint} without {told(self)}"
         return hashlib.sha256(described.encode()).hexdigest()[:32]
-
-
-def check_sizes(folder, files: dict) -> None:
-    """Raise ValueError where a file of a generation is missing or has another size than the manifest says."""
-    for name, entry in files.items():
-        path = folder / name
-        size = measure(path) if path.exists() else None
-        if size != entry["bytes"]:
-            seen = "is missing" if size is None else f"has {size:,} bytes"
-            raise ValueError(
-                f"{path} {seen}, the manifest says {entry['bytes']:,}: prepare it again (--overwrite)"
-            )
-
-
-def measure(path) -> int:
-    """Return the bytes of a file, here or in a bucket."""
-    found = path.stat()
-    return found.length if hasattr(found, "length") else found.st_size
 
 
 def read_manifest(folder) -> dict:

@@ -184,7 +184,7 @@ def checksums_of(name: str) -> str:
 def file_checksum(path: pathlib.Path) -> str:
     """crc32c of a file, 8 hexadecimal digits."""
     checksum = google_crc32c.Checksum()
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         while block := file.read(1 << 20):
             checksum.update(block)
     return checksum.hexdigest().decode()
@@ -198,6 +198,24 @@ def verify_files(folder: pathlib.Path, files: dict) -> None:
                 f"{folder / name}: crc32c {seen}, the manifest says {entry['crc32c']}: its bytes have changed since it was "
                 "written; copy it again, or prepare it again (--overwrite)"
             )
+
+
+def check_sizes(folder, files: dict) -> None:
+    """Raise ValueError where a file of a generation is missing or has another size than the manifest says."""
+    for name, entry in files.items():
+        path = folder / name
+        size = measure(path) if path.exists() else None
+        if size != entry["bytes"]:
+            seen = "is missing" if size is None else f"has {size:,} bytes"
+            raise ValueError(
+                f"{path} {seen}, the manifest says {entry['bytes']:,}: prepare it again (--overwrite)"
+            )
+
+
+def measure(path) -> int:
+    """Return the bytes of a file, here or in a bucket."""
+    found = path.stat()
+    return found.length if hasattr(found, "length") else found.st_size
 
 
 class _ChecksumFile:

@@ -32,15 +32,11 @@ PARTS = {name for family in FAMILIES.values() for name in family.hugging_face.se
 FRACTIONS = ("F32", "F16", "BF16")  # float32 holds each of their values exactly
 FORMATS = (*FRACTIONS, "I64", "I32", "I16", "I8", "U8", "BOOL")
 UNSAFE = (
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-    "model.bin",
-    "tf_model.h5",
-    "flax_model.msgpack",
+    *("pytorch_model.bin", "pytorch_model.bin.index.json", "model.bin"),
+    *("tf_model.h5", "flax_model.msgpack"),
 )
 CONVERT = (
-    "Cloze reads .safetensors only, since such a file may run code when it is opened. Where you trust it, convert it "
-    "once: "
+    "Cloze reads .safetensors only, since such a file may run code when it is opened. Where you trust it, convert it once: "
     "python -c \"import transformers as t; t.AutoModelForPreTraining.from_pretrained('IN').save_pretrained('OUT')\""
 )
 

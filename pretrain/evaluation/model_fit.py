@@ -16,6 +16,8 @@ def check_fit(run: Run, source: Source) -> None:
         raise ConfigError(f"rows of {row} are longer than the model's positions; set model.length")
     if isinstance(source, Store):
         check_store(run, source)
+    elif (vocabulary := source.rows("train", run.data.objective).vocabulary) is not None:
+        check_vocabulary(run, vocabulary)
 
 
 def check_vocabulary(run: Run, vocabulary) -> None:

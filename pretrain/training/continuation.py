@@ -38,8 +38,8 @@ def check_workdir(run: Run, workdir: epath.Path, allow_changes: bool) -> Run | N
     return before
 
 
-def describe_schedule(run: Run, before: Run | None, start: int) -> list[str]:
-    """Return lines on a learning rate that is another than a reader of the configuration expects; start: steps that are done.
+def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:
+    """Return lines on a learning rate that is another than a reader of the configuration expects; updates: those that were made.
 
     before: the configuration of the run's last start, or None.
     """
@@ -50,14 +50,14 @@ def describe_schedule(run: Run, before: Run | None, start: int) -> list[str]:
             f"optimizer.warmup_steps={optimizer.warmup_steps:,} is not shorter than the {end:,} steps until the learning rate has reached "
             f"its end: it climbs for {max(end - 1, 0):,}"
         )
-    if before is None or not start or before.train.steps == run.train.steps:
+    if before is None or not updates or before.train.steps == run.train.steps:
         return lines
     was, now = (
-        float(make_learning_rate(one.optimizer, one.train.steps)(start)) for one in (before, run)
+        float(make_learning_rate(run.optimizer, one.train.steps)(updates)) for one in (before, run)
     )
     if was != now:
         lines.append(
-            f"train.steps: {before.train.steps:,} -> {run.train.steps:,} moves the schedule: the learning rate of step {start + 1:,} was "
+            f"train.steps: {before.train.steps:,} -> {run.train.steps:,} moves the schedule: the learning rate of update {updates + 1:,} was "
             f"to be {was:.3g} and is {now:.3g}"
         )
     return lines

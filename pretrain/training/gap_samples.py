@@ -58,7 +58,8 @@ class Sampler:
 
 def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
     """`Sampler` of a run that is to have some, else None."""
-    wanted = heldout and heldout.rows and run.evaluate.samples and run.data.objective.gaps
+    wanted = heldout and heldout.rows and heldout.vocabulary and run.evaluate.samples
+    wanted = wanted and run.data.objective.gaps
     return Sampler(run, program, mesh, heldout, workdir, check) if wanted else None
 
 

@@ -15,7 +15,7 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.distributed.watchdog import Watchdog
 from pretrain.training.context import TrainContext
-from pretrain.training.divergence import Guard
+from pretrain.training.divergence import Guard, update_count
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import Log
@@ -87,7 +87,8 @@ def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dat
         ledger = stack.enter_context(Ledger(folder, began, start, watchdog.to, lease.is_held))
         stragglers = StragglerMonitor()
         log = stack.enter_context(Log(run, workdir, mesh, start, stragglers, lease))
-        log.say(opening(run, opened, program.abstract.params, mesh, start))
+        updates = int(update_count(state.optimizer, state.step))
+        log.say(opening(run, opened, program.abstract.params, mesh, start, updates))
         context = TrainContext(
             run=run,
             source=opened.source,

@@ -37,8 +37,8 @@ def write_workdir(run, opened, workdir):
                 save(str(folder))
 
 
-def opening(run, opened, params, mesh, start):
-    """What a person wants to know before waiting."""
+def opening(run, opened, params, mesh, start, updates=0):
+    """What a person wants to know before waiting. start: steps that are done; updates: those of them that were not skipped."""
     source, stream, heldout = opened.source, opened.stream, opened.heldout
     size = sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params))
     axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
@@ -55,7 +55,10 @@ def opening(run, opened, params, mesh, start):
         ]
     if (lost := told(source)) != told(None):
         lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
-    if getattr(run.data.objective, "rows", None) == "documents" and stream.table.filled < FULL:
+    if (
+        getattr(run.data.objective, "rows", None) == "documents"
+        and getattr(stream.table, "filled", 1) < FULL
+    ):
         lines += [
             f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"
         ]
@@ -67,7 +70,7 @@ def opening(run, opened, params, mesh, start):
         for path, size, axis in kept_whole(params, mesh)
     ]
     lines += filter(None, [malloc_advice.advice(mesh.devices.flat[0].platform)])
-    lines += describe_schedule(run, opened.before, start) + describe_rows(stream, start)
+    lines += describe_schedule(run, opened.before, updates) + describe_rows(stream, start)
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
 
 

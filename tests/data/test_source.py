@@ -90,7 +90,7 @@ def test_it_is_trained_on_and_recorded(tmp_path):
         data=Data(objective=CausalLm(length=16), batch_size=16),
         optimizer=AdamW(learning_rate=1e-2, warmup_steps=2),
         train=Train(steps=30, compute_dtype="float32"),
-        evaluate=Evaluate(every=30, samples=0),
+        evaluate=Evaluate(every=30),
         checkpoint=Checkpoint(every=30),
     )
     first = dataclasses.replace(run, train=dataclasses.replace(run.train, stop_at_step=5))

@@ -93,7 +93,7 @@ class Loss(NamedTuple):
     def apply_states(self, model, params, batch, *, train=False, dropout_key=None, variables=None):
         """Return (what the model's `states` gives for a batch, {collection: what the model keeps of its rows}).
 
-        variables: what it kept of the rows before, {} or None where nothing was read.
+        variables: what it kept of the rows before, {} or None where nothing was read. A batch without `is_continued` goes on from nothing.
         """
         rngs = None if dropout_key is None else {"dropout": dropout_key}
         inputs = self.model_inputs(batch)
@@ -101,7 +101,8 @@ class Loss(NamedTuple):
         names = getattr(model, "collections", ())
         if not names:
             return apply({"params": params}), {}
-        states, kept = apply({"params": params, **(variables or {})}, mutable=list(names))
+        before = variables if variables and "is_continued" in batch else {}
+        states, kept = apply({"params": params, **before}, mutable=list(names))
         return states, {name: kept[name] for name in names}
 
     def sums(

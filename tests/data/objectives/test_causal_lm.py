@@ -171,7 +171,7 @@ def test_lanes_that_do_not_fit_are_refused(gpt_store):
         (4, (-1.0, 2.0), "rates are 0 or more"),
     ):
         with pytest.raises(ValueError, match=message):
-            lane_stream(gpt_store, 7, batch_size, rates)
+            lane_stream(gpt_store, 7, batch_size, rates).batch(0)
     alone = lane_stream(gpt_store, 7, 3, (0.0, 1.0))
     assert set(alone.examples(np.arange(9))[0]) == {1}
     with pytest.raises(ValueError, match="rows on lanes go on with the batch size"):

@@ -1,8 +1,10 @@
 """A rewrite of a store is a new generation: readers of the one before keep theirs, and what nobody reads is removed."""
 
+import copy
 import gc
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -223,3 +225,39 @@ def test_two_rewrites_at_once_are_one(path, vocabulary, documents):
             rewrite(path, vocabulary, documents[:2])
         writer.finish([1.0])
     assert Store.open(path).manifest["splits"]["train"]["tokens"] == 1
+
+
+def test_a_link_to_a_store_stays_one(path, vocabulary, documents, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    link = tmp_path / "elsewhere" / "link"
+    link.symlink_to(path)
+    new = rewrite(link, vocabulary, documents[:3])
+    assert link.is_symlink() and Store.open(path).fingerprint == new.fingerprint
+    assert names(link.parent) == ["link"] and len(names(path)) == 2
+
+
+def test_a_file_is_not_replaced_by_a_store(tmp_path, vocabulary, documents):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(NotADirectoryError):
+        rewrite(tmp_path / "notes", vocabulary, documents[:3])
+    assert (tmp_path / "notes").read_text() == "mine" and names(tmp_path) == ["notes"]
+
+
+def test_a_generation_whose_readers_nobody_knows_stays(path, vocabulary, documents):
+    folder = files(path)
+    (folder / "readers").unlink()  # as a copy may leave it
+    store = Store.open(path)
+    rewrite(path, vocabulary, documents[:3])
+    assert folder.exists()
+    store.verify()
+
+
+def test_a_copy_of_a_store_holds_nothing_and_closes_nothing(path, vocabulary, documents):
+    store = Store.open(path)
+    for twin in (pickle.loads(pickle.dumps(store)), copy.deepcopy(store)):
+        assert twin.hold is None and twin.fingerprint == store.fingerprint
+    del twin
+    gc.collect()
+    os.fstat(store.hold.descriptor)
+    rewrite(path, vocabulary, documents[:3])
+    store.verify()

@@ -125,7 +125,7 @@ def test_a_rewrite_beside_it_does_not_touch_an_opened_store(bucket, large, vocab
     from tests.data.store.test_generations import rewrite
 
     store = Store.open("gs://bucket/large")
-    expected = Store.open(large)  # which keeps the generation, as a bucket without locks does
+    expected = Store.open(large)  # whose lock keeps the generation, where a bucket keeps all
     rewrite(large, vocabulary, documents[:5])
     found = store.split("train").tokens[100_000:100_050]
     assert np.array_equal(found, expected.split("train").tokens[100_000:100_050])
@@ -144,6 +144,8 @@ def test_damage_is_found(bucket, large, on_corrupt):
             store.verified(on_corrupt)
         return
     store = store.verified(on_corrupt)
+    with pytest.raises(ValueError, match="tokens.bin: crc32c"):
+        store.verify()
     numbers = store.split("train").tokens
     assert len(numbers[:100]) == 100
     with pytest.raises(ValueError, match=r"tokens.bin: bytes 196,608 to 262,144 have changed"):
@@ -212,3 +214,22 @@ def test_what_the_way_has_broken_is_read_again(monkeypatch):
 
     numbers, found = checked(raw, read=read)
     assert np.array_equal(found[:9], numbers[:9]) and len(tries) == 3
+
+
+def test_a_request_that_fails_is_made_again_and_its_last_error_is_raised(monkeypatch):
+    monkeypatch.setattr(ranged, "PAUSE", 0.001)
+    raw, tries, failing = np.random.default_rng(0).bytes(RANGE), [], [4]
+
+    def read(start, end):
+        tries.append(start)
+        if len(tries) <= failing[0]:
+            raise ConnectionError(f"attempt {len(tries)}")
+        return raw[start:end]
+
+    numbers, found = checked(raw, read=read)
+    assert np.array_equal(found[:9], numbers[:9]) and len(tries) == 5
+    tries.clear()
+    failing[0] = 99
+    _, found = checked(raw, read=read)
+    with pytest.raises(ConnectionError, match="attempt 5"):
+        found[:9]

@@ -32,7 +32,9 @@ def test_a_moved_schedule_is_told_with_both_rates(run):
     before, now = with_steps(run, 10), with_steps(run, 20)
     (line,) = continuation.describe_schedule(now, before, 8)
     # After the climb of 2 a straight line to 0: (10 - 8) / (10 - 2) and (20 - 8) / (20 - 2) of the peak.
-    assert "train.steps: 10 -> 20" in line and "of step 9 was to be 0.00025 and is 0.000667" in line
+    assert (
+        "train.steps: 10 -> 20" in line and "of update 9 was to be 0.00025 and is 0.000667" in line
+    )
     for one, other, start in (
         (now, now, 8),
         (now, None, 8),

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 
+from data.composed import ComposedBatches
 from data.config import Data
 from data.objectives import CausalLm
 from data.pipeline import Stream
@@ -170,6 +171,22 @@ def test_models_that_keep_nothing_have_nothing_to_carry(runs):
     mesh = make_mesh(Mesh(data=8))
     program = make_program(runs["bert"], mesh)
     assert program.abstract.variables == {} and program.placed.variables == {}
+
+
+def test_shuffled_rows_go_on_from_nothing(run, stream):
+    model, loss = build(run.model), find_loss("causal_lm")
+    state = stepped(run, stream)
+    batch = {key: value for key, value in stream.batch(5).items() if key != "is_continued"}
+    sums = [
+        loss.compute(model, state.params, batch, variables=variables).sums["causal_lm"]
+        for variables in (state.variables, {})
+    ]
+    assert sums[0] == sums[1]
+
+
+def test_a_dataset_of_the_user_is_refused_on_lanes(run, stream):
+    with pytest.raises(ValueError, match="rows on lanes go on from batch to batch"):
+        ComposedBatches(stream, lambda stream, step, lo, hi: stream.dataset(step, lo, hi))
 
 
 # ---- a run -------------------------------------------------------------------
