@@ -106,7 +106,7 @@ def pytest_collection_finish():
     """Look seldom for garbage, and not among what is imported: tracing makes many objects that live."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(500_000, 20, 100)
 
 
 def pytest_runtest_setup():

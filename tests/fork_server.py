@@ -30,6 +30,7 @@ def import_all():
     conftest.save_small_arrays_whole()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # tracing makes many objects that live
 
 
 def serve(place: str):

@@ -59,7 +59,7 @@ def make(request):
         )
 
     def build(bad=None):
-        damaged = Store(store.path, store.manifest)
+        damaged = Store(store.path, store.manifest, store.folder)
         damaged.split = lambda name: split(name, bad)
         return Stream(damaged, Data(objective=OBJECTIVES[request.param], batch_size=4))
 

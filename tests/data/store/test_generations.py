@@ -1,7 +1,6 @@
 """A rewrite of a store is a new generation: readers of the one before keep theirs, and what nobody reads is removed."""
 
 import copy
-import gc
 import json
 import os
 import pickle
@@ -40,7 +39,6 @@ def names(path):
 def path(tmp_path, vocabulary, documents):
     """The folder of a store that no object of this process holds."""
     write_store(tmp_path / "s", vocabulary, documents[:9], heldout=documents[9:12])
-    gc.collect()
     return tmp_path / "s"
 
 
@@ -55,16 +53,13 @@ def test_a_reader_keeps_its_generation_until_it_is_done(path, vocabulary, docume
     assert names(path) == sorted([old.folder.name, new.folder.name, MANIFEST])
     folder = old.folder.name
     del old
-    gc.collect()
     rewrite(path, vocabulary, documents[12:15])
     assert folder in names(path)  # a split of it is still read
     assert split.tokens.tolist() == before
     del split
-    gc.collect()
     last = rewrite(path, vocabulary, documents[15:18])
     assert names(path) == sorted([new.folder.name, last.folder.name, MANIFEST])
     del new
-    gc.collect()
 
 
 READER = """
@@ -81,7 +76,6 @@ def test_another_process_keeps_its_generation_and_its_death_gives_it_back(
     path, vocabulary, documents, root
 ):
     expected = int(Store.open(path).split("train").tokens.sum())
-    gc.collect()
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", READER, str(path)],
@@ -129,7 +123,6 @@ def test_a_rewrite_between_the_manifest_and_its_files_is_read_anew(
         if not folders:
             folders.append(manifest["generation"])
             rewrite(path, vocabulary, documents[20:30])
-            gc.collect()
             rewrite(path, vocabulary, documents[21:30])
             assert not (path / manifest["generation"]).exists()
         return usual(cls, given, manifest)
@@ -145,7 +138,6 @@ def test_a_writer_that_is_killed_leaves_one_whole_store(
 ):
     """Stopped before the new files are moved, before the manifest is, and before the old files are removed."""
     old = Store.open(path).fingerprint
-    gc.collect()
 
     module = generations.shutil if moment == "rmtree" else generations.os
     usual = getattr(module, moment)
@@ -170,7 +162,6 @@ def test_a_writer_that_is_killed_leaves_one_whole_store(
     left.verify()
     assert (left.fingerprint == old) == (moment != "rmtree")
     del left
-    gc.collect()
     last = rewrite(path, vocabulary, documents[:3])
     assert names(path) == sorted([last.folder.name, MANIFEST])
     assert names(path.parent) == ["s"]
@@ -257,7 +248,6 @@ def test_a_copy_of_a_store_holds_nothing_and_closes_nothing(path, vocabulary, do
     for twin in (pickle.loads(pickle.dumps(store)), copy.deepcopy(store)):
         assert twin.hold is None and twin.fingerprint == store.fingerprint
     del twin
-    gc.collect()
     os.fstat(store.hold.descriptor)
     rewrite(path, vocabulary, documents[:3])
     store.verify()

@@ -202,7 +202,7 @@ def test_all_answers_count_and_those_that_are_cut_away_are_told(vocabulary, tmp_
             judge,
             ("exact_match", "span_f1"),
             answers,
-            SimpleNamespace(folder=tmp_path / "store" / part),
+            SimpleNamespace(folder=written.folder / part),
         )
         assert tuple(found.values()) == pytest.approx(expected)
     with pytest.raises(
