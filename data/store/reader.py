@@ -154,9 +154,8 @@ class Store:
 
         Raises ValueError, which names the file, where it is "refuse", and where it cannot be told which documents are damaged.
         """
-        if (
-            self.remote and on_corrupt == "skip"
-        ):  # what is damaged is to be known before the first row
+        if self.remote and on_corrupt == "skip":
+            # What is damaged is to be known before the first row.
             whole = copy_here(self.remote, self.manifest, self.manifest["files"])
             return Store(self.path, self.manifest, whole).verified(on_corrupt)
         try:
@@ -230,7 +229,7 @@ class Store:
             verify_files(self.remote, {name: files[name] for name in files if name in RANGED})
 
     def verify_once(self) -> None:
-        """`verify`, unless these very files (by path, size, inode and time of change) were found sound on this machine before."""
+        """Check the files of this machine as `verify` does, unless these very files (by path, size, inode and time of change) were found sound on this machine before."""
         stats = [(self.folder / name).stat() for name in sorted(self.local_files)]
         seen = [str(self.folder.resolve()), self.local_files]
         seen += [[stat.st_size, stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns] for stat in stats]
@@ -264,7 +263,19 @@ class Salvaged(Store):
         return hashlib.sha256(described.encode()).hexdigest()[:32]
 
 
+def is_file_list(files) -> bool:
+    """Return whether this is {name within a generation: {"bytes", "crc32c"}}."""
+    return isinstance(files, dict) and all(
+        FILE_NAME.fullmatch(name)
+        and isinstance(entry, dict)
+        and isinstance(entry.get("bytes"), int)
+        and isinstance(entry.get("crc32c"), str)
+        for name, entry in files.items()
+    )
+
+
 def read_manifest(folder) -> dict:
+    """Return the manifest of a store. Raises FileNotFoundError where there is none, ValueError for a broken one or another version."""
     path = folder / MANIFEST
     if not path.exists():
         there = "no such folder" if not folder.exists() else f"no {MANIFEST} in it"
@@ -280,7 +291,7 @@ def read_manifest(folder) -> dict:
         raise ValueError(
             f"{path}: version {version} of the store, this program reads {VERSION}: prepare it again (--overwrite)"
         )
-    names = [str(manifest.get("generation")), *manifest.get("files", ())]
-    if not GENERATION.fullmatch(names[0]) or not all(map(FILE_NAME.fullmatch, names[1:])):
+    files = manifest.get("files")
+    if not GENERATION.fullmatch(str(manifest.get("generation"))) or not is_file_list(files):
         raise ValueError(f"{path} is broken: it names no generation, or files outside of it")
     return manifest

@@ -11,6 +11,7 @@ from data.store.writer import MANIFEST, verify_files
 
 
 def find_cache(name: str) -> pathlib.Path:
+    """Return the folder of this name in the user's cache."""
     return (
         pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
         / "cloze"

@@ -254,6 +254,35 @@ def test_what_was_kept_is_checked_and_fits_or_is_refused(saved, tmp_path):
     assert (tmp_path / "run" / "damaged" / "4").is_dir()
 
 
+def test_a_run_that_goes_back_behind_skipped_steps_begins_its_state_anew(
+    saved, tmp_path, monkeypatch
+):
+    from pretrain.__main__ import main
+    from pretrain.training import loop
+    from pretrain.training.context import TrainContext
+
+    feed, usual, seen = loop.feed, TrainContext.restore_last_good, []
+
+    def broken(stream, mesh, start, stop):
+        for step, batch in feed(stream, mesh, start, stop):
+            poison = jax.numpy.float32(np.nan if step in (5, 6) else 1)
+            yield step, batch | {"label_weights": batch["label_weights"] * poison}
+
+    def restore(context):
+        state = usual(context)
+        seen.append((int(state.step), np.array(hidden(state)), hidden(state).sharding.spec))
+        return state
+
+    monkeypatch.setattr(loop, "feed", broken)
+    monkeypatch.setattr(TrainContext, "restore_last_good", restore)
+    words = ["train", str(saved), "--workdir", str(tmp_path / "run"), "evaluate.every=0"]
+    assert main([*words, "guard.patience=2", "train.stop_at_step=9"]) == 0
+    ((step, values, spec),) = seen
+    assert step == 7 and values.shape == (ROWS, 16) and not values.any() and spec == BATCH
+    with Checkpoints(tmp_path / "run", read_only=True) as checkpoints:
+        assert checkpoints.record(4)["variables"] and checkpoints.record(9)["rows"] == 9 * ROWS
+
+
 def test_only_models_that_keep_a_state_are_trained_on_lanes(runs, run):
     from pretrain.config import validate
     from pretrain.overrides import ConfigError
