@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 
 from data import batch_spec
+from data.mixed_stream import MixedStream
 from data.rows import hashing
 from data.rows.tables import DocumentRows, WindowRows
 from data.store.split import Source, Split
@@ -33,6 +34,10 @@ class ComposedBatches:
 
     def __init__(self, stream, make_dataset):
         """stream: the `data.pipeline.Stream` that the batches stand in for. Raises ValueError for elements of another kind."""
+        if isinstance(stream, MixedStream):
+            raise ValueError(
+                "a dataset of the user stands in for the batches of one objective, and data.objective is a mixture of several"
+            )
         if stream.order == "lanes":
             raise ValueError(
                 "rows on lanes go on from batch to batch, which a dataset of the user does not: data.objective.order=shuffled"

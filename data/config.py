@@ -1,18 +1,11 @@
 """What a run reads: the token store, the objective and the size of the global batch."""
 
-import functools
-import operator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from data.objectives import OBJECTIVES
-from data.objectives.base import Objective
+from data.mixed import AnyObjective, Mixed
 from data.objectives.masked_lm import MaskedLm
 
-if TYPE_CHECKING:
-    AnyObjective = Objective
-else:
-    AnyObjective = functools.reduce(operator.or_, OBJECTIVES.values())
 DEFAULT_OBJECTIVE = MaskedLm()
 
 
@@ -20,7 +13,7 @@ DEFAULT_OBJECTIVE = MaskedLm()
 class Data:
     store: str = ""  # Folder (or gs:// path) that `prepare` wrote.
     # What is learned: its class makes batches of rows, and says which.
-    objective: AnyObjective = DEFAULT_OBJECTIVE
+    objective: AnyObjective | Mixed = DEFAULT_OBJECTIVE
     batch_size: int = 32  # [rows] Size of the global batch, over all hosts.
     # Share of each source of the store, in the order of its manifest; (): the manifest's own shares.
     rates: tuple[float, ...] = ()

@@ -41,7 +41,7 @@ class Stream:
         """source: a data.source.Source; data: a data.config.Data; seed: of order, mixture and masks. Raises ValueError."""
         check_data(data, seed)
         self.data, self.objective, self.seed = data, data.objective, seed
-        self.name = f"the {split} split of {source.path}"
+        self.path, self.name = source.path, f"the {split} split of {source.path}"
         found = source.rows(split, data.objective)
         self.table, self.build, self.parts = found.table, found.build, found.parts
         self.split, self.vocabulary = found.split, found.vocabulary
@@ -146,22 +146,37 @@ class Stream:
         version_B = epoch_B % dupe_factor if dupe_factor else epoch_B
         return row_B, hashing.key(self.seed, DRAWS, source_B, version_B, row_B)
 
+    @functools.cached_property
+    def evaluation_ends_S(self):
+        """int64 [S]: the number of evaluation batches up to the last one of each source."""
+        return np.cumsum(-(-self.rows_S // self.data.batch_size))
+
     @property
     def evaluation_steps(self):
-        """Batches that hold each row of the split once."""
-        return -(-self.rows // self.data.batch_size)
+        """Batches that hold each row of the split once, and those of one source each."""
+        return int(self.evaluation_ends_S[-1]) if len(self.evaluation_ends_S) else 0
+
+    def evaluation_part(self, index):
+        """Return (the name of the source of evaluation batch `index`, how many of the batch's rows are its)."""
+        source = int(np.searchsorted(self.evaluation_ends_S, index, side="right"))
+        last = int(self.evaluation_ends_S[source]) - 1
+        full, rows = self.data.batch_size, int(self.rows_S[source])
+        own = full if index < last else rows - (rows - 1) // full * full
+        return strip_common_folders([part.name for part in self.parts])[source], own
 
     def evaluation_batch(self, index, lo=0, hi=None, number=1):
         """Rows [lo, hi) of batch `index` of the split in its own order, or of `number` from there on, with masks that no seed changes.
 
-        The last batch is filled with rows whose weights are 0.
+        The last batch of a source is filled with rows whose weights are 0.
         """
         lo, hi = self.share(lo, hi)
-        row_B = (
-            np.arange(index, index + number)[:, None] * self.data.batch_size + np.arange(lo, hi)
-        ).ravel()
-        real_B = row_B < self.rows
-        batch = self.evaluation_rows(np.where(real_B, row_B, 0))
+        index_N = np.arange(index, index + number)
+        source_N = np.searchsorted(self.evaluation_ends_S, index_N, side="right")
+        before_N = np.append(0, self.evaluation_ends_S)[source_N]
+        within_N = self.table.offsets[source_N] + (index_N - before_N) * self.data.batch_size
+        row_NB = within_N[:, None] + np.arange(lo, hi)
+        real_B = (row_NB < self.table.offsets[source_N + 1][:, None]).ravel()
+        batch = self.evaluation_rows(np.where(real_B, row_NB.ravel(), 0))
         for key in (key for key in batch if key.endswith("weights")):
             batch[key][~real_B] = 0
         return batch
@@ -221,6 +236,15 @@ class Stream:
             prefetch=self.data.prefetch,
         )
         return dataset if grouped else dataset.unbatch()
+
+
+def strip_common_folders(names):
+    """Return paths without the folders that all of them begin with."""
+    split = [name.split("/") for name in names]
+    depth, most = 0, min(map(len, split)) - 1 if len(split) > 1 else 0
+    while depth < most and len({parts[depth] for parts in split}) == 1:
+        depth += 1
+    return ["/".join(parts[depth:]) for parts in split]
 
 
 def check_step(step):

@@ -15,13 +15,8 @@ import jax.numpy as jnp
 
 from models.config.distilbert import DistilBertConfig
 from models.layers.attention import attend
-from models.layers.encoder import (
-    MaskedLanguageModel,
-    make_embeddings,
-    make_stack,
-    take_positions,
-)
-from models.layers.heads import MaskedLMHead
+from models.layers.encoder import MaskedLanguageModel, make_embeddings, make_stack
+from models.layers.heads import MaskedLMHead, take_positions
 from models.layers.masks import padding_mask
 from models.layers.stack import unchanged
 

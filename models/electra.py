@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from models.config.electra import ElectraConfig
 from models.layers.attention import attend
-from models.layers.encoder import make_embeddings, make_stack, take_positions
-from models.layers.heads import MaskedLMHead
+from models.layers.encoder import make_embeddings, make_stack
+from models.layers.heads import MaskedLMHead, take_positions
 from models.layers.linear import Dense
 from models.layers.masks import padding_mask
 from models.layers.mlp import gelu

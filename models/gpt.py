@@ -1,6 +1,6 @@
 """GPT (Radford et al. 2018): a Transformer's decoder alone, which learns language by telling the next word from all before it.
 
-B batch   L length   D width   V vocabulary
+B batch   L length   P masked positions   D width   V vocabulary
 """
 
 from collections.abc import Callable
@@ -12,8 +12,9 @@ from models.config.gpt import GptConfig
 from models.layers.attention import Attention, attend
 from models.layers.cache import at
 from models.layers.dropout import Dropout
+from models.layers.heads import take_positions
 from models.layers.linear import Embed
-from models.layers.masks import causal_mask
+from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp, gelu_tanh
 from models.layers.norms import LayerNorm
 from models.layers.stack import Stack, unchanged
@@ -83,14 +84,21 @@ class Gpt(nn.Module):
     def __call__(self, token_ids, train=False):
         return self.logits(self.states(token_ids, train))
 
-    def states(self, token_ids, train=False, step=None):
+    def states(self, token_ids, train=False, step=None, masked_positions=None):
         """What `logits` reads to tell the word behind each: [B, L, D], in which position l has read tokens up to l.
 
         step: where the tokens [B, 1] stand behind others that the cache holds, a `models.layers.cache.Step`.
+        masked_positions: int32 [B, P], those before masked words. With them every position reads the whole row, and the states there
+        are returned, [B, P, D] (Charpentier and Samuel 2024, section 3.1).
         """
-        return self.decoder(
-            self.embeddings(token_ids, train, step), train, mask=causal_mask(step=step)
+        return take_positions(
+            self.decode(token_ids, train, step, masked_positions), masked_positions
         )
+
+    def decode(self, token_ids, train, step, masked_positions):
+        """Return the last states at all positions [B, L, D]; arguments: as of `states`."""
+        mask = causal_mask(step=step) if masked_positions is None else Mask()
+        return self.decoder(self.embeddings(token_ids, train, step), train, mask=mask)
 
     def logits(self, x_BLD):
         """Scores of every word, float32 [B, L, V]."""

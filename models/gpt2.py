@@ -8,7 +8,6 @@ import math
 import flax.linen as nn
 
 from models.gpt import Embeddings, Gpt, layer_of
-from models.layers.masks import causal_mask
 from models.layers.norms import LayerNorm
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
@@ -35,10 +34,6 @@ class Gpt2(Gpt):
         )
         self.norm = LayerNorm(c.epsilon)
 
-    def states(self, token_ids, train=False, step=None):
-        """What `logits` reads, as in `Gpt`."""
-        return self.norm(
-            self.decoder(
-                self.embeddings(token_ids, train, step), train, mask=causal_mask(step=step)
-            )
-        )
+    def decode(self, token_ids, train, step, masked_positions):
+        """Return the normed last states at all positions [B, L, D], as in `Gpt`."""
+        return self.norm(super().decode(token_ids, train, step, masked_positions))

@@ -17,6 +17,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from data.config import Data
+from data.mixed import Mixed, split_objective
 from data.objectives import OBJECTIVES
 from data.objectives.answer_span import AnswerSpan
 from data.objectives.base import Objective
@@ -147,12 +148,24 @@ def validate(run):
         raise ConfigError(
             f"checkpoint.best={run.checkpoint.best} is not measured: add it to evaluate.metrics, which are {run.evaluate.metrics}"
         )
-    fitting = TRAINED_BY.get(type(run.model), (type(run.data.objective),))
-    if not isinstance(run.data.objective, fitting):
-        names = " or ".join(kind.__name__ for kind in fitting)
+    if run.evaluate.patience and not run.checkpoint.best:
         raise ConfigError(
-            f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(run.data.objective).__name__}"
+            f"evaluate.patience={run.evaluate.patience} needs a score that is to become better: set checkpoint.best, for example to loss"
         )
+    if run.evaluate.patience and run.evaluate.every % run.checkpoint.every:
+        raise ConfigError(
+            f"evaluate.patience={run.evaluate.patience}: the best step is only kept where it is saved; set evaluate.every="
+            f"{run.evaluate.every} to a multiple of checkpoint.every={run.checkpoint.every}"
+        )
+    for objective in split_objective(run.data.objective).values():
+        fitting = TRAINED_BY.get(type(run.model), (type(objective),))
+        if not isinstance(objective, fitting):
+            names = " or ".join(kind.__name__ for kind in fitting)
+            raise ConfigError(
+                f"data.objective: a {type(run.model).__name__} is trained by {names}, not by {type(objective).__name__}"
+            )
+    if isinstance(run.data.objective, Mixed):
+        check_mixture(run)
     if getattr(run.data.objective, "order", "shuffled") == "lanes" and not getattr(
         run.model, "keeps_state", False
     ):
@@ -171,6 +184,18 @@ def validate(run):
         )
     if run.train.trainable_layers is not None:
         check_trainable_layers(run.model, run.train.trainable_layers)
+
+
+def check_mixture(run):
+    """Raise ConfigError unless the batch divides into the parts of a mixture, and its scores are those that a mixture has."""
+    try:
+        run.data.objective.rows(run.data.batch_size)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if run.evaluate.metrics:
+        raise ConfigError(
+            f"evaluate.metrics={','.join(run.evaluate.metrics)}: of a mixture of objectives, losses and accuracies are scored alone"
+        )
 
 
 def check_labels(labels, objective):

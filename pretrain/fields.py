@@ -13,7 +13,7 @@ import tokenize
 import typing
 from typing import Any, NamedTuple
 
-from pretrain.overrides import alternatives, spell_type
+from pretrain.overrides import alternatives, has_name, is_named_tuple, spell_type
 
 
 class Setting(NamedTuple):
@@ -41,6 +41,9 @@ def list_settings(node, prefix=""):
         value, key = getattr(node, field.name), f"{prefix}.{field.name}".lstrip(".")
         if dataclasses.is_dataclass(value):
             settings += list_settings(value, key)
+        elif is_named_tuple(value):
+            for item in value:
+                settings += list_settings(item, f"{key}.{item.name}")
         else:
             settings.append(Setting(key, value, default_of(field)))
     return settings
@@ -53,6 +56,24 @@ def spell_value(value):
     if value is None or isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) and value else repr(value)
+
+
+def difference(old: Any, new: Any, path="") -> list[tuple[str, Any, Any]]:
+    """[(path, old value, new value)] of every leaf in which two runs differ."""
+    if is_named_tuple(old) and is_named_tuple(new):
+        names = [[item.name for item in items] for items in (old, new)]
+        if names[0] == names[1]:
+            pairs = zip(old, new, strict=True)
+            return [row for a, b in pairs for row in difference(a, b, f"{path}.{a.name}")]
+    if dataclasses.is_dataclass(old) and type(old) is type(new):
+        parts = [
+            (field.name, getattr(old, field.name), getattr(new, field.name))
+            for field in dataclasses.fields(old)
+        ]
+        return [
+            row for name, a, b in parts for row in difference(a, b, f"{path}.{name}".lstrip("."))
+        ]
+    return [] if old == new else [(path, old, new)]
 
 
 # ---- sections that are replaced ----------------------------------------------
@@ -84,10 +105,13 @@ def list_dropped(before, after, overrides):
     return lines
 
 
-def find_node(node, key):
+def find_node(node: Any, key: str) -> Any:
     """Return what stands at a key of a tree, or None."""
     for name in key.split("."):
-        node = getattr(node, name, None)
+        if is_named_tuple(node):
+            node = next((item for item in node if item.name == name), None)
+        else:
+            node = getattr(node, name, None)
     return node
 
 
@@ -100,12 +124,18 @@ def format_tree(node, indent=0):
     width = max(len(field.name) for field in dataclasses.fields(node))
     for field in dataclasses.fields(node):
         value, usual = getattr(node, field.name), default_of(field)
+        if is_named_tuple(value):
+            lines.append(f"{' ' * indent}{field.name}")
+            for item in value:
+                lines += [f"{' ' * (indent + 2)}{item.name}", *format_tree(item, indent + 4)]
+            continue
         is_section = dataclasses.is_dataclass(value)
         if is_section:
             differs = usual is not dataclasses.MISSING and type(value) is not type(usual)
             text, usual = type(value).__name__, type(usual).__name__
         else:
-            differs, text, usual = value != usual, spell_value(value), spell_value(usual)
+            differs = usual is not dataclasses.MISSING and value != usual
+            text, usual = spell_value(value), spell_value(usual)
         line = f"{' ' * indent}{field.name:<{width}}  {text}"
         lines.append(f"{line:<40}  * default {usual}" if differs else line)
         if is_section:
@@ -127,24 +157,40 @@ class FieldNote(NamedTuple):
     meaning: str
 
 
+def list_dataclasses(hint):
+    """Return [(dataclass, whether it is an item of a tuple)] of those that an annotation allows."""
+    found = []
+    for one in alternatives(hint):
+        if typing.get_origin(one) is tuple:
+            found += [(item, True) for item in typing.get_args(one)[:1] if has_name(item)]
+        elif dataclasses.is_dataclass(one):
+            found.append((one, False))
+    return found
+
+
 def list_sections(kind, places=("",)):
     """Return {dataclass: keys of its places} of `kind` and of all that may stand in its fields, each once, in order."""
     sections = {kind: places}
     for name, hint in typing.get_type_hints(kind).items():
-        for part in filter(dataclasses.is_dataclass, alternatives(hint)):
-            inner = tuple(f"{place}.{name}".lstrip(".") for place in places)
+        for part, is_item in list_dataclasses(hint):
+            key = f"{name}.NAME" if is_item else name
+            inner = tuple(f"{place}.{key}".lstrip(".") for place in places)
             for found, keys in list_sections(part, inner).items():
                 sections[found] = tuple(dict.fromkeys((*sections.get(found, ()), *keys)))
     return sections
 
 
-def list_nodes(node, place=""):
+def list_nodes(node: Any, place="") -> dict[type, tuple[str, ...]]:
     """Return {dataclass: keys of its places} of what stands in a tree."""
-    nodes = {type(node): (place,)}
+    nodes: dict[type, tuple[str, ...]] = {type(node): (place,)}
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
-        if dataclasses.is_dataclass(value):
-            nodes |= list_nodes(value, f"{place}.{field.name}".lstrip("."))
+        key = f"{place}.{field.name}".lstrip(".")
+        items = {f"{key}.{item.name}": item for item in value} if is_named_tuple(value) else {}
+        for inner, item in items.items() if items else [(key, value)]:
+            if dataclasses.is_dataclass(item):
+                for kind, places in list_nodes(item, inner).items():
+                    nodes[kind] = nodes.get(kind, ()) + places
     return nodes
 
 

@@ -50,11 +50,13 @@ def parse_override(argument):
     return Override(tuple(path.split(".")), text, argument)
 
 
-def apply_overrides(node, overrides):
+def apply_overrides(node: Any, overrides) -> Any:
     """Return a copy of the tree `node` with all overrides applied at once, so that only their result must make sense.
 
     A section is replaced before its fields are set, whichever comes first; of two values for one field the last is taken.
     """
+    if is_named_tuple(node):
+        return _apply_to_items(node, overrides)
     hints = typing.get_type_hints(type(node)) if dataclasses.is_dataclass(node) else {}
     fields = {field.name: hints[field.name] for field in dataclasses.fields(node)} if hints else {}
     by_name: dict[str, list[Override]] = {}
@@ -74,6 +76,30 @@ def apply_overrides(node, overrides):
         wrong = [name for name, value in values.items() if not _is_valid(node, name, value)]
         given = [one.argument for name in wrong or values for one in by_name[name]]
         raise ConfigError(f"{' '.join(given)}: {error}") from error
+
+
+def is_named_tuple(value) -> bool:
+    """Return whether a value is a tuple of dataclasses that have names, by which keys call them."""
+    return isinstance(value, tuple) and bool(value) and all(map(has_name, map(type, value)))
+
+
+def has_name(kind) -> bool:
+    """Return whether a class is a dataclass with a field `name`."""
+    return dataclasses.is_dataclass(kind) and any(
+        field.name == "name" for field in dataclasses.fields(kind)
+    )
+
+
+def _apply_to_items(items, overrides):
+    """Return a copy of a tuple of named dataclasses with overrides applied, whose first names are theirs."""
+    by_name = {item.name: [] for item in items}
+    for override in overrides:
+        if override.names[0] not in by_name:
+            raise _unknown_key(items, override, by_name)
+        if len(override.names) == 1:
+            raise ConfigError(f"{override.key} is a section: set one of its fields")
+        by_name[override.names[0]].append(override._replace(names=override.names[1:]))
+    return tuple(apply_overrides(item, by_name[item.name]) for item in items)
 
 
 def _is_valid(node, name, value):
@@ -111,7 +137,10 @@ def _parse(text, kind, key):
     if parts:
         names = {part.__name__.lower(): part for part in parts}
         if text.lower() in names:
-            return names[text.lower()]()
+            try:
+                return names[text.lower()]()
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"{key}={text}: {error}") from error
         raise ConfigError(
             f"{key}: {text!r} is not one of {', '.join(part.__name__ for part in parts)}"
         )
@@ -164,6 +193,9 @@ def check(value, key, kind=None):
             check(getattr(value, field.name), f"{key}.{field.name}".lstrip("."), hints[field.name])
     elif not any(_fits(value, one) for one in alternatives(kind)):
         raise ConfigError(f"{key}: {show_value(value)} is not {spell_type(kind)}")
+    elif is_named_tuple(value):
+        for item in value:
+            check(item, f"{key}.{item.name}")
 
 
 def show_value(value):
@@ -211,19 +243,6 @@ def spell_type(kind):
         }.get(kind, getattr(kind, "__name__", str(kind)))
 
     return " or ".join(map(one, alternatives(kind)))
-
-
-def difference(old, new, path=""):
-    """[(path, old value, new value)] of every leaf in which two runs differ."""
-    if dataclasses.is_dataclass(old) and type(old) is type(new):
-        parts = [
-            (field.name, getattr(old, field.name), getattr(new, field.name))
-            for field in dataclasses.fields(old)
-        ]
-        return [
-            row for name, a, b in parts for row in difference(a, b, f"{path}.{name}".lstrip("."))
-        ]
-    return [] if old == new else [(path, old, new)]
 
 
 def plain(node) -> Any:

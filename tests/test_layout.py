@@ -16,7 +16,7 @@ OURS = {
     "models": {"models"},
     "data": {"data"},
     "pretrain": {"pretrain", "models", "data"},
-    "configs": {"pretrain.config", "models.config", "data.config", "data.objectives"},
+    "configs": {"pretrain.config", "models.config", "data.config", "data.mixed", "data.objectives"},
 }
 THEIRS = {
     "models": {"jax", "flax", "numpy"},
@@ -32,9 +32,8 @@ ORDER = {
         "data.source",
         *("data.corpus", "data.vocabulary", "data.store", "data.prepare", "data.rows"),
         *("data.batch_spec", "data.inspection"),
-        *("data.objectives", "data.examples", "data.config"),
-        *("data.tf_dataset", "data.composed"),
-        "data.pipeline",
+        *("data.objectives", "data.mixed", "data.examples", "data.config"),
+        *("data.tf_dataset", "data.pipeline", "data.mixed_stream", "data.composed"),
     ),
     "pretrain": (
         *(

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,7 @@ class Check:
     expected: str
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """A batch, the rows of the table that it was made of, and the keys of their draws."""
 
     batch: dict

@@ -37,6 +37,11 @@ def masks(row, vocabulary):
     return Gapped(ids, gaps)
 
 
+def masks_ahead(row, vocabulary):
+    """The same of rows whose masked pieces are predicted at the positions before them."""
+    return masks(row | {"masked_positions": row["masked_positions"] + 1}, vocabulary)
+
+
 def spans(row, vocabulary):
     """Each span behind its sentinel is a gap: T5's."""
     targets = row["labels"].tolist()
@@ -50,7 +55,7 @@ def spans(row, vocabulary):
         if piece in spans:
             gaps.append((len(ids), *spans[piece]))
             ids += targets[slice(*spans[piece])]
-        elif piece in vocabulary.sentinels:
+        elif piece in vocabulary.sentinels and piece in targets:
             break
         elif is_text(vocabulary, piece):
             ids.append(piece)
@@ -66,7 +71,7 @@ def following(row, vocabulary):
 
 
 # By `gaps` of an objective; others are scored by what they are for, or have no gaps.
-READERS = {"masks": masks, "spans": spans, "following": following}
+READERS = {"masks": masks, "masks_ahead": masks_ahead, "spans": spans, "following": following}
 
 
 class GapReader:

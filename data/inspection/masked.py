@@ -6,10 +6,10 @@ from data.inspection.checks import Check, none, specials, within
 from data.inspection.rows import originals
 
 
-def masks(stream, seen, token_id, shares=(0.8, 0.1)):
+def masks(stream, seen, token_id, shares=(0.8, 0.1), roles=("pad", "cls", "sep", "mask")):
     """Measure the masks of a row of masked words.
 
-    shares: of the masked words, those that become [MASK], and another word.
+    shares: of the masked words, those that become [MASK], and another word. roles: of the special tokens that rows are built with.
     """
     objective, vocabulary = stream.objective, stream.vocabulary
     masked = tokens = wanted = wrong_rows = special = padding = disorder = torn = 0
@@ -60,7 +60,7 @@ def masks(stream, seen, token_id, shares=(0.8, 0.1)):
         within("masked as [MASK]", actions[0], masked, as_mask),
         within("masked by another word", actions[1], masked, as_other - chance),
         within("masked as itself", actions[2], masked, 1 - as_mask - as_other + chance),
-        specials(vocabulary, token_id, "pad", "cls", "sep", "mask"),
+        specials(vocabulary, token_id, *roles),
         none("special tokens masked", special),
         none("losses on padding, tokens in it", padding),
         none("positions out of order", disorder),

@@ -11,6 +11,7 @@ def spans(stream, seen, token_id):
     tokenizer = [token_id(f"<extra_id_{i}>") for i in range(objective.spans)]
     from_end = [vocabulary.size - 1 - i for i in range(objective.spans)]
     foreign = gaps = loss = other_text = 0
+    seen, unmarked = split_modes(objective, vocabulary, seen)
     removed, rows = 0, 0
     for each in seen:
         batch = each.batch
@@ -61,7 +62,22 @@ def spans(stream, seen, token_id):
         none("gaps in rows (padding, no </s>)", gaps),
         none("losses on padding, tokens without loss", loss),
         none("rows that do not rebuild the store's text", other_text),
+        *unmarked,
     ]
+
+
+def split_modes(objective, vocabulary, seen):
+    """Return (the batches without the mode tokens that their rows begin with, what is to be said of these)."""
+    if not objective.mode:
+        return seen, []
+    mode, wrong, found = objective.find_mode(vocabulary), 0, []
+    for each in seen:
+        inputs_BL = each.batch["encoder_token_ids"]
+        wrong += (inputs_BL[:, 0] != mode).sum()
+        mask_BL = each.batch["encoder_attention_mask"]
+        rest = {"encoder_token_ids": inputs_BL[:, 1:], "encoder_attention_mask": mask_BL[:, 1:]}
+        found.append(each._replace(batch=each.batch | rest))
+    return found, [none(f"rows that do not begin with {objective.mode}", wrong)]
 
 
 def rebuild(inputs, targets, sentinels):

@@ -231,8 +231,11 @@ def fitting(length_BW, number_B):
         left_B = left_B - (length_BW * now_BW).sum(axis=1)
 
 
-def check_masking(objective, vocabulary, body):
-    """Raise a ValueError unless rows of `body` tokens can be masked as the settings say, with this vocabulary."""
+def check_masking(objective, vocabulary, body, roles=("cls", "sep", "mask", "pad")):
+    """Raise a ValueError unless rows of `body` tokens can be masked as the settings say, with this vocabulary.
+
+    roles: of the special tokens that a row is built with.
+    """
     name = objective.name
     if not 0 < objective.mask_rate < 1:
         raise ValueError(
@@ -252,7 +255,7 @@ def check_masking(objective, vocabulary, body):
         raise ValueError(
             f"{name}: max_predictions={objective.max_predictions} is more than length={objective.length}"
         )
-    needs(name, vocabulary, "cls", "sep", "mask", "pad")
+    needs(name, vocabulary, *roles)
 
 
 def check_masked_pair(objective, vocabulary, shares):

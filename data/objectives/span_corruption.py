@@ -1,5 +1,8 @@
 """Span corruption: replace random spans by sentinels and write the spans out (Raffel et al. 2019, section 3.1.4).
 
+Tay et al. (2022, section 3.1) mix several: short spans (R), long spans or many of them (X), and one span at the end of the text (S),
+which is what `mean_span` of no less than the removed tokens gives. A mode token first tells the model which it is (section 3.2).
+
 B rows   R raw tokens   L inputs   T targets   K spans
 """
 
@@ -30,24 +33,32 @@ class SpanCorruption(Objective):
     inputs: int = 512  # L: tokens of the encoder's row: text, sentinels and </s>
     noise_density: float = 0.15  # share of the raw tokens that are removed
     mean_span: float = 3.0  # tokens of a removed span, on average
+    mode: str = (
+        ""  # piece of the vocabulary that each encoder's row begins with, such as [S2S]; "": none
+    )
 
     def dims(self):
         return {"L": self.inputs, "T": self.targets}
 
     @property
+    def lengths(self):
+        """What `find_lengths` gives for the row behind the mode token."""
+        return find_lengths(self.inputs - bool(self.mode), self.noise_density, self.mean_span)
+
+    @property
     def raw_length(self):
         """Tokens of text that make one example: the most that leave `inputs` tokens (512 -> 568)."""
-        return lengths(self.inputs, self.noise_density, self.mean_span)[0]
+        return self.lengths[0]
 
     @property
     def noise(self):
         """Tokens of text that are removed from one example (512 -> 85)."""
-        return lengths(self.inputs, self.noise_density, self.mean_span)[1]
+        return self.lengths[1]
 
     @property
     def spans(self):
         """Removed spans, and so sentinels, of one example (512 -> 28)."""
-        return lengths(self.inputs, self.noise_density, self.mean_span)[2]
+        return self.lengths[2]
 
     @property
     def targets(self):
@@ -72,16 +83,32 @@ class SpanCorruption(Objective):
                 f"{len(vocabulary.sentinels)} sentinels "
                 "<extra_id_...>; shorten the inputs, lengthen the spans, or prepare the store with a vocabulary that has more of them"
             )
+        if self.mode and self.mode not in vocabulary.pieces:
+            raise ValueError(
+                f"span_corruption: mode={self.mode} is no piece of the vocabulary ({vocabulary.kind}, {vocabulary.size} ids): prepare "
+                "the store with --layout ul2, which has [NLU], [NLG] and [S2S], or name a sentinel that no span uses, such as <extra_id_99>"
+            )
+        if self.mode and self.find_mode(vocabulary) in vocabulary.sentinels[: self.spans]:
+            raise ValueError(
+                f"span_corruption: mode={self.mode} is the sentinel of one of the {self.spans} spans; take a later one"
+            )
+
+    def find_mode(self, vocabulary) -> int:
+        """Return the id of the mode token."""
+        return vocabulary.pieces.index(self.mode)
 
     def examples(self, split, vocabulary):
         """(table of rows, build), where build(row_B, key_B) is the batch of those rows, corrupted as the keys say."""
         read, table = TokenReader(split.tokens, vocabulary.size), WindowRows(split, self.raw_length)
         sentinel_K = np.array(vocabulary.sentinels[: self.spans], np.int32)
+        mode = self.find_mode(vocabulary) if self.mode else None
 
         def build(row_B, key_B):
             raw_BR = read.runs(table.starts(row_B), self.raw_length)
             kept_BK, gone_BK = self.segments(key_B)
             inputs_BL, targets_BT = corrupt(raw_BR, kept_BK, gone_BK, sentinel_K, vocabulary.eos)
+            if mode is not None:
+                inputs_BL = np.pad(inputs_BL, ((0, 0), (1, 0)), constant_values=mode)
             return {
                 "encoder_token_ids": inputs_BL,
                 "encoder_attention_mask": np.ones(inputs_BL.shape, bool),
@@ -150,7 +177,7 @@ def corruption(raw, noise_density, mean_span):
 
 
 @functools.cache
-def lengths(inputs, noise_density, mean_span) -> tuple[int, int, int]:
+def find_lengths(inputs, noise_density, mean_span) -> tuple[int, int, int]:
     """(raw tokens, tokens removed, spans) of the longest text whose corrupted form fills `inputs` exactly.
 
     The corrupted form is what stays, a sentinel a span, and </s>. It grows by 0 or 1 with each raw token (because

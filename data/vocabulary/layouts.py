@@ -5,7 +5,8 @@ layout that has the tokens that it needs.
 """
 
 DEFAULT = "bert"
-WITH_SENTINELS = "t5"  # 100 of them behind the pieces: <extra_id_i> = V + 99 - i, as in the released T5 checkpoints
+# 100 of them behind the pieces: <extra_id_i> = V + 99 - i, as in the released T5 checkpoints.
+WITH_SENTINELS = ("t5", "ul2")
 # SentencePiece's options. V: the pieces of the model.
 SENTENCEPIECE = {
     "bert": dict(
@@ -13,6 +14,9 @@ SENTENCEPIECE = {
         eos_piece="[SEP]", control_symbols=["[MASK]"],
     ),
     "t5": dict(pad_id=0, eos_id=1, unk_id=2, bos_id=-1),
+    "ul2": dict(
+        pad_id=0, eos_id=1, unk_id=2, bos_id=-1, control_symbols=["[NLU]", "[NLG]", "[S2S]"]
+    ),
     "gpt": dict(unk_id=0, eos_id=1, eos_piece="<|endoftext|>", bos_id=-1, pad_id=-1),
     "transformer": dict(pad_id=0, unk_id=1, eos_id=2, bos_id=-1),
 }  # fmt: skip
@@ -28,6 +32,6 @@ LAYOUTS = {
     "byte_bpe": tuple(BYTE_BPE),
 }
 HELP = (
-    "special pieces: bert's [PAD] [UNK] [CLS] [SEP] [MASK] (default), t5's <pad> </s> <unk> and 100 sentinels, or gpt's "
-    "<unk> <|endoftext|>, or transformer's <pad> <unk> </s>; of bytes, roberta's <s> <pad> </s> <unk> <mask>, or gpt2's <|endoftext|>"
+    "special pieces: bert's [PAD] [UNK] [CLS] [SEP] [MASK] (default), t5's <pad> </s> <unk> and 100 sentinels, ul2's, "
+    "which are t5's with the mode tokens [NLU] [NLG] [S2S], or gpt's <unk> <|endoftext|>, or transformer's <pad> <unk> </s>; of bytes, roberta's <s> <pad> </s> <unk> <mask>, or gpt2's <|endoftext|>"
 )

@@ -1,7 +1,7 @@
 """SentencePiece (Kudo and Richardson 2018): training, and the released `.model` files, read by the library itself.
 
-Four layouts. `bert`: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4. `t5`: <pad>=0 </s>=1 <unk>=2, and 100 sentinels appended
-behind the V pieces of the model, <extra_id_0> last: <extra_id_i> = V + 99 - i, as in the released T5 checkpoints.
+Five layouts. `bert`: [PAD]=0 [UNK]=1 [CLS]=2 [SEP]=3 [MASK]=4. `t5`: <pad>=0 </s>=1 <unk>=2, and 100 sentinels appended
+behind the V pieces of the model, <extra_id_0> last: <extra_id_i> = V + 99 - i, as in the released T5 checkpoints. `ul2`: the same, with the mode tokens [NLU]=3 [NLG]=4 [S2S]=5.
 `gpt`: <unk>=0 <|endoftext|>=1. `transformer`: <pad>=0 <unk>=1 </s>=2.
 
 Normalisation is SentencePiece's own: `nmt_nfkc` (NFKC, cleaned white space), or `nmt_nfkc_cf`, which folds case too.
@@ -150,7 +150,7 @@ def train_sentencepiece(
         raise ValueError(f"layout {layout!r}: one of {', '.join(LAYOUTS)}")
     if algorithm not in ("unigram", "bpe"):
         raise ValueError(f"algorithm {algorithm!r}: unigram or bpe, or byte_bpe")
-    appended = SENTINELS if layout == WITH_SENTINELS else 0
+    appended = SENTINELS if layout in WITH_SENTINELS else 0
     if size < SMALLEST + appended:
         raise ValueError(
             f"a {layout} vocabulary needs at least {SMALLEST + appended} ids, not {size}"

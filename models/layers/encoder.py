@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from models.layers.attention import Attention, attend
 from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings
+from models.layers.heads import take_positions
 from models.layers.linear import Dense
 from models.layers.masks import padding_mask
 from models.layers.mlp import Mlp, gelu
@@ -53,16 +54,6 @@ def make_stack(
         constrain=constrain,
         name=name,
     )
-
-
-def take_positions(x_BLD, masked_positions):
-    """Return the states at the positions [B, P], or all of them where there are none: [B, P, D].
-
-    Before the vocabulary, which is the costliest product of a small model.
-    """
-    if masked_positions is None:
-        return x_BLD
-    return jnp.take_along_axis(x_BLD, masked_positions[..., None], axis=1)
 
 
 class PooledEncoder(nn.Module):

@@ -1,6 +1,6 @@
 """What reads the last states: heads that more than one paper has.
 
-B batch   P positions   D width   E width of the words' vectors   V vocabulary   C classes
+B batch   L length   P positions   D width   E width of the words' vectors   V vocabulary   C classes
 """
 
 from collections.abc import Callable
@@ -12,6 +12,16 @@ from models.layers.linear import Dense, Part
 from models.layers.matmul import shift
 from models.layers.mlp import gelu
 from models.layers.norms import LayerNorm
+
+
+def take_positions(x_BLD, masked_positions):
+    """Return the states at the positions [B, P], or all of them where there are none: [B, P, D].
+
+    Before the vocabulary, which is the costliest product of a small model.
+    """
+    if masked_positions is None:
+        return x_BLD
+    return jnp.take_along_axis(x_BLD, masked_positions[..., None], axis=1)
 
 
 class MaskedLMHead(nn.Module):

@@ -116,6 +116,7 @@ def describe(run):
 
     import jax
 
+    from data.mixed import count_positions
     from models import build
     from pretrain.distributed.sharding import path_of
     from pretrain.training import flops as counted
@@ -126,8 +127,7 @@ def describe(run):
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         part = "/".join(path_of(keys).split("/")[:2])
         parts[part] = parts.get(part, 0) + math.prod(leaf.shape)
-    dims = run.data.objective.dims()
-    tokens = run.data.batch_size * (dims["L"] + dims.get("T", 0))
+    tokens = count_positions(run.data.objective, run.data.batch_size)
     flops = counted.of_step(run)
     return {
         "parameters": sum(parts.values()),

@@ -112,7 +112,7 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
 
     import jax
 
-    from data.pipeline import Stream
+    from data.mixed_stream import open_stream
     from data.store.reader import Store
     from data.store.salvage import told
     from data.vocabulary.load import load_vocabulary
@@ -125,7 +125,7 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     from pretrain.overrides import ConfigError
     from pretrain.training import truncation_report
     from pretrain.training.evaluation import make_evaluator
-    from pretrain.training.losses import find_loss
+    from pretrain.training.losses import make_loss
     from pretrain.workdir.checkpoints import read_run
 
     run = read_run(workdir)
@@ -151,11 +151,11 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     )
     run, step = settled(found), found.step
     data = dataclasses.replace(run.data, rates=()) if store else run.data
-    stream = Stream(opened, data, split=split, seed=run.train.seed)
-    for line in truncation_report.told(stream):
+    stream = open_stream(opened, data, split=split, seed=run.train.seed, evaluates=True)
+    for line in truncation_report.describe(stream):
         print(line, file=sys.stderr)
     model = build(run.model, **make_model_hooks(mesh, []))
-    loss, metrics = find_loss(run.data.objective.name), run.evaluate.metrics
+    loss, metrics = make_loss(run.data.objective), run.evaluate.metrics
     evaluator = make_evaluator(
         model,
         loss,

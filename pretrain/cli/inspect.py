@@ -23,7 +23,7 @@ def add_arguments(parser):
 def run(args):
     """Exit status 0 if every promise holds, 1 if one does not."""
     from data.inspection.batch_report import inspect
-    from data.pipeline import Stream
+    from data.mixed_stream import open_stream, split_stream
     from data.store.reader import Store
     from pretrain.config import load
     from pretrain.convert import name_of
@@ -39,26 +39,32 @@ def run(args):
             f"{args.config} names no token store: add data.store=FOLDER, a folder that prepare wrote"
         )
     store = Store.open(settings.data.store)
-    stream = Stream(store, settings.data, split=args.split, seed=settings.train.seed)
+    stream = open_stream(store, settings.data, split=args.split, seed=settings.train.seed)
     exported = build(store.vocabulary, name_of(settings.model))
-    report = {"store": str(store.path), "split": args.split}
-    report |= inspect(stream, args.step, args.batches, args.rows, exported.token_to_id)
+    where = {"store": str(store.path), "split": args.split}
+    reports = {
+        part: where | inspect(each, args.step, args.batches, args.rows, exported.token_to_id)
+        for part, each in split_stream(stream).items()
+    }
+    passed = all(report["passed"] for report in reports.values())
     if args.json:
-        print(json.dumps(report))
+        mixed = where | {"passed": passed, "parts": reports}
+        print(json.dumps(reports.get("", mixed)))
     else:
-        show(report)
-    return 0 if report["passed"] else 1
+        for part, report in reports.items():
+            show(report, part)
+    return 0 if passed else 1
 
 
-def show(report):
-    """Print a report for reading."""
+def show(report, part=""):
+    """Print a report for reading; part: of a mixture."""
     from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
 
     console = Console(highlight=False, soft_wrap=False)
     where = f"step {report['step']:,}, {report['split']} part of {report['store']}"
-    console.print(f"[bold]{report['objective']}[/bold], {where}")
+    console.print(f"{part + ': ' if part else ''}[bold]{report['objective']}[/bold], {where}")
     for row in report["rows"]:
         console.print(
             Panel(text_of(row), title=f"row {row['row']:,} of the split", title_align="left")

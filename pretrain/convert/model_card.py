@@ -6,6 +6,7 @@ import jax
 
 from data.examples.tags_as_text import NONE, UNTYPED
 from data.examples.text2text import NOTHING, source_of
+from data.mixed import describe_objective
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.heads import (
@@ -169,7 +170,7 @@ def _facts(trained, family, size, dtype):
     yield "weights", dtype if dtype == "float32" else f"{dtype}, rounded from float32"
     if not (step := trained.step or max((trained.origin() or {}).get("averaged", [0]))):
         return
-    yield "objective", objective.description.format(**vars(objective))
+    yield "objective", describe_objective(objective)
     yield "data", _data(trained)
     yield "steps", f"{step:,} of {run.data.batch_size} rows each"
     yield (

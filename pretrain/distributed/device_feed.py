@@ -5,6 +5,7 @@ import collections
 import jax
 import numpy as np
 
+from data.mixed_stream import MixedStream
 from pretrain.distributed.sharding import batch_sharding
 
 
@@ -49,15 +50,26 @@ def place_whole(mesh, array):
 
 def feed(stream, mesh, start, stop, ahead=2):
     """Yield (step, batch on the mesh) for steps start ... stop - 1, with `ahead` batches already on their way to the devices."""
-    size = stream.data.batch_size
-    intervals = local_rows(mesh, size)
-    sources = [stream.batches(start, lo, hi) for lo, hi in intervals]
+    batches = place_batches(stream, mesh, start)
     queue = collections.deque()
     for step in range(start, stop):
-        queue.append((step, place([next(source) for source in sources], intervals, size, mesh)))
+        queue.append((step, next(batches)))
         if len(queue) > ahead:
             yield queue.popleft()
     yield from queue
+
+
+def place_batches(stream, mesh, start):
+    """Yield the batches of steps `start`, start + 1, ... on the mesh; of a mixture {part: its batch}."""
+    if isinstance(stream, MixedStream):
+        parts = {name: place_batches(part, mesh, start) for name, part in stream.streams.items()}
+        while True:
+            yield {name: next(part) for name, part in parts.items()}
+    size = stream.data.batch_size
+    intervals = local_rows(mesh, size)
+    sources = [stream.batches(start, lo, hi) for lo, hi in intervals]
+    while True:
+        yield place([next(source) for source in sources], intervals, size, mesh)
 
 
 def feed_evaluation(stream, mesh):

@@ -1,5 +1,6 @@
 """Whether a model can learn from a source: what is silent on an accelerator is refused before anything is compiled."""
 
+from data.mixed import split_objective
 from data.source import Source
 from data.store.reader import Store
 from pretrain.config import Run
@@ -9,15 +10,19 @@ from pretrain.overrides import ConfigError
 
 def check_fit(run: Run, source: Source) -> None:
     """Raise ConfigError where the model of a run lacks positions, ids or labels that the batches of a source have."""
-    length, row = getattr(run.model, "length", None), run.data.objective.dims()["L"]
+    length = getattr(run.model, "length", None)
+    objectives = split_objective(run.data.objective).values()
+    row = max(objective.dims()["L"] for objective in objectives)
     if isinstance(source, Store):
         check_vocabulary(run, source.vocabulary)
     if length is not None and row > length:
         raise ConfigError(f"rows of {row} are longer than the model's positions; set model.length")
     if isinstance(source, Store):
         check_store(run, source)
-    elif (vocabulary := source.rows("train", run.data.objective).vocabulary) is not None:
-        check_vocabulary(run, vocabulary)
+        return
+    for objective in objectives:
+        if (vocabulary := source.rows("train", objective).vocabulary) is not None:
+            check_vocabulary(run, vocabulary)
 
 
 def check_vocabulary(run: Run, vocabulary) -> None:

@@ -1,6 +1,7 @@
 """GPT-2 under both its names: models/gpt2.py and `GPT2LMHeadModel` of Hugging Face transformers."""
 
 from data.objectives.causal_lm import CausalLm
+from data.objectives.masked_next_token import MaskedNextToken
 from models.config.gpt2 import Gpt2Config
 from pretrain.families import gpt
 from pretrain.families.record import Family, HuggingFaceMap
@@ -71,7 +72,7 @@ FAMILY = Family(
     name="gpt2",
     config=Gpt2Config,
     extends=("gpt",),
-    objectives=(CausalLm,),
+    objectives=(CausalLm, MaskedNextToken),
     import_run=lambda config: CausalLm(length=config.length),
     answers="generate:Continuations",
     title="GPT-2 decoder",

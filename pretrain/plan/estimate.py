@@ -5,6 +5,7 @@ import math
 
 import jax
 
+from data.mixed import Mixed, count_positions, split_objective
 from pretrain.distributed.sharding import AXES_OF, make_mesh, meaning, path_of
 from pretrain.plan.collectives import collectives
 from pretrain.plan.compile import compile_score, compile_update
@@ -24,7 +25,7 @@ def plan(run, machine, price=None, evaluation=True, quick=False):
     program = make_program(run, mesh)
     update = compile_update(run, mesh, program, quick)
     score = compile_score(run, mesh, program, quick) if evaluation and update.fits else None
-    tokens = positions(run)
+    tokens = count_positions(run.data.objective, run.data.batch_size)
     facts = {
         "machine": machine.name,
         "kind": machine.kind,
@@ -62,12 +63,6 @@ def plan(run, machine, price=None, evaluation=True, quick=False):
     return facts
 
 
-def positions(run):
-    """Positions of a step's rows, read and written."""
-    dims = run.data.objective.dims()
-    return run.data.batch_size * (dims["L"] + dims.get("T", 0))
-
-
 def bytes_per_chip(program, update, machine):
     """{parameters, optimizer, batch, temporary, peak, limit, headroom}: the first three by their shardings, the rest by the compiler."""
 
@@ -79,7 +74,7 @@ def bytes_per_chip(program, update, machine):
         )
         return sum(jax.tree.leaves(shards))
 
-    batch = {key: leaf.sharding for key, leaf in program.batch.items()}
+    batch = jax.tree.map(lambda leaf: leaf.sharding, program.batch)
     sizes = {
         "parameters": held(program.abstract.params, program.placed.params),
         "optimizer": held(program.abstract.optimizer, program.placed.optimizer),
@@ -97,7 +92,16 @@ def estimate_6nd(program, run):
 
     A decoder's weights meet targets, a word head's (and its table's) the positions that are predicted, BERT's other heads one a row.
     """
-    dims = run.data.objective.dims()
+    objective, size = run.data.objective, run.data.batch_size
+    rows = objective.rows(size) if isinstance(objective, Mixed) else {"": size}
+    return sum(
+        6 * rows[part] * weights_met(program, each.dims())
+        for part, each in split_objective(objective).items()
+    )
+
+
+def weights_met(program, dims):
+    """Return the sum, over the positions of a row of these dims, of the matmul weights that each meets."""
     predicted = dims.get("T") or dims.get("P") or dims["L"]
     total, tables = 0, {}
     for keys, leaf in jax.tree_util.tree_leaves_with_path(program.abstract.params):
@@ -120,7 +124,7 @@ def estimate_6nd(program, run):
         total += (
             sum(size for path, size in tables.items() if "words/" in path) * predicted
         )  # the table is the output layer too
-    return 6 * total * run.data.batch_size
+    return total
 
 
 def described(one):

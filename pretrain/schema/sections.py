@@ -136,9 +136,11 @@ class Evaluate:
     metrics: tuple[Literal[Metric, "unread_words", "null_threshold"], ...] = ()
     # [rows] Held-out rows whose gaps, and what the model says there, are noted each time: docs/inside.md.
     samples: int = 4
+    # Evaluations without a better score of checkpoint.best, in a row, after which the run ends; 0: it goes on to its last step.
+    patience: int = 0
 
     def __post_init__(self):
-        at_least(self, 0, "every", "samples")
+        at_least(self, 0, "every", "samples", "patience")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from data.mixed_stream import MixedStream
 from data.pipeline import Stream
 from data.source import Source
 from pretrain.config import Run
 from pretrain.distributed.replica_check import Replicas
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.training.divergence import Guard
+from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.logger import Log
 from pretrain.training.program import Program
 from pretrain.workdir.checkpoints import Checkpoints
@@ -57,13 +59,14 @@ class TrainContext:
     lease: Lease
     replicas: Replicas
     guard: Guard
+    stopping: EarlyStopping
     ledger: Ledger
     stragglers: StragglerMonitor
     log: Log
     open_feed: Callable[[int], Iterable]
     evaluator: Callable[..., dict]
-    stream: Stream
-    heldout: Stream | None
+    stream: Stream | MixedStream
+    heldout: Stream | MixedStream | None
     sampler: Callable[[Any, int], None] | None
     compiled: bool = False
 
@@ -115,8 +118,8 @@ class TrainContext:
                 self.run,
                 self.source.encoding.fingerprint,
                 rows=self.stream.place(step),
-                guard=self.guard.record(),
                 scores=scores,
+                counts={"guard": self.guard.record(), "stopping": self.stopping.record()},
             )
         self.ledger.mark(step, self.checkpoints.steps())
 

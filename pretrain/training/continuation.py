@@ -2,9 +2,11 @@
 
 from etils import epath
 
+from data.mixed_stream import MixedStream, split_stream
 from data.pipeline import Stream
 from pretrain.config import Run, read_json
-from pretrain.overrides import ConfigError, difference
+from pretrain.fields import difference
+from pretrain.overrides import ConfigError
 from pretrain.training.schedules import make_learning_rate
 
 # A run may be continued with these changed: they choose where and how often, not what is computed. `describe_schedule` tells what
@@ -63,11 +65,21 @@ def describe_schedule(run: Run, before: Run | None, updates: int) -> list[str]:
     return lines
 
 
-def describe_rows(stream: Stream, start: int) -> list[str]:
+def begin_from(stream: Stream | MixedStream, step: int, rows: int | dict[str, int]) -> None:
+    """Let the batch of `step` begin behind the rows that a checkpoint has recorded: a number, or {part: number} of a mixture."""
+    if isinstance(rows, dict) and not isinstance(stream, MixedStream):
+        rows = sum(rows.values())
+    stream.begin_from(step, rows)
+
+
+def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
     """Return a line where the batch of the next step does not begin with the row that a constant batch size would give it."""
-    row = stream.place(start)
-    if row == start * stream.data.batch_size:
-        return []
-    return [
-        f"{start:,} steps have read {row:,} rows: step {start + 1:,} goes on behind them with {stream.data.batch_size:,} a step"
-    ]
+    lines = []
+    for part, each in split_stream(stream).items():
+        row, size = each.place(start), each.data.batch_size
+        if row != start * size:
+            rows = f"rows of {part}" if part else "rows"
+            lines.append(
+                f"{start:,} steps have read {row:,} {rows}: step {start + 1:,} goes on behind them with {size:,} a step"
+            )
+    return lines

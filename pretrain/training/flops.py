@@ -12,11 +12,11 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from data import batch_spec
+from data.mixed import map_shapes
 from models import build
 from models.config.heads import HeadedConfig
 from pretrain.training.accelerators import CHIPS
-from pretrain.training.losses import LossOptions, find_loss
+from pretrain.training.losses import LossOptions, make_loss
 from pretrain.training.state import init_params
 
 
@@ -68,11 +68,8 @@ def of_step(run):
 @functools.cache  # a trace of the whole model
 def _of_gradient(config, objective, batch_size):
     """What a step spends matmuls on: the gradient of the loss. No optimizer multiplies matrices."""
-    model, loss = build(config), find_loss(objective.name)
-    batch = {
-        key: jax.ShapeDtypeStruct(shape, dtype)
-        for key, (dtype, shape) in batch_spec.shapes(objective, batch_size).items()
-    }
+    model, loss = build(config), make_loss(objective)
+    batch = map_shapes(jax.ShapeDtypeStruct, objective, batch_size)
 
     def value(params, batch):
         sums = loss.sums(

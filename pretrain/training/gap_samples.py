@@ -14,6 +14,7 @@ import numpy as np
 from etils import epath
 
 from data.inspection.gaps import TARGETS, GapReader
+from data.mixed_stream import split_stream
 from pretrain.distributed.device_feed import place_whole
 from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import gathered, replicated
@@ -24,12 +25,12 @@ from pretrain.workdir import samples_file
 class Sampler:
     """Calling it with parameters and their step adds a line to the file of a workdir, by the first process; all of them must call it."""
 
-    def __init__(self, run, program, mesh, heldout, workdir, check):
-        """heldout: a `data.pipeline.Stream`. check: called before the file is written; raises where it may not be."""
+    def __init__(self, run, program, mesh, heldout, workdir, check, part=""):
+        """heldout: a `data.pipeline.Stream`. check: called before the file is written; raises where it may not be. part: of a mixture."""
         self.path = epath.Path(workdir) / samples_file.NAME
         B = min(run.evaluate.samples, heldout.rows)
         self.rows = heldout.evaluation_rows(np.arange(B) * heldout.rows // B)
-        self.gaps = GapReader(run.data.objective.gaps, heldout)
+        self.gaps = GapReader(heldout.objective.gaps, heldout)
         self.read = [
             self.gaps.read({key: value[b] for key, value in self.rows.items()}) for b in range(B)
         ]
@@ -37,7 +38,7 @@ class Sampler:
         told = partial(
             likeliest,
             program.model,
-            program.loss,
+            program.loss.parts[part] if part else program.loss,
             run.train.compute_dtype,
             gathered(mesh),
             self.gaps.ids,
@@ -57,10 +58,11 @@ class Sampler:
 
 
 def make_sampler(run, program, mesh, heldout, workdir, check=lambda: None):
-    """`Sampler` of a run that is to have some, else None."""
-    wanted = heldout and heldout.rows and heldout.vocabulary and run.evaluate.samples
-    wanted = wanted and run.data.objective.gaps
-    return Sampler(run, program, mesh, heldout, workdir, check) if wanted else None
+    """`Sampler` of a run that is to have some, else None; of a mixture, of its first part that has gaps."""
+    for part, stream in split_stream(heldout).items() if heldout and run.evaluate.samples else ():
+        if stream.rows and stream.vocabulary and stream.objective.gaps:
+            return Sampler(run, program, mesh, stream, workdir, check, part)
+    return None
 
 
 def likeliest(model, loss, compute, gather, size, params, batch):

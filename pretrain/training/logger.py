@@ -60,10 +60,8 @@ class Log:
             self.row is not None
         )  # that of the step just started: `wait` comes before an evaluation
         self.row |= {f"heldout_{name}": value for name, value in scores.items()}
-        self.say(
-            f"step {self.row['step']:,}, held out: "
-            + ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-        )
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in list_headlines(scores))
+        self.say(f"step {self.row['step']:,}, held out: {shown}")
         self.write_row()
         self.clock = time.perf_counter()
 
@@ -112,3 +110,13 @@ class Log:
             self.lease.check()
             self.file.sync()
         return row
+
+
+def list_headlines(scores):
+    """Return [(name, value)] of the scores that a person is shown: of the parts of a mixture, the losses alone."""
+    parts = {name.removesuffix("/rows") for name in scores if name.endswith("/rows")}
+    return [
+        (name, value)
+        for name, value in scores.items()
+        if name.partition("/")[0] not in parts or name.removesuffix("/loss") in parts
+    ]

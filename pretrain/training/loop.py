@@ -15,7 +15,9 @@ from pretrain.distributed.sharding import make_mesh
 from pretrain.distributed.stragglers import StragglerMonitor
 from pretrain.distributed.watchdog import Watchdog
 from pretrain.training.context import TrainContext
+from pretrain.training.continuation import begin_from
 from pretrain.training.divergence import Guard, update_count
+from pretrain.training.early_stopping import EarlyStopping
 from pretrain.training.evaluation import make_evaluator
 from pretrain.training.gap_samples import make_sampler
 from pretrain.training.logger import Log
@@ -76,12 +78,13 @@ def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dat
         stop = stack.enter_context(Stop())
         state, resumed = restore_or_init(program, checkpoints, opened.source)
         start = int(state.step)
-        stream.begin_from(start, resumed.get("rows", 0))
+        begin_from(stream, start, resumed.get("rows", 0))
         write_workdir(run, opened, workdir)
-        if start >= run.train.end:
-            print(
-                f"{workdir}: step {start} of {run.train.end} is done already; train.steps=N goes on to N"
-            )
+        stopping = EarlyStopping(
+            run.evaluate.patience, run.checkpoint.best, resumed.get("stopping", {})
+        )
+        if ended := describe_end(run, start, stopping):
+            print(f"{workdir}: step {start} {ended}")
             return None
         folder = None if jax.process_index() else workdir
         ledger = stack.enter_context(Ledger(folder, began, start, watchdog.to, lease.is_held))
@@ -97,6 +100,7 @@ def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dat
             lease=lease,
             replicas=Replicas(program.placed, mesh, run.guard.replicas),
             guard=Guard(run.guard.patience, resumed.get("guard", {})),
+            stopping=stopping,
             ledger=ledger,
             stragglers=stragglers,
             log=log,
@@ -109,6 +113,13 @@ def train_alone(run, workdir, mesh, lease: Lease, opened: OpenedData, began, dat
         done = run_steps(context, state, stop)
         log.say(f"saved step {done:,} in {workdir}/checkpoints\n{ledger.line()}")
         return stop.signal if done < run.train.end else None
+
+
+def describe_end(run, start, stopping):
+    """Return why a run that has done `start` steps does not go on; "" where it does."""
+    if start >= run.train.end:
+        return f"of {run.train.end} is done already; train.steps=N goes on to N"
+    return f"is the last: {stopping.describe()}" if stopping.is_exhausted else ""
 
 
 def restore_or_init(program, checkpoints, source):
@@ -137,6 +148,11 @@ def run_steps(context, state, stop):
                     guard.check(log.wait())
                     scores = context.evaluate(state.params, step)
                     log.log_scores(scores)
+                    if step % run.evaluate.every == 0:  # and not where the run is only told to stop
+                        context.stopping.note(step, scores)
+                    if context.stopping.is_exhausted and step < last:
+                        log.say(context.stopping.describe())
+                        must_stop = True
                 if must_save or must_stop:
                     guard.check(log.sync())
             if guard.tripped and guard.step < last:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from data import batch_spec
+from data.mixed import Mixed, map_shapes
 from models import build
 from pretrain.distributed.model_hooks import make_model_hooks
 from pretrain.distributed.sharding import batch_sharding, gathered, replicated, shardings
@@ -16,7 +16,7 @@ from pretrain.distributed.xla_options import compiler_options
 from pretrain.overrides import ConfigError
 from pretrain.training.cross_entropy import SCORES
 from pretrain.training.evaluation import make_score
-from pretrain.training.losses import Loss, LossOptions, find_loss
+from pretrain.training.losses import Loss, LossOptions, MixedLoss, make_loss
 from pretrain.training.optimizers import make_run_optimizer
 from pretrain.training.schedules import make_learning_rate
 from pretrain.training.state import State, init_state
@@ -31,7 +31,7 @@ class Program(NamedTuple):
     """
 
     model: Any
-    loss: Loss
+    loss: Loss | MixedLoss
     abstract: State
     placed: State
     batch: dict
@@ -54,7 +54,7 @@ def make_program(run, mesh, scores_at_once=SCORES):
 
     scores_at_once: as in `losses.LossOptions`.
     """
-    loss = find_loss(run.data.objective.name)
+    loss = make_loss(run.data.objective)
     attention = {"update": [], "score": []}
     model, scored = (
         build(run.model, **make_model_hooks(mesh, attention[name])) for name in ("update", "score")
@@ -87,15 +87,14 @@ def make_program(run, mesh, scores_at_once=SCORES):
             label_smoothing=run.train.label_smoothing,
         ),
     )
-    shapes = batch_spec.shapes(run.data.objective, run.data.batch_size).items()
     return Program(
         model=model,
         loss=loss,
         abstract=abstract,
         placed=placed,
-        batch={
-            key: jax.ShapeDtypeStruct(shape, dtype, sharding=rows) for key, (dtype, shape) in shapes
-        },
+        batch=map_shapes(
+            partial(jax.ShapeDtypeStruct, sharding=rows), run.data.objective, run.data.batch_size
+        ),
         init=partial(once, init, out_shardings=placed),
         update=jax.jit(
             step,
@@ -121,9 +120,17 @@ def once(function, **how):
 def check_batch(run, mesh):
     """The rows must divide among micro-batches and devices."""
     shards = mesh.shape["data"] * mesh.shape["fsdp"]
-    parts = run.train.microbatches * shards
-    if run.data.batch_size % parts:
-        raise ConfigError(
-            f"data.batch_size={run.data.batch_size} does not divide into train.microbatches={run.train.microbatches} "
-            f"on data x fsdp = {shards} devices; it must be a multiple of {parts}"
-        )
+    divisor, objective = run.train.microbatches * shards, run.data.objective
+    into = f"train.microbatches={run.train.microbatches} on data x fsdp = {shards} devices"
+    if not isinstance(objective, Mixed):
+        if run.data.batch_size % divisor:
+            raise ConfigError(
+                f"data.batch_size={run.data.batch_size} does not divide into {into}; it must be a multiple of {divisor}"
+            )
+        return
+    for name, rows in objective.rows(run.data.batch_size).items():
+        if rows % divisor:
+            raise ConfigError(
+                f"data.batch_size={run.data.batch_size} gives the part {name} {rows} rows, which do not divide into {into}: "
+                f"each part's rows must be a multiple of {divisor}"
+            )

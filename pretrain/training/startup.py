@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 
+from data.mixed_stream import MixedStream, open_stream, split_stream
 from data.pipeline import Stream
 from data.source import Source
 from data.store.atomic import replace_folder, write_atomically
@@ -45,9 +46,8 @@ def opening(run, opened, params, mesh, start, updates=0):
     lines = [
         f"{type(run.model).__name__} of {size:,} parameters in float32, computed in {run.train.compute_dtype}, "
         f"on {mesh.size} {mesh.devices.flat[0].device_kind} ({axes})",
-        f"{run.data.objective.name} on {source.path}: {stream.rows:,} rows an epoch, {run.data.batch_size} a step, "
-        f"{run.train.end * run.data.batch_size / stream.rows:.3g} epochs in {run.train.end:,} steps",
     ]
+    lines += [describe_reading(part, each, run) for part, each in split_stream(stream).items()]
     if jax.process_count() > 1:
         own = sum(hi - lo for lo, hi in local_rows(mesh, run.data.batch_size))
         lines += [
@@ -55,16 +55,9 @@ def opening(run, opened, params, mesh, start, updates=0):
         ]
     if (lost := told(source)) != told(None):
         lines += [f"left out, for their bytes have changed: {lost}; see left_out.json"]
-    if (
-        getattr(run.data.objective, "rows", None) == "documents"
-        and getattr(stream.table, "filled", 1) < FULL
-    ):
-        lines += [
-            f"{1 - stream.table.filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"
-        ]
-    lines += truncation_report.told(stream) + (
-        truncation_report.told(heldout, "held out: ") if heldout else []
-    )
+    lines += [line for each in split_stream(stream).values() for line in describe_padding(each)]
+    lines += truncation_report.describe(stream)
+    lines += truncation_report.describe(heldout, "held out: ") if heldout else []
     lines += [
         f"kept whole: {path}, whose {size} does not divide by {axis}={mesh.shape[axis]}"
         for path, size, axis in kept_whole(params, mesh)
@@ -72,6 +65,25 @@ def opening(run, opened, params, mesh, start, updates=0):
     lines += filter(None, [malloc_advice.advice(mesh.devices.flat[0].platform)])
     lines += describe_schedule(run, opened.before, updates) + describe_rows(stream, start)
     return "\n".join(lines + ([f"continuing after step {start:,}"] if start else []))
+
+
+def describe_reading(part, stream, run):
+    """Return the line on what a run reads for an objective; part: its name in a mixture, or ""."""
+    size, steps = stream.data.batch_size, run.train.end
+    return (
+        f"{part + ': ' if part else ''}{stream.objective.name} on {stream.path}: {stream.rows:,} rows an epoch, {size} a step, "
+        f"{steps * size / stream.rows:.3g} epochs in {steps:,} steps"
+    )
+
+
+def describe_padding(stream):
+    """Return a line where much of the rows is padding that packing would fill."""
+    filled = getattr(stream.table, "filled", 1)
+    if getattr(stream.objective, "rows", None) != "documents" or filled >= FULL:
+        return []
+    return [
+        f"{1 - filled:.0%} of the rows is padding: data.objective.rows=packed puts several documents into one (docs/packing.md)"
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,8 +96,8 @@ class OpenedData:
 
     source: Source
     fingerprint: str
-    stream: Stream
-    heldout: Stream | None
+    stream: Stream | MixedStream
+    heldout: Stream | MixedStream | None
     before: Run | None = None
 
 
@@ -101,8 +113,10 @@ def open_data(run, workdir, allow_changes, source=None):
     source = preflight_source(run, source)
     check_source(source.path, fingerprint, workdir, allow_changes)
     check_left_out(source, workdir, allow_changes)
-    stream = Stream(source, run.data, split="train", seed=run.train.seed)
+    stream = open_stream(source, run.data, split="train", seed=run.train.seed)
     heldout = None
     if run.evaluate.every:
-        heldout = Stream(source, run.data, split="heldout", seed=run.train.seed)
+        heldout = open_stream(
+            source, run.data, split="heldout", seed=run.train.seed, evaluates=True
+        )
     return OpenedData(source, fingerprint, stream, heldout, before)

@@ -8,7 +8,7 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
-from data import batch_spec
+from data.mixed import Mixed, map_shapes, split_objective
 
 
 class State(flax.struct.PyTreeNode):
@@ -25,10 +25,11 @@ class State(flax.struct.PyTreeNode):
 
 
 def make_inputs(model, objective, batch_size):
-    """Return an empty batch, as far as the model's signature names its keys."""
+    """Return an empty batch, as far as the model's signature names its keys; of a mixture, of its first part."""
     named = inspect.signature(type(model).__call__).parameters
-    shapes = batch_spec.shapes(objective, batch_size).items()
-    return {key: jnp.zeros(shape, dtype) for key, (dtype, shape) in shapes if key in named}
+    first = next(iter(split_objective(objective).values()))
+    shapes = map_shapes(lambda shape, dtype: (shape, dtype), first, batch_size)
+    return {key: jnp.zeros(*shapes[key]) for key in shapes if key in named}
 
 
 def init_params(model, objective, seed):
@@ -43,7 +44,7 @@ def init_params(model, objective, seed):
 def init_variables(model, objective, batch_size):
     """Return what a model keeps between steps before the first: zeros, in the collections that its class names as `collections`."""
     names = getattr(model, "collections", ())
-    if not names:
+    if not names or isinstance(objective, Mixed):  # whose batches do not go on
         return {}
     init = partial(model.init, **make_inputs(model, objective, batch_size))
     shapes = jax.eval_shape(init, {"params": jax.random.key(0)})

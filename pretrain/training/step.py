@@ -23,7 +23,7 @@ def make_step(
 ):
     """A pure `(state, batch) -> (state, metrics)`, to be jitted with shardings and a donated state.
 
-    model: a Linen module; loss: a `losses.Loss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
+    model: a Linen module; loss: a `losses.Loss` or `losses.MixedLoss`; optimizer: an optax transformation; rate: its schedule, for the metrics;
     norm_factor, norm_window: of `schema.Guard`; options: a `losses.LossOptions`.
     The gradient is that of the loss over the whole batch, however many micro-batches compute it: the weights are summed over the
     whole batch first, then sums add up. Randomness is a function of (seed, step, micro-batch). Metrics are float32 scalars.
@@ -52,7 +52,7 @@ def make_step(
             "learning_rate": jnp.asarray(
                 rate(update_count(state.optimizer, state.step)), jnp.float32
             ),
-            "tokens": sum(batch[key].sum(dtype=jnp.float32) for key in loss.tokens),
+            "tokens": loss.count_tokens(batch),
         }
         new = optax.apply_updates(state.params, moves), moments, variables
         old = state.params, state.optimizer, state.variables

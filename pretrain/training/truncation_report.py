@@ -1,8 +1,14 @@
 """What the rows of a part of a token store do not have of its text: told when a run begins, and when a checkpoint is scored."""
 
+from data.mixed_stream import split_stream
 
-def told(stream, where=""):
-    """Lines for a person, each of which begins with `where`."""
+
+def describe(stream, where=""):
+    """Return lines for a person, each of which begins with `where`; of a mixture those of its parts."""
+    return [line for each in split_stream(stream).values() for line in told(each, where)]
+
+
+def told(stream, where):
     table, length = stream.table, getattr(stream.objective, "length", None)
     lines = []
     if left_out := getattr(table, "left_out", 0):

@@ -72,11 +72,11 @@ class Checkpoints:
         """The committed steps, newest first."""
         return sorted(self.manager.all_steps(), reverse=True)
 
-    def save(self, state, run, encoding, *, rows=0, origin=None, guard=None, scores=None):
+    def save(self, state, run, encoding, *, rows=None, origin=None, scores=None, counts=None):
         """Start saving a state; returns while it is being written, once the arrays may be donated.
 
-        encoding: fingerprint of what the batches' numbers mean. rows: how many the run has read: the next one is that of this number.
-        guard: its record, JSON-like; scores: {name: value} of the held-out part, where this very state was scored.
+        encoding: fingerprint of what the batches' numbers mean. rows: how many the run has read, of a mixture {part: number}: the next one is that of this number.
+        counts: {"guard", "stopping": their records}, JSON-like; scores: {name: value} of the held-out part, where this very state was scored.
         """
         step = int(state.step)
         record = {
@@ -84,14 +84,15 @@ class Checkpoints:
             "step": step,
             "run": to_json(run),
             "encoding": encoding,
-            "rows": rows,
+            "rows": rows or 0,
             "origin": origin,
-            "guard": guard or {},
             "scores": scores or {},
+            "guard": {},
+            "stopping": {},
             "params": leaves_of(state.params),
             "optimizer": leaves_of(state.optimizer),
             "variables": leaves_of(state.variables),
-        }
+        } | (counts or {})
         items = {name: getattr(state, name) for name in ITEMS if record[name]}
         if self.retention:
             self.retention.learn(self.steps(), self.scores)

@@ -36,13 +36,16 @@ def kept(steps, rule, pinned, scores):
 
 def best(scores, name):
     """The step with the best finite score of a name, of equals the newest; None where there is none. The lowest loss is best, the highest metric."""
-    sign = 1 if name == "loss" else -1
-    judged = [
-        (sign * one[name], -step)
-        for step, one in scores.items()
-        if math.isfinite(one.get(name, math.nan))
-    ]
+    judged = [(find_cost(name, one.get(name, math.nan)), -step) for step, one in scores.items()]
+    judged = [pair for pair in judged if math.isfinite(pair[0])]
     return -min(judged)[1] if judged else None
+
+
+def find_cost(name, score) -> float:
+    """Return a number that is smaller the better a held-out score is: of a loss itself, of a metric its negative; infinite for none."""
+    if not math.isfinite(score):
+        return math.inf
+    return score if name == "loss" else -score
 
 
 def pins(path):

@@ -18,6 +18,7 @@ OBJECTIVES = {
     "sentence_order": objectives.SentenceOrder(length=30, max_predictions=5),
     "replaced_token": objectives.ReplacedToken(length=22, max_predictions=4, rows="documents"),
     "causal_lm": objectives.CausalLm(length=16, end_of_text=False),
+    "masked_next_token": objectives.MaskedNextToken(length=20, max_predictions=3),
     "span_corruption": objectives.SpanCorruption(inputs=40),
     "prefix_lm": objectives.PrefixLm(length=16),
     "denoising": objectives.Denoising(length=24),
@@ -42,7 +43,7 @@ STORES |= {
     "classification": "labelled_store",
     "regression": "labelled_store",
 }
-STORES["text2text"] = "answered_store"
+STORES |= {"text2text": "answered_store", "masked_next_token": "bytes_store"}
 
 
 @pytest.fixture(params=OBJECTIVES)

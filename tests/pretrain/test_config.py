@@ -25,7 +25,8 @@ from pretrain.config import (
     to_json,
     validate,
 )
-from pretrain.overrides import ConfigError, difference
+from pretrain.fields import difference
+from pretrain.overrides import ConfigError
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("*.py") if path.stem != "__init__")
 

@@ -8,11 +8,21 @@ Each objective of `data.objectives` has a module of its own name here, which hol
 
 import importlib
 
+from data.mixed import Mixed
 from pretrain.training.losses.base import DEFAULT_OPTIONS, Loss, LossOptions
+from pretrain.training.losses.mixed import MixedLoss
 
-__all__ = ["DEFAULT_OPTIONS", "Loss", "LossOptions", "find_loss"]
+__all__ = ["DEFAULT_OPTIONS", "Loss", "LossOptions", "MixedLoss", "find_loss", "make_loss"]
 
 
 def find_loss(name: str) -> Loss:
     """Return the loss of the objective of that name: `LOSS` of the module of the same name."""
     return importlib.import_module(f"{__name__}.{name}").LOSS
+
+
+def make_loss(objective) -> Loss | MixedLoss:
+    """Return the loss of an objective, or of a mixture of some."""
+    if not isinstance(objective, Mixed):
+        return find_loss(objective.name)
+    losses = {part.name: find_loss(part.objective.name) for part in objective.parts}
+    return MixedLoss(losses, objective.loss_weights())

@@ -86,6 +86,10 @@ class Loss(NamedTuple):
         }  # in one order in every process
         return {name: sums[key] for name, key in self.weights.items()}
 
+    def count_tokens(self, batch):
+        """Return how many tokens the model reads and writes, a float32 scalar; padding is left out."""
+        return sum(batch[key].sum(dtype=jnp.float32) for key in self.tokens)
+
     def compute_states(self, model, params, batch, **options):
         """Return what the model's `states` gives for a batch; options: of `apply_states`."""
         return self.apply_states(model, params, batch, **options)[0]

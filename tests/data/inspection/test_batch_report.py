@@ -12,6 +12,7 @@ from data.objectives import (
     CausalLm,
     Denoising,
     MaskedLm,
+    MaskedNextToken,
     PrefixLm,
     ReplacedToken,
     SentenceOrder,
@@ -31,6 +32,8 @@ OBJECTIVES = {
     "words": MaskedLm(length=22, max_predictions=4, whole_words=True, rows="documents"),
     "pairs": SentencePair(length=30, max_predictions=5),
     "spans": SpanCorruption(inputs=40),
+    "spans in a mode": SpanCorruption(inputs=40, mode="<extra_id_99>"),
+    "masked ahead": MaskedNextToken(length=24, max_predictions=8, mask_rate=0.3),
     "parts": PrefixLm(length=22),
     "next": CausalLm(length=22),
     "next unseparated": CausalLm(length=22, end_of_text=False),
@@ -41,12 +44,13 @@ OBJECTIVES = {
 }
 T5 = (
     "spans",
+    "spans in a mode",
     "parts",
     "next",
     "next unseparated",
 )  # what reads T5's vocabulary, which has an end of text
 
-BYTES = ("damaged", "infilled")  # RoBERTa's vocabulary
+BYTES = ("damaged", "infilled", "masked ahead")  # RoBERTa's vocabulary
 
 
 @pytest.fixture
@@ -354,13 +358,14 @@ def config(tmp_path, store_of):
         path = tmp_path / f"{name}.py"
         others = {
             "spans": "T5",
+            "spans in a mode": "T5",
             "parts": "T5",
             "next": "Gpt2",
             "next unseparated": "Gpt",
             "orders": "Albert",
             "replaced": "Electra",
         }
-        others |= dict.fromkeys(BYTES, "Bart")
+        others |= dict.fromkeys(BYTES, "Bart") | {"masked ahead": "Gpt2"}
         model = f"{others.get(name, 'Bert')}Config"
         kind = type(objective).__name__
         path.write_text(
@@ -384,10 +389,12 @@ def test_the_verb_shows_and_checks(config, capsys, name):
     assert "step 3" in shown and "every promise holds" in shown and "BROKEN" not in shown
     marks = {
         "spans": ["<extra_id_0>", "targets"],
+        "spans in a mode": ["<extra_id_99>", "targets"],
+        "masked ahead": ["</s>", "<mask>", "predict"],
         "pairs": ["[SEP]", "label", "predict"],
         "orders": ["[SEP]", "label", "A stands"],
     }
-    marks |= {kind: ["inputs", "targets"] for kind in ("parts", *BYTES)} | {
+    marks |= {kind: ["inputs", "targets"] for kind in ("parts", *BYTES[:2])} | {
         "next": ["row"],
         "next unseparated": ["row"],
     }

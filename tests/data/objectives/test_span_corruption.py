@@ -12,7 +12,7 @@ from data.objectives import SpanCorruption
 from data.objectives.span_corruption import corrupt, lengths_of
 from data.pipeline import Stream
 from data.rows import hashing
-from data.vocabulary.load import read_vocabulary
+from data.vocabulary.load import read_vocabulary, train_vocabulary
 
 
 def published(inputs, rate, mean_span):
@@ -158,3 +158,62 @@ def test_refusals(t5_vocabulary, vocabulary):
     ):
         with pytest.raises(ValueError, match="allowed are inputs >= 3"):
             SpanCorruption(**settings).check(t5_vocabulary)
+
+
+# ---- a mixture of denoisers (Tay et al. 2022) --------------------------------
+
+
+def test_one_long_span_is_the_end_of_the_text(t5_store):
+    """The S-denoiser of table 1: mean span L / 4, a quarter of the text, one span."""
+    objective = SpanCorruption(inputs=40, noise_density=0.25, mean_span=40)
+    assert objective.spans == 1
+    stream = Stream(t5_store, Data(objective=objective, batch_size=8), seed=3)
+    batch, (row_B, _) = stream.batch(5), stream.draws(40 + np.arange(8))
+    sentinel, eos = t5_store.vocabulary.sentinels[0], t5_store.vocabulary.eos
+    cut = objective.raw_length - objective.noise
+    for b, start in enumerate(stream.table.starts(row_B).tolist()):
+        text = stream.split.tokens[start : start + objective.raw_length].tolist()
+        assert batch["encoder_token_ids"][b].tolist() == [*text[:cut], sentinel, eos]
+        assert batch["labels"][b].tolist() == [sentinel, *text[cut:], eos]
+
+
+def test_the_mode_token_comes_first_and_takes_a_place(t5_store):
+    """The row is that of one token less, behind the mode token; the same text, the same spans."""
+    vocabulary = t5_store.vocabulary
+    with_mode, without = (
+        Stream(
+            t5_store,
+            Data(objective=SpanCorruption(inputs=inputs, mode=mode), batch_size=8),
+            seed=3,
+        )
+        for inputs, mode in ((41, "<extra_id_99>"), (40, ""))
+    )
+    batch, plain = with_mode.batch(2), without.batch(2)
+    batch_spec.check(batch, with_mode.objective, 8, vocabulary)
+    assert (batch["encoder_token_ids"][:, 0] == vocabulary.sentinels[99]).all()
+    np.testing.assert_array_equal(batch["encoder_token_ids"][:, 1:], plain["encoder_token_ids"])
+    np.testing.assert_array_equal(batch["labels"], plain["labels"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "said"),
+    [
+        ("[NLU]", r"mode=\[NLU\] is no piece of the vocabulary .*--layout ul2"),
+        ("<extra_id_0>", "is the sentinel of one of the 3 spans"),
+    ],
+)
+def test_a_mode_that_the_vocabulary_has_not_is_refused(t5_store, mode, said):
+    objective = SpanCorruption(inputs=40, mode=mode)
+    assert objective.spans == 2 or objective.spans == 3
+    with pytest.raises(ValueError, match=said.replace("3 spans", f"{objective.spans} spans")):
+        Stream(t5_store, Data(objective=objective, batch_size=8))
+
+
+def test_the_vocabulary_of_ul2_has_the_mode_tokens_of_the_released_checkpoint(texts):
+    vocabulary = train_vocabulary(texts, 167, layout="ul2")
+    assert vocabulary.pieces[:6] == ("<pad>", "</s>", "<unk>", "[NLU]", "[NLG]", "[S2S]")
+    assert vocabulary.special[[3, 4, 5]].all() and len(vocabulary.sentinels) == 100
+    assert 4 not in vocabulary.encode("[NLG] is only text here")
+    objective = SpanCorruption(inputs=32, mode="[S2S]")
+    objective.check(vocabulary)
+    assert objective.find_mode(vocabulary) == 5

@@ -302,11 +302,11 @@ def test_a_source_with_nothing_to_train_on_is_an_error(tmp_path, texts, words):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(layout="elmo"), "--layout elmo: bert or t5 or gpt"),
+        (dict(layout="elmo"), "--layout elmo: bert or t5 or ul2 or gpt"),
         (dict(algorithm="char"), "--algorithm char: unigram or bpe"),
         (
             dict(layout="roberta"),
-            "--layout roberta: bert or t5 or gpt or transformer, for --algorithm unigram",
+            "--layout roberta: bert or t5 or ul2 or gpt or transformer, for --algorithm unigram",
         ),
         (dict(algorithm="byte_bpe"), "--layout bert: roberta or gpt2, for --algorithm byte_bpe"),
         (dict(sources=()), "no source"),

@@ -51,7 +51,7 @@ def sums(model, params, batch, **how):
 
 SQUARES = SimpleNamespace(
     loss_terms=("squares",),
-    tokens=("label_weights",),
+    count_tokens=lambda batch: batch["label_weights"].sum(),
     value=lambda means: means["squares"],
     totals=lambda batch: {"squares": batch["label_weights"].sum()},
     compute=lambda *given, **options: Computed(sums(*given, **options), None, {}),

@@ -1,0 +1,42 @@
+"""The hybrid of GPT-BERT (Charpentier and Samuel 2024, section 3): one model learns masked rows, read from both sides, and causal rows.
+
+    python -m pretrain prepare BOOKS --output runs/books_bytes --vocab-size 8192 --algorithm byte_bpe --layout roberta
+    python -m pretrain train gpt_bert_mini --workdir runs/gpt_bert_mini
+
+A masked word is predicted at the position before it, so that the output means the next token in both (masked next-token prediction). The
+model is a GPT-2 of BERT-mini's size, without the paper's changes to the layers; it is exported as a GPT-2. Half of the rows are masked.
+"""
+
+from data.config import Data
+from data.mixed import Mixed, MixedPart
+from data.objectives.causal_lm import CausalLm
+from data.objectives.masked_next_token import MaskedNextToken
+from models.config.gpt2 import Gpt2Config
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+
+
+def config():
+    masked = MaskedNextToken(length=64, max_predictions=19, mask_rate=0.3)
+    return Run(
+        model=Gpt2Config(
+            vocab=8192,
+            length=128,
+            width=256,
+            depth=4,
+            num_heads=4,
+            mlp=1024,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        data=Data(
+            store="runs/books_bytes",
+            objective=Mixed(
+                (MixedPart("masked", masked), MixedPart("causal", CausalLm(length=64)))
+            ),
+            batch_size=32,
+        ),
+        optimizer=AdamW(learning_rate=1e-3, warmup_steps=400, beta2=0.98),
+        train=Train(steps=3_000, compute_dtype="float32"),
+        evaluate=Evaluate(every=500, patience=3),
+        checkpoint=Checkpoint(every=500, best="loss"),
+    )

@@ -1,0 +1,54 @@
+"""UL2's mixture of denoisers (Tay et al. 2022, section 3.1) on a T5-mini and 28 authors' books.
+
+    python -m pretrain prepare BOOKS --output runs/books_ul2 --vocab-size 8192 --layout ul2
+    python -m pretrain train ul2_mini --workdir runs/ul2_mini
+
+The seven denoisers of the paper's table 1, each with the same number of rows. Short spans are R ([NLU]), one span at the end of the text
+is S ([S2S]), long spans or many of them are X ([NLG]): the mode tokens of the released checkpoints. A row has 128 tokens, a quarter of
+the paper's, and so the longest spans have 16 tokens in place of 64.
+"""
+
+from data.config import Data
+from data.mixed import Mixed, MixedPart
+from data.objectives.span_corruption import SpanCorruption
+from models.config.t5 import T5Config
+from pretrain.config import AdamW, Checkpoint, Evaluate, Run, Train
+
+DENOISERS = {  # name: mode token, mean span, share of the tokens that is removed
+    "r3": ("[NLU]", 3.0, 0.15),
+    "r8": ("[NLU]", 8.0, 0.15),
+    "s": ("[S2S]", 128.0, 0.25),
+    "x3": ("[NLG]", 3.0, 0.5),
+    "x8": ("[NLG]", 8.0, 0.5),
+    "x16": ("[NLG]", 16.0, 0.15),
+    "x16_half": ("[NLG]", 16.0, 0.5),
+}
+
+
+def config():
+    parts = tuple(
+        MixedPart(
+            name,
+            SpanCorruption(inputs=128, noise_density=density, mean_span=span, mode=mode),
+        )
+        for name, (mode, span, density) in DENOISERS.items()
+    )
+    return Run(
+        model=T5Config(
+            vocab=8192,
+            width=256,
+            depth=4,
+            decoder_depth=4,
+            num_heads=4,
+            head_width=64,
+            mlp=1024,
+            dropout=0.0,
+        ),
+        data=Data(store="runs/books_ul2", objective=Mixed(parts), batch_size=14),
+        optimizer=AdamW(
+            learning_rate=1e-2, warmup_steps=300, weight_decay=0.0, scale_by_param_rms=True
+        ),
+        train=Train(steps=2_000, compute_dtype="float32"),
+        evaluate=Evaluate(every=500, patience=3),
+        checkpoint=Checkpoint(every=500, best="loss"),
+    )

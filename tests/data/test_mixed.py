@@ -1,0 +1,152 @@
+"""Mixtures of objectives: shares, the batches of each part, and what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from data.composed import ComposedBatches
+from data.config import Data
+from data.mixed import Mixed, MixedPart, count_positions, map_shapes
+from data.mixed_stream import MixedStream, derive_seed, open_stream
+from data.objectives import CausalLm, MaskedNextToken, SpanCorruption
+from data.pipeline import Stream, strip_common_folders
+from data.tf_dataset import read_elements
+
+HYBRID = Mixed(
+    (
+        MixedPart("masked", MaskedNextToken(length=12, max_predictions=3), share=1),
+        MixedPart("causal", CausalLm(length=20), share=3),
+    )
+)
+
+
+@pytest.fixture
+def stream(bytes_store):
+    return open_stream(bytes_store, Data(objective=HYBRID, batch_size=8), seed=5)
+
+
+def assert_equal_batches(one, other):
+    assert one.keys() == other.keys()
+    for key in one:
+        np.testing.assert_array_equal(one[key], other[key])
+
+
+def test_each_part_is_a_stream_of_its_own(stream, bytes_store):
+    """Its rows depend on the seed, its name and the step alone: not on its share of the batch, nor on the other parts."""
+    assert isinstance(stream, MixedStream)
+    batch = stream.batch(3)
+    assert {name: len(part["token_ids"]) for name, part in batch.items()} == {
+        "masked": 2,
+        "causal": 6,
+    }
+    for name, rows in (("masked", 2), ("causal", 6)):
+        objective = next(part.objective for part in HYBRID.parts if part.name == name)
+        alone = Stream(
+            bytes_store, Data(objective=objective, batch_size=rows), seed=derive_seed(5, name)
+        )
+        assert_equal_batches(batch[name], alone.batch(3))
+    only_shares = Mixed(tuple(dataclasses.replace(part, share=1) for part in HYBRID.parts[::-1]))
+    other = open_stream(bytes_store, Data(objective=only_shares, batch_size=4), seed=5)
+    assert_equal_batches(other.batch(3)["masked"], batch["masked"])
+
+
+def test_two_parts_of_one_objective_read_the_rows_in_different_orders(bytes_store):
+    twice = Mixed(tuple(MixedPart(name, CausalLm(length=20)) for name in ("one", "other")))
+    stream = open_stream(bytes_store, Data(objective=twice, batch_size=8), seed=5)
+    rows = [each.examples(np.arange(each.rows))[2] for each in stream.streams.values()]
+    assert sorted(rows[0]) == sorted(rows[1]) == list(range(len(rows[0])))
+    assert rows[0].tolist() != rows[1].tolist()
+    assert 0 <= derive_seed(2**63 - 1, "one") < 2**63
+
+
+def test_the_feed_is_a_dataset_of_nested_batches(stream):
+    for step, element in zip((7, 8), read_elements(stream.dataset(7)), strict=False):
+        for name, batch in stream.batch(step).items():
+            assert_equal_batches(element[name], batch)
+
+
+def test_a_run_goes_on_at_the_next_unread_row_of_each_part(bytes_store, stream):
+    """4 steps of 8 rows, then 16 a step: row i of a part comes next, whatever the batch size was."""
+    place = stream.place(4)
+    assert place == {"masked": 8, "causal": 24}
+    wider = open_stream(bytes_store, Data(objective=HYBRID, batch_size=16), seed=5)
+    wider.begin_from(4, place)
+    halves = [stream.batch(step) for step in (4, 5)]
+    for name, batch in wider.batch(4).items():
+        for key in batch:
+            joined = np.concatenate([half[name][key] for half in halves])
+            np.testing.assert_array_equal(batch[key], joined)
+    assert wider.place(5) == {"masked": 12, "causal": 36}
+    wider.begin_from(4, 32)  # of a run without parts: as if there had always been some
+    assert wider.place(4) == {"masked": 16, "causal": 48}
+
+
+def test_a_part_is_scored_in_batches_of_the_whole(bytes_store):
+    data = Data(objective=HYBRID, batch_size=8)
+    stream = open_stream(bytes_store, data, split="heldout", evaluates=True)
+    for part in stream.streams.values():
+        assert len(part.evaluation_batch(0)["token_ids"]) == 8
+    assert stream.rows == sum(part.rows for part in stream.streams.values())
+
+
+def test_shapes_are_those_of_the_parts(stream):
+    shapes = map_shapes(lambda shape, dtype: (shape, dtype), HYBRID, 8)
+    found = {
+        name: {key: (value.shape, value.dtype) for key, value in part.items()}
+        for name, part in stream.batch(0).items()
+    }
+    assert found == shapes
+    assert count_positions(HYBRID, 8) == 2 * 12 + 6 * 20
+    ul2 = Mixed(tuple(MixedPart(name, SpanCorruption(inputs=64)) for name in "ab"))
+    assert count_positions(ul2, 4) == 4 * (64 + SpanCorruption(inputs=64).targets)
+
+
+def test_shares_become_whole_rows_or_are_refused():
+    thirds = Mixed(tuple(MixedPart(name, CausalLm(), share=1 / 3) for name in "abc"))
+    assert thirds.rows(9) == {"a": 3, "b": 3, "c": 3}
+    with pytest.raises(ValueError, match="batch_size=8 gives the parts .* a 2.66667, b 2.66667"):
+        thirds.rows(8)
+    with pytest.raises(ValueError, match="must be whole numbers"):
+        Mixed((MixedPart("a", CausalLm(), 1e-9), MixedPart("b", CausalLm()))).rows(8)
+    assert HYBRID.loss_weights() == {"masked": 0.25, "causal": 0.75}
+    weighted = dataclasses.replace(HYBRID.parts[0], loss_weight=2.0)
+    assert Mixed((weighted, HYBRID.parts[1])).loss_weights() == {"masked": 2.0, "causal": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((), "at least two parts, with different names, here none"),
+        ((MixedPart("a", CausalLm()),), "at least two parts"),
+        ((MixedPart("a", CausalLm()),) * 2, "different names, here a, a"),
+        ((MixedPart("a", CausalLm()), MixedPart("B", CausalLm())), "the part 'B'"),
+        ((MixedPart("a", CausalLm()), MixedPart("b/c", CausalLm())), "small letters"),
+        ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), share=0)), "b: share=0"),
+        (
+            (MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), share=float("nan"))),
+            "b: share=nan",
+        ),
+        (
+            (MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), loss_weight=-1)),
+            "b: loss_weight=-1",
+        ),
+        ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(order="lanes"))), "b: order=lanes"),
+    ],
+)
+def test_parts_that_make_no_mixture_are_refused(parts, said):
+    with pytest.raises(ValueError, match=said):
+        Mixed(parts)
+
+
+def test_a_dataset_of_the_user_stands_in_for_one_objective(stream):
+    with pytest.raises(ValueError, match=r"data\.objective is a mixture"):
+        ComposedBatches(stream, lambda *_: None)
+
+
+def test_names_of_sources_lose_the_folders_that_all_have():
+    assert strip_common_folders(["/a/b/c", "/a/b/d/e"]) == ["c", "d/e"]
+    assert strip_common_folders(["a/b", "a/b/c"]) == ["b", "b/c"]
+    assert strip_common_folders(["a/b", "a/b"]) == ["b", "b"]
+    assert strip_common_folders(["a/b"]) == ["a/b"]
+    assert strip_common_folders(["gs://x/a", "y"]) == ["gs://x/a", "y"]

@@ -1,0 +1,90 @@
+"""Early stopping: which evaluations count, where a run ends, and that a run which was stopped ends there too."""
+
+import math
+
+import pytest
+
+from pretrain.__main__ import main
+from pretrain.config import load, override, validate
+from pretrain.overrides import ConfigError
+from pretrain.training.early_stopping import EarlyStopping
+from pretrain.workdir.checkpoints import Checkpoints
+
+
+def noted(name, values, patience=2):
+    stopping, exhausted = EarlyStopping(patience, name, {}), []
+    for step, value in enumerate(values, 1):
+        stopping.note(step, {name: value})
+        exhausted.append(stopping.is_exhausted)
+    return stopping, exhausted
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize(
+    ("name", "values", "best", "best_step"),
+    [
+        ("loss", [3.0, 2.0, 2.5, 2.25], 2.0, 2),
+        ("loss", [3.0, 2.0, 2.5, 2.0], 2.0, 4),  # of equals the newest, which is no better
+        ("f1", [0.1, 0.5, 0.4, 0.25], 0.5, 2),
+        ("loss", [math.nan, 4.0, math.inf, math.nan], 4.0, 2),
+    ],
+)
+def test_a_run_ends_after_evaluations_without_a_better_score(name, values, best, best_step):
+    stopping, exhausted = noted(name, values)
+    assert exhausted == [False, False, False, True]
+    assert (stopping.best, stopping.best_step) == (best, best_step)
+    assert f"best is {best:g} at step {best_step}" in stopping.describe()
+
+
+@pytest.mark.fast
+def test_what_is_never_finite_ends_a_run_too():
+    stopping, exhausted = noted("loss", [math.nan] * 2)
+    assert exhausted == [False, True] and "it was never finite" in stopping.describe()
+
+
+@pytest.mark.fast
+def test_without_patience_no_run_ends_and_with_another_score_counts_begin_anew():
+    assert not any(noted("loss", [1.0, 2.0, 3.0, 4.0], patience=0)[1])
+    stopping, _ = noted("loss", [1.0, 2.0, 3.0])
+    assert EarlyStopping(3, "loss", stopping.record()).evaluations == 2
+    assert EarlyStopping(2, "loss", stopping.record()).is_exhausted
+    assert not EarlyStopping(2, "f1", stopping.record()).is_exhausted
+    EarlyStopping(0, "", {}).note(1, {"loss": 1.0})
+
+
+@pytest.mark.fast
+def test_patience_needs_a_score(configs):
+    run = load(str(configs["bert"]))
+    with pytest.raises(ConfigError, match=r"evaluate\.patience=2 needs .* set checkpoint\.best"):
+        validate(override(run, ["evaluate.patience=2"]))
+    between = ["evaluate.patience=2", "checkpoint.best=loss", "checkpoint.every=4"]
+    with pytest.raises(
+        ConfigError, match=r"evaluate\.every=6 to a multiple of checkpoint\.every=4"
+    ):
+        validate(override(run, between))
+
+
+def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, tmp_path, capsys):
+    """With a learning rate of 0 no evaluation is better than the first, at step 2: the run ends at step 6."""
+    words = ["optimizer.learning_rate=0", "evaluate.every=2", "evaluate.patience=2"]
+    words += ["checkpoint.best=loss", "checkpoint.every=2", "checkpoint.keep=1"]
+    records = {}
+    for name, stops in (("whole", []), ("stopped", [3])):
+        train = ["train", str(configs["bert"]), "--workdir", str(tmp_path / name), *words]
+        for stop in stops:  # an evaluation there does not count
+            assert main([*train, f"train.stop_at_step={stop}"]) == 0
+        capsys.readouterr()
+        assert main(train) == 0
+        told = capsys.readouterr()
+        assert "stopped early: the held-out loss has not become better in 2" in told.err
+        assert "at step 6, which checkpoint.best keeps" in told.err
+        with Checkpoints(tmp_path / name, read_only=True) as checkpoints:
+            assert checkpoints.steps() == [6]
+            records[name] = checkpoints.record(6)["stopping"]
+    assert records["whole"] == records["stopped"]
+    assert main(train) == 0
+    told = capsys.readouterr()
+    assert "step 6 is the last: stopped early" in told.out and "continuing" not in told.err
+    assert main([*train, "evaluate.patience=3"]) == 0
+    with Checkpoints(tmp_path / "stopped", read_only=True) as checkpoints:
+        assert checkpoints.steps()[0] == 8
