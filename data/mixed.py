@@ -21,6 +21,8 @@ else:
     AnyObjective = functools.reduce(operator.or_, OBJECTIVES.values())
 
 PART_NAME = re.compile(r"[a-z][a-z0-9_]*")
+RESERVED = ("loss", "perplexity", "targets", "rows")  # names of scores of the whole
+MOST_PARTS = 32  # each has threads of its own that build its rows
 
 
 @dataclass(frozen=True)
@@ -43,32 +45,44 @@ class Mixed:
     parts: tuple[MixedPart, ...] = ()  # At least two, with different names.
 
     def __post_init__(self):
+        if not all(isinstance(part, MixedPart) for part in self.parts):
+            raise ValueError(f"the parts of a mixture are MixedParts, not {self.parts!r:.200}")
         names = [part.name for part in self.parts]
         if len(names) < 2 or len(set(names)) < len(names):
             raise ValueError(
                 f"a mixture has at least two parts, with different names, here {', '.join(names) or 'none'}: "
                 "write them in a configuration file, as configs/ul2_mini.py does"
             )
+        if len(names) > MOST_PARTS:
+            raise ValueError(f"a mixture of {len(names)} parts: at most {MOST_PARTS}")
         for part in self.parts:
-            if not PART_NAME.fullmatch(part.name):
+            if not PART_NAME.fullmatch(part.name) or part.name in RESERVED:
                 raise ValueError(
-                    f"the part {part.name!r} of a mixture: a name has small letters, digits and _, and begins with a letter"
+                    f"the part {part.name!r} of a mixture: a name has small letters, digits and _, begins with a letter, and is none of "
+                    f"{', '.join(RESERVED)}"
                 )
             if not 0 < part.share < float("inf"):
                 raise ValueError(f"{part.name}: share={part.share}; it must be above 0")
             if part.loss_weight is not None and not 0 <= part.loss_weight < float("inf"):
                 raise ValueError(f"{part.name}: loss_weight={part.loss_weight}; it is at least 0")
+            if hasattr(part.objective, "columns"):
+                raise ValueError(
+                    f"{part.name} learns from labelled examples, and a mixture is of objectives that need none; finetune takes "
+                    "several tasks"
+                )
             if getattr(part.objective, "order", "shuffled") == "lanes":
                 raise ValueError(
                     f"{part.name}: order=lanes; a mixture keeps no state between steps, so its rows are shuffled"
                 )
+        if not 0 < sum(self.loss_weights().values()) < float("inf"):
+            raise ValueError("the loss_weight of one part of a mixture at least is above 0")
 
     @property
     def description(self):
         """What a model card says of it."""
         shares = self.shares()
         return "; ".join(
-            f"{shares[part.name]:.3g} of the rows: {describe_objective(part.objective)}"
+            f"{part.name} ({shares[part.name]:.3g} of the rows): {describe_objective(part.objective)}"
             for part in self.parts
         )
 
@@ -89,9 +103,8 @@ class Mixed:
         """Return {part: its rows of a batch}. Raises ValueError where the shares do not make whole numbers."""
         exact = {name: share * batch_size for name, share in self.shares().items()}
         rows = {name: round(number) for name, number in exact.items()}
-        if any(
-            abs(exact[name] - rows[name]) > 1e-6 * batch_size or not rows[name] for name in rows
-        ):
+        inexact = any(abs(exact[name] - rows[name]) > 1e-3 or not rows[name] for name in rows)
+        if inexact or sum(rows.values()) != batch_size:
             spelled = ", ".join(f"{name} {number:g}" for name, number in exact.items())
             raise ValueError(
                 f"data.batch_size={batch_size} gives the parts of the mixture {spelled} rows, which must be whole numbers: "

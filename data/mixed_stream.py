@@ -6,7 +6,7 @@ Part p of the batch of step s is a function of (seed, p's name, s), whatever the
 import dataclasses
 import zlib
 
-from data.mixed import Mixed
+from data.mixed import Mixed, count_positions
 from data.pipeline import Stream
 from data.rows import hashing
 
@@ -32,10 +32,14 @@ class MixedStream:
     order, lanes = "shuffled", None
 
     def __init__(self, source, data, *, split="train", seed=0, evaluates=False):
-        """As a `Stream`. evaluates: the parts are scored one after the other, and so each in batches as large as the whole."""
+        """As a `Stream`. evaluates: the parts are scored one after the other, and so each in batches of as many positions as the whole."""
         self.data, self.objective, self.seed = data, data.objective, seed
         rows = data.objective.rows(data.batch_size)
-        rows = dict.fromkeys(rows, data.batch_size) if evaluates else rows
+        if evaluates:
+            positions = count_positions(data.objective, data.batch_size)
+            for part in data.objective.parts:
+                own = count_positions(part.objective, rows[part.name])
+                rows[part.name] *= positions // own  # a multiple, so that it divides over a mesh
         self.streams = {
             part.name: Stream(
                 source,
@@ -48,15 +52,18 @@ class MixedStream:
         first = next(iter(self.streams.values()))
         self.name, self.split, self.vocabulary = first.name, first.split, first.vocabulary
         self.rows = sum(stream.rows for stream in self.streams.values())
+        self.unrecorded: list[str] = []
 
     def begin_from(self, step, row):
-        """Let the batch of `step` begin, in each part, with the example that `row` has for it: {part: number}; 0 where it has none.
+        """Let the batch of `step` begin, in each part, with the example that `row` has for it: {part: number}.
 
-        A number alone, of a run that had one objective before, is of no part: all begin as if the batch size had never changed.
+        A number alone, of a run that had one objective before, is of no part. A part without a number begins with its first example; its
+        name is then among those of `unrecorded`.
         """
+        places = row if isinstance(row, dict) else {}
+        self.unrecorded = [name for name in self.streams if step and name not in places]
         for name, stream in self.streams.items():
-            usual = step * stream.data.batch_size
-            stream.begin_from(step, row.get(name, usual) if isinstance(row, dict) else usual)
+            stream.begin_from(step, places.get(name, 0))
 
     def place(self, step):
         """Return {part: the number of its examples that the steps before this one have read}."""

@@ -146,26 +146,31 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
         lambda text: print(text, file=sys.stderr),
         lambda path, shape: parameter_sharding(path, shape, mesh),
     )
-    random_head.check_head(
-        found, "evaluate", allow_random_head, sentence_heads=run.data.objective.name != "masked_lm"
-    )
+    sentences = needs_sentence_heads(run.data.objective)
+    random_head.check_head(found, "evaluate", allow_random_head, sentence_heads=sentences)
     run, step = settled(found), found.step
     data = dataclasses.replace(run.data, rates=()) if store else run.data
     stream = open_stream(opened, data, split=split, seed=run.train.seed, evaluates=True)
     for line in truncation_report.describe(stream):
         print(line, file=sys.stderr)
     model = build(run.model, **make_model_hooks(mesh, []))
-    loss, metrics = make_loss(run.data.objective), run.evaluate.metrics
     evaluator = make_evaluator(
         model,
-        loss,
+        make_loss(run.data.objective),
         mesh,
         compute=run.train.compute_dtype,
-        metrics=metrics,
+        metrics=run.evaluate.metrics,
         objective=run.data.objective,
     )
     with jax.set_mesh(mesh):
         return step, opened.path, evaluator(found.params, stream)
+
+
+def needs_sentence_heads(objective):
+    """Return whether an objective scores more than masked words."""
+    from data.mixed import split_objective
+
+    return any(one.name != "masked_lm" for one in split_objective(objective).values())
 
 
 def run_task(args):

@@ -1,12 +1,13 @@
 """The model card of an export: what it is, what it read, how well it did, how to load it, and what nobody checked."""
 
 import math
+import re
 
 import jax
 
 from data.examples.tags_as_text import NONE, UNTYPED
 from data.examples.text2text import NOTHING, source_of
-from data.mixed import describe_objective
+from data.mixed import describe_objective, split_objective
 from data.objectives.span_corruption import SpanCorruption
 from data.objectives.text2text import Text2Text
 from models.config.heads import (
@@ -185,7 +186,9 @@ def _data(trained):
     if manifest is None:
         return f"a token store that is no longer at hand ({trained.run.data.store or 'unnamed'})"
     train = manifest["splits"]["train"]
-    named = ", ".join(f"{source['name']} ({source['rate']:.0%})" for source in manifest["sources"])
+    named = ", ".join(
+        f"{spell_name(source['name'])} ({source['rate']:.0%})" for source in manifest["sources"]
+    )
     return f"{train['tokens']:,} tokens of {train['documents']:,} documents: {named}"
 
 
@@ -208,8 +211,18 @@ def _scores(trained):
         "|-|-|",
     ]
     return "\n".join(
-        [*lines, *(f"| {name.replace('_', ' ')} | {value:.5g} |" for name, value in scores)]
+        [*lines, *(f"| {spell_score(name)} | {value:.5g} |" for name, value in scores)]
     )
+
+
+def spell_score(name):
+    """Return the name of a score; parts of a mixture and sources stand as they are called."""
+    return spell_name(name) if "/" in name else name.replace("_", " ")
+
+
+def spell_name(name):
+    """Return a name as code that neither Markdown nor HTML reads."""
+    return f"`{re.sub(r'[`|<>]|[^ -~]', '?', name)}`"
 
 
 def _limits(trained, family):
@@ -221,7 +234,8 @@ def _limits(trained, family):
         if fine_tuned(trained.run)
         else " and was not fitted to any task."
     )
-    if trained.step and trained.run.data.objective.name == "masked_lm":
+    names = {one.name for one in split_objective(trained.run.data.objective).values()}
+    if trained.step and names == {"masked_lm"}:
         use += f" Masked words were the only objective: {family.idle} learned nothing here."
     text = (
         "It repeats what its text says, errors and prejudices included. Nothing but the figures above was measured; "

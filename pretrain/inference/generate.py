@@ -14,6 +14,7 @@ from models.generation.generate import extend, generate, unstack_model
 from models.generation.sampling import Greedy
 from pretrain.convert import name_of, tokenizer
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
+from pretrain.inference.modes import add_mode, list_modes
 
 
 class Writer:
@@ -30,6 +31,7 @@ class Writer:
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.start = getattr(trained.run.model, "start", 0)  # what an encoder-decoder reads first
         self.strategy, self.no_repeat_ngram, self.seed = strategy, no_repeat_ngram, seed
+        self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
 
     def rows(self, texts):
         return [encoding.ids for encoding in self.tokenizer.encode_batch(list(texts))]
@@ -87,7 +89,7 @@ class Spans(Writer):
         return {i: self.vocabulary.pieces[i] for i in self.vocabulary.sentinels}
 
     def __call__(self, texts, places, first=0):
-        rows = self.rows(texts)
+        rows = [add_mode(row, self.modes) for row in self.rows(texts)]
         for text, place, row in zip(texts, named(places), rows):
             if not any(i in self.names for i in row):
                 raise ValueError(f"{place}: there is no <extra_id_0> in {cut(text)}")
@@ -157,6 +159,10 @@ class Continuations(Writer):
             row or [i for i in [self.vocabulary.eos] if i is not None] for row in self.rows(texts)
         ]
         for text, place, row in zip(texts, named(places), rows):
+            if self.vocabulary.mask is not None and self.vocabulary.mask in row:
+                raise ValueError(
+                    f"{place}: this model continues texts and fills no {self.vocabulary.pieces[self.vocabulary.mask]}: {cut(text)}"
+                )
             if not row:
                 raise ValueError(
                     f"{place}: there is nothing to continue in {cut(text)}, and the vocabulary has no token that begins a text"

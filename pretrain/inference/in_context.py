@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from data.mixed import split_objective
 from models import build
 from pretrain.convert import name_of, tokenizer
 from pretrain.distributed.model_hooks import make_model_hooks
@@ -19,6 +20,7 @@ from pretrain.distributed.precision import cast_params
 from pretrain.distributed.sharding import batch_sharding, gathered, replicated
 from pretrain.inference import batching
 from pretrain.inference.in_context_tasks import examples_for, joined, prompt
+from pretrain.inference.modes import add_mode, list_modes
 
 
 def evaluate_task(
@@ -125,12 +127,13 @@ def make_scorer(trained, mesh, attention):
 
     Raises ValueError for a model that does not write.
     """
-    objective = trained.run.data.objective.name
-    if objective not in SCORERS:
-        raise ValueError(
-            f"--task is for models that write ({', '.join(SCORERS)}); this {type(trained.run.model).__name__} was trained by {objective}"
-        )
-    return SCORERS[objective](trained, mesh, make_model_hooks(mesh, attention))
+    names = [one.name for one in split_objective(trained.run.data.objective).values()]
+    for name in names:
+        if name in SCORERS:
+            return SCORERS[name](trained, mesh, make_model_hooks(mesh, attention))
+    raise ValueError(
+        f"--task is for models that write ({', '.join(SCORERS)}); this {type(trained.run.model).__name__} was trained by {', '.join(names)}"
+    )
 
 
 class Scorer:
@@ -150,6 +153,7 @@ class Scorer:
         self.mesh, self.params, self.vocabulary = mesh, trained.params, trained.vocabulary
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.longest: Any = getattr(trained.run.model, "length", None)
+        self.modes = list_modes(trained.run.data.objective, trained.vocabulary)
         score = partial(_score, model, self.states, compute, whole)
         self.score = jax.jit(score, out_shardings=replicated(mesh))
 
@@ -248,6 +252,7 @@ class EncoderDecoder(Scorer):
 
     def rows(self, place, text, choices):
         read, *scored = ([*ids, self.vocabulary.eos] for ids in self.ids([text, *choices]))
+        read = add_mode(read, self.modes)
         surplus = max(len(read) - (self.longest or len(read)), 0)
         if self.longest and max(map(len, scored)) > self.longest:
             raise ValueError(

@@ -50,9 +50,12 @@ def drawn(rows):
     found = []
     for file, label, *own in CURVES:
         train, heldout = (key and named(keys, key) for key in own)
+        if train and heldout and HELD + train in keys:  # of several, that of the same name
+            heldout = HELD + train
         if train or heldout:
             found.append(Curve(file, label, train, heldout))
     known = {*APART, *(key for curve in found for key in curve[2:])}
+    known |= {key for key in keys if key.endswith(("/rows", "/targets"))}
     losses = [series(rows, key) for key in ("loss", HELD + "loss")]
     scores, rest = [], []
     for name in dict.fromkeys(key.removeprefix(HELD) for key in keys if key not in known):
@@ -66,7 +69,10 @@ def drawn(rows):
         if train:
             rest.append(Curve(None, label, train, heldout))
         elif heldout:
-            scores.append(Curve(re.sub(r"\W+", "_", heldout) + ".png", label, None, heldout))
+            file = re.sub(r"\W+", "_", heldout)
+            while f"{file}.png" in (curve.file for curve in scores):
+                file += "_"
+            scores.append(Curve(f"{file}.png", label, None, heldout))
     return sorted(found + scores, key=lambda curve: curve.heldout is None) + rest
 
 

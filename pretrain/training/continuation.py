@@ -77,7 +77,11 @@ def describe_rows(stream: Stream | MixedStream, start: int) -> list[str]:
     lines = []
     for part, each in split_stream(stream).items():
         row, size = each.place(start), each.data.batch_size
-        if row != start * size:
+        if part in getattr(stream, "unrecorded", ()):
+            lines.append(
+                f"the checkpoint knows of no rows of {part}: it begins with its first at step {start + 1:,}"
+            )
+        elif row != start * size:
             rows = f"rows of {part}" if part else "rows"
             lines.append(
                 f"{start:,} steps have read {row:,} {rows}: step {start + 1:,} goes on behind them with {size:,} a step"

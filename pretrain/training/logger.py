@@ -114,7 +114,7 @@ class Log:
 
 def list_headlines(scores):
     """Return [(name, value)] of the scores that a person is shown: of the parts of a mixture, the losses alone."""
-    parts = {name.removesuffix("/rows") for name in scores if name.endswith("/rows")}
+    parts = {name.removesuffix("/rows") for name in scores if name.endswith("/rows")} - {"loss"}
     return [
         (name, value)
         for name, value in scores.items()

@@ -148,16 +148,17 @@ def run_steps(context, state, stop):
                     guard.check(log.wait())
                     scores = context.evaluate(state.params, step)
                     log.log_scores(scores)
-                    if step % run.evaluate.every == 0:  # and not where the run is only told to stop
+                    # Neither where the run is only told to stop, nor of steps that were skipped, which are the guard's business.
+                    if step % run.evaluate.every == 0 and guard.good:
                         context.stopping.note(step, scores)
-                    if context.stopping.is_exhausted and step < last:
+                    if context.stopping.is_exhausted and guard.good and step < last:
                         log.say(context.stopping.describe())
                         must_stop = True
                 if must_save or must_stop:
                     guard.check(log.sync())
             if guard.tripped and guard.step < last:
                 state = None  # or both lie on the devices at once
-                state, step = context.restore_last_good(), guard.step
+                state, step, scores = context.restore_last_good(), guard.step, None
                 batches.restart(step)
             if step == last:
                 guard.check_end()

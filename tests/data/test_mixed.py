@@ -9,7 +9,13 @@ from data.composed import ComposedBatches
 from data.config import Data
 from data.mixed import Mixed, MixedPart, count_positions, map_shapes
 from data.mixed_stream import MixedStream, derive_seed, open_stream
-from data.objectives import CausalLm, MaskedNextToken, SpanCorruption
+from data.objectives import (
+    CausalLm,
+    Classification,
+    MaskedNextToken,
+    SpanCorruption,
+    Text2Text,
+)
 from data.pipeline import Stream, strip_common_folders
 from data.tf_dataset import read_elements
 
@@ -78,15 +84,28 @@ def test_a_run_goes_on_at_the_next_unread_row_of_each_part(bytes_store, stream):
             joined = np.concatenate([half[name][key] for half in halves])
             np.testing.assert_array_equal(batch[key], joined)
     assert wider.place(5) == {"masked": 12, "causal": 36}
-    wider.begin_from(4, 32)  # of a run without parts: as if there had always been some
-    assert wider.place(4) == {"masked": 16, "causal": 48}
+    assert wider.unrecorded == []
+    for rows, place in (
+        (32, {"masked": 0, "causal": 0}),
+        ({"causal": 9}, {"masked": 0, "causal": 9}),
+    ):
+        wider.begin_from(
+            4, rows
+        )  # of a run without parts, or with others: what is not known begins anew
+        assert wider.place(4) == place
+        assert wider.unrecorded == [name for name in place if not place[name]]
+    wider.begin_from(0, 0)
+    assert wider.unrecorded == []
 
 
-def test_a_part_is_scored_in_batches_of_the_whole(bytes_store):
+def test_a_part_is_scored_in_batches_of_as_many_positions_as_the_whole(bytes_store):
+    """A batch has 2 x 12 + 6 x 20 = 144 positions: 6 times the masked rows fit, and the causal rows once."""
     data = Data(objective=HYBRID, batch_size=8)
     stream = open_stream(bytes_store, data, split="heldout", evaluates=True)
-    for part in stream.streams.values():
-        assert len(part.evaluation_batch(0)["token_ids"]) == 8
+    sizes = {name: part.data.batch_size for name, part in stream.streams.items()}
+    assert sizes == {"masked": 12, "causal": 6}
+    for name, part in stream.streams.items():
+        assert len(part.evaluation_batch(0)["token_ids"]) == sizes[name]
     assert stream.rows == sum(part.rows for part in stream.streams.values())
 
 
@@ -109,6 +128,8 @@ def test_shares_become_whole_rows_or_are_refused():
         thirds.rows(8)
     with pytest.raises(ValueError, match="must be whole numbers"):
         Mixed((MixedPart("a", CausalLm(), 1e-9), MixedPart("b", CausalLm()))).rows(8)
+    with pytest.raises(ValueError, match="must be whole numbers"):
+        thirds.rows(1_000_000)  # 999,999 rows are not a million
     assert HYBRID.loss_weights() == {"masked": 0.25, "causal": 0.75}
     weighted = dataclasses.replace(HYBRID.parts[0], loss_weight=2.0)
     assert Mixed((weighted, HYBRID.parts[1])).loss_weights() == {"masked": 2.0, "causal": 0.75}
@@ -131,6 +152,12 @@ def test_shares_become_whole_rows_or_are_refused():
             (MixedPart("a", CausalLm()), MixedPart("b", CausalLm(), loss_weight=-1)),
             "b: loss_weight=-1",
         ),
+        (tuple(MixedPart(name, CausalLm(), loss_weight=0.0) for name in "ab"), "above 0"),
+        ((MixedPart("a", CausalLm()), MixedPart("loss", CausalLm())), "none of loss, perplexity"),
+        ((MixedPart("a", CausalLm()), "b"), "are MixedParts, not"),
+        ((MixedPart("a", CausalLm()), MixedPart("b", Classification())), "b learns from labelled"),
+        ((MixedPart("a", CausalLm()), MixedPart("b", Text2Text())), "b learns from labelled"),
+        (tuple(MixedPart(f"a{i}", CausalLm()) for i in range(33)), "33 parts: at most 32"),
         ((MixedPart("a", CausalLm()), MixedPart("b", CausalLm(order="lanes"))), "b: order=lanes"),
     ],
 )

@@ -88,3 +88,17 @@ def test_a_run_that_learns_nothing_ends_where_it_would_without_a_stop(configs, t
     assert main([*train, "evaluate.patience=3"]) == 0
     with Checkpoints(tmp_path / "stopped", read_only=True) as checkpoints:
         assert checkpoints.steps()[0] == 8
+
+
+def test_skipped_steps_are_no_evaluations_without_a_better_score(configs, tmp_path, capsys):
+    """A run that diverges at once ends as one that diverged, though no evaluation is better than the first."""
+    words = ["optimizer.learning_rate=1e30", "optimizer.warmup_steps=0", "guard.patience=5"]
+    words += [
+        "evaluate.every=2",
+        "evaluate.patience=1",
+        "checkpoint.every=2",
+        "checkpoint.best=loss",
+    ]
+    status = main(["train", str(configs["bert"]), "--workdir", str(tmp_path / "run"), *words])
+    told = capsys.readouterr().err
+    assert status == 1 and "were skipped" in told and "stopped early" not in told

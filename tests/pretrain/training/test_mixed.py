@@ -277,8 +277,20 @@ def test_the_verbs_show_a_mixture(trained, capsys):
     exported = workdir.parent / "exported"
     assert main(["export", "--workdir", str(workdir), "--output", str(exported)]) == 0
     card = (exported / "README.md").read_text()
-    assert "0.25 of the rows: masked words, each predicted at the position before it" in card
+    assert "masked (0.25 of the rows): masked words, each predicted at the position before" in card
+    assert "| `masked/loss/long` |" in card
     assert json.loads((exported / "config.json").read_text())["model_type"] == "gpt2"
+
+
+def test_the_hybrid_continues_texts_and_says_that_it_fills_no_masks(trained, tmp_path, capsys):
+    words = ["predict", "--workdir", str(trained[1]), "--length", "2", "--allow-random-head"]
+    assert main([*words, "the dog"]) == 0
+    capsys.readouterr()
+    assert main([*words, "the <mask>"]) == 2
+    assert "continues texts and fills no <mask>" in capsys.readouterr().err
+    task = tmp_path / "task.jsonl"
+    task.write_text(json.dumps({"context": "the", "choices": ["dog", "fox"], "answer": 0}) + "\n")
+    assert main(["evaluate", "--workdir", str(trained[1]), "--task", str(task), "--json"]) == 0
 
 
 # ---- configurations ----------------------------------------------------------

@@ -1,0 +1,33 @@
+"""Which curves a report draws of a mixture of objectives."""
+
+import pytest
+
+from pretrain.reporting.curves import drawn
+
+pytestmark = pytest.mark.fast
+
+ROW = {
+    "step": 2,
+    "causal/causal_lm_accuracy": 0.25,
+    "loss": 3.0,
+    "masked/masked_accuracy": 0.5,
+    "heldout_loss": 3.5,
+    "heldout_masked/masked_accuracy": 0.125,
+    "heldout_masked/rows": 8,
+    "heldout_masked/targets": 80.0,
+    "heldout_causal/causal_lm_accuracy": 0.375,
+    "heldout_loss/a b": 3.25,
+    "heldout_loss/a-b": 4.0,
+}
+
+
+def test_each_curve_is_drawn_beside_that_of_the_same_name():
+    pairs = {(curve.train, curve.heldout) for curve in drawn([ROW, ROW | {"step": 4}])}
+    for name in ("causal/causal_lm_accuracy", "masked/masked_accuracy"):
+        assert (name, f"heldout_{name}") in pairs
+    assert not any("rows" in (held or "") or "targets" in (held or "") for _, held in pairs)
+
+
+def test_no_picture_overwrites_another():
+    files = [curve.file for curve in drawn([ROW, ROW | {"step": 4}]) if curve.file]
+    assert len(set(files)) == len(files) and len([f for f in files if "a_b" in f]) == 2
