@@ -46,9 +46,9 @@ def config():
         ),
         data=Data(store="runs/books_ul2", objective=Mixed(parts), batch_size=14),
         optimizer=AdamW(
-            learning_rate=1e-2, warmup_steps=300, weight_decay=0.0, scale_by_param_rms=True
+            learning_rate=1e-2, warmup_steps=200, weight_decay=0.0, scale_by_param_rms=True
         ),
-        train=Train(steps=2_000, compute_dtype="float32"),
-        evaluate=Evaluate(every=500, patience=3),
-        checkpoint=Checkpoint(every=500, best="loss"),
+        train=Train(steps=1_000, compute_dtype="float32"),
+        evaluate=Evaluate(every=250, patience=3),
+        checkpoint=Checkpoint(every=250, best="loss"),
     )

@@ -92,10 +92,10 @@ class Gpt(nn.Module):
         are returned, [B, P, D] (Charpentier and Samuel 2024, section 3.1).
         """
         return take_positions(
-            self.decode(token_ids, train, step, masked_positions), masked_positions
+            self.run_layers(token_ids, train, step, masked_positions), masked_positions
         )
 
-    def decode(self, token_ids, train, step, masked_positions):
+    def run_layers(self, token_ids, train, step, masked_positions):
         """Return the last states at all positions [B, L, D]; arguments: as of `states`."""
         mask = causal_mask(step=step) if masked_positions is None else Mask()
         return self.decoder(self.embeddings(token_ids, train, step), train, mask=mask)

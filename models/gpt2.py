@@ -34,6 +34,6 @@ class Gpt2(Gpt):
         )
         self.norm = LayerNorm(c.epsilon)
 
-    def decode(self, token_ids, train, step, masked_positions):
+    def run_layers(self, token_ids, train, step, masked_positions):
         """Return the normed last states at all positions [B, L, D], as in `Gpt`."""
-        return self.norm(super().decode(token_ids, train, step, masked_positions))
+        return self.norm(super().run_layers(token_ids, train, step, masked_positions))

@@ -1,7 +1,5 @@
 """What rows of questions promise: each choice of a question behind the same text, and the number of the right one."""
 
-import dataclasses
-
 from data.inspection.checks import none, specials
 from data.inspection.labelled import labelled_row
 
@@ -49,6 +47,6 @@ def question_row(stream, seen, i):
     """One question for reading: the row of its right choice."""
     right = int(seen.batch["labels"][i])
     one = {key: array[:, right] if array.ndim == 3 else array for key, array in seen.batch.items()}
-    return labelled_row(stream, dataclasses.replace(seen, batch=one), i) | {
+    return labelled_row(stream, seen._replace(batch=one), i) | {
         "label": f"choice {right}, as shown"
     }

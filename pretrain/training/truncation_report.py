@@ -8,7 +8,7 @@ def describe(stream, where=""):
     return [line for each in split_stream(stream).values() for line in told(each, where)]
 
 
-def told(stream, where):
+def told(stream, where=""):
     table, length = stream.table, getattr(stream.objective, "length", None)
     lines = []
     if left_out := getattr(table, "left_out", 0):

@@ -76,7 +76,8 @@ def test_the_classes_that_are_complete_are_those_of_a_run():
 def test_a_section_has_all_the_keys_where_it_may_stand():
     sections = {kind.__name__: places for kind, places in list_sections(Run).items()}
     assert sections["BertConfig"] == ("model", "model.encoder")
-    assert sections["MaskedLm"] == ("data.objective",) and sections["Run"] == ("",)
+    assert sections["MaskedLm"] == ("data.objective", "data.objective.parts.NAME.objective")
+    assert sections["Run"] == ("",)
     own = {kind.__name__: places for kind, places in list_nodes(load("albert_tiny")).items()}
     assert (
         own["AlbertConfig"] == ("model",) and "AdamW" not in own and own["Lamb"] == ("optimizer",)

@@ -96,7 +96,7 @@ def test_training_is_repeatable_and_options_matter(texts):
         (9000, "bert", r"at most (\d+): --vocab-size \1"),
         (20, "bert", r"takes at least \d+"),
         (110, "t5", r"needs at least 116 ids, not 110"),
-        (9000, "xlnet", r"one of bert, t5, gpt"),
+        (9000, "xlnet", r"one of bert, t5, ul2, gpt"),
     ],
 )
 def test_training_says_what_is_wrong(texts, size, layout, message):
