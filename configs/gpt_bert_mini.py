@@ -1,10 +1,14 @@
 """The hybrid of GPT-BERT (Charpentier and Samuel 2024, section 3): one model learns masked rows, read from both sides, and causal rows.
 
-    python -m pretrain prepare BOOKS --output runs/books_bytes --vocab-size 8192 --algorithm byte_bpe --layout roberta
+    python -m pretrain prepare BOOKS ARTICLES --output runs/books_bytes --held-out 0.03 --vocab-size 8192 --algorithm byte_bpe --layout roberta
     python -m pretrain train gpt_bert_mini --workdir runs/gpt_bert_mini
 
 A masked word is predicted at the position before it, so that the output means the next token in both (masked next-token prediction). The
 model is a GPT-2 of BERT-mini's size, without the paper's changes to the layers; it is exported as a GPT-2. Half of the rows are masked.
+
+On one core of a Xeon with AVX-512, other programs beside it, 2026-11-23: 3,000 steps, 6.1 million tokens of the books and 104 articles of
+Wikipedia, in 59 minutes. Held out 4.55 nats and 23.9 % of the masked words, 4.95 nats and 18.4 % of the next ones; by source 4.48 and 4.88 on
+the books, 5.37 and 5.70 on the articles.
 """
 
 from data.config import Data
