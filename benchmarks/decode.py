@@ -32,6 +32,7 @@ from models.config.gpt2 import Gpt2Config  # noqa: E402
 from models.config.t5 import T5Config  # noqa: E402
 from models.generation.generate import extend, generate, unstack_model  # noqa: E402
 from pretrain.convert.read_write import converter_of  # noqa: E402
+from pretrain.distributed.model_hooks import make_local_hooks  # noqa: E402
 
 T5_SMALL = T5Config(width=512, depth=6, decoder_depth=6, num_heads=8, head_width=64, mlp=2048)
 MODELS = {"GPT-2 small": Gpt2Config(), "T5-small": T5_SMALL}
@@ -39,7 +40,7 @@ MODELS = {"GPT-2 small": Gpt2Config(), "T5-small": T5_SMALL}
 
 def make(config):
     """(module, random parameters), scanned as a training run leaves them."""
-    model, ids = build(config), jnp.ones((1, 4), jnp.int32)
+    model, ids = build(config, **make_local_hooks()), jnp.ones((1, 4), jnp.int32)
     read = (ids,) if isinstance(config, Gpt2Config) else (ids, ids > 0, ids)
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *read))["params"]

@@ -36,8 +36,8 @@ WAYS = (
 
 def measured(config, topology, words, whole, plain):
     """A dict of temporary and peak GiB, GiB through HBM, the bound's ms and the kernels of one way."""
-    from models.layers.attention import attend
     from pretrain.config import load
+    from pretrain.distributed.ops.softmax import attend
     from pretrain.distributed.sharding import make_mesh
     from pretrain.plan import topology as machines
     from pretrain.plan.collectives import collectives
@@ -51,7 +51,7 @@ def measured(config, topology, words, whole, plain):
     mesh = make_mesh(run.mesh, machine.devices)
     how = {"scores_at_once": math.inf} if whole else {}
     with (
-        mock.patch("pretrain.training.program.make_attend", return_value=attend)
+        mock.patch("pretrain.distributed.model_hooks.make_attend", return_value=attend)
         if plain
         else mock.MagicMock()
     ):

@@ -8,8 +8,7 @@ from models.config import Config
 def build(config, **parts):
     """Return the Linen module of a model's configuration, which names it (`Config.module`).
 
-    parts: what a trainer may put in the place of a model's own: `constrain`, applied to the activations [B, L, D] at the
-    top of each layer, and `attend`, a kernel of `models.layers.attention.attend`'s signature.
+    parts: `ops`, the operations that a trainer puts in the place of the plain ones, a `models.layers.ops.Ops`.
     Raises ValueError for what configures no model.
     """
     if not isinstance(config, Config):

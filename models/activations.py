@@ -17,8 +17,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers.attention import Attention, attend
+from models.layers.attention import Attention
 from models.layers.layer_layout import unstack_layers
+from models.layers.ops import attend
 from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer, PreNormLayer
 
@@ -66,10 +67,11 @@ def observe(model, params, *arguments, method):
         weights.setdefault(reading[-1], []).append(
             attend(q_BLHK, k_BMHK, unit_BMHM, **settings).swapaxes(1, 2)
         )
-        return model.attend(q_BLHK, k_BMHK, v_BMHK, **settings)
+        return model.ops.attend(q_BLHK, k_BMHK, v_BMHK, **settings)
 
     plain = model.clone(
-        config=dataclasses.replace(model.config, scan=False, remat=False), attend=core
+        config=dataclasses.replace(model.config, scan=False, remat=False),
+        ops=model.ops._replace(attend=core),
     )
     params = unstack_layers(params) if model.config.scan else params
     with nn.intercept_methods(watch):

@@ -24,14 +24,13 @@ class AlbertForPretraining(MaskedLanguageModel):
         c = self.config
         self.albert = PooledEncoder(
             c,
-            self.constrain,
-            self.attend,
+            self.ops,
             activation=gelu_tanh,
             embedding=c.embedding,
             share=True,
         )
-        self.mlm_head = MaskedLMHead(c.epsilon, act=gelu_tanh)
-        self.sentence_order_head = Dense(2)
+        self.mlm_head = MaskedLMHead(c.epsilon, gelu_tanh, self.ops)
+        self.sentence_order_head = Dense(2, ops=self.ops)
 
     @property
     def body(self):

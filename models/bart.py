@@ -5,21 +5,21 @@ Any damage to the text will do, as the two sides need not match word by word. Bo
 B batch   L target length   M input length   D width   V vocabulary
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
 import jax.numpy as jnp
 
 from models.config.bart import BartConfig
-from models.layers.attention import Attention, attend
+from models.layers.attention import Attention
 from models.layers.cache import at
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import causal_mask, padding_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
+from models.layers.ops import PLAIN, Ops
+from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
 NORMAL = nn.initializers.normal(0.02)
@@ -29,6 +29,7 @@ class Places(nn.Module):
     """word + position, normalised: what a side's first layer reads."""
 
     config: BartConfig
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BLD, train, step=None):
@@ -40,10 +41,10 @@ class Places(nn.Module):
         positions = Embed(
             c.first_position + c.length, c.width, NORMAL, name="position_embedding"
         ).embedding
-        x_BLD = LayerNorm(c.epsilon, name="norm")(
+        x_BLD = LayerNorm(c.epsilon, self.ops, name="norm")(
             x_BLD + at(positions[c.first_position :], L, step)
         )
-        return Dropout(c.dropout)(x_BLD, deterministic=not train)
+        return Dropout(c.dropout, ops=self.ops)(x_BLD, deterministic=not train)
 
 
 class Bart(nn.Module):
@@ -54,29 +55,28 @@ class Bart(nn.Module):
     """
 
     config: BartConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def setup(self):
-        c = self.config
+        c, ops = self.config, self.ops
         attention = partial(
             Attention,
             c.num_heads,
             kernel_init=NORMAL,
-            dropout=partial(Dropout, c.attention_dropout),
-            core=self.attend,
+            dropout=partial(Dropout, c.attention_dropout, ops=ops),
+            ops=ops,
         )
         layer = partial(
             PostNormLayer,
             attention=attention,
-            mlp=partial(Mlp, c.mlp, kernel_init=NORMAL),
-            norm=partial(LayerNorm, c.epsilon),
-            dropout=partial(Dropout, c.dropout),
+            mlp=partial(Mlp, c.mlp, kernel_init=NORMAL, ops=ops),
+            norm=partial(LayerNorm, c.epsilon, ops=ops),
+            dropout=partial(Dropout, c.dropout, ops=ops),
         )
-        stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)
 
-        self.token_embedding = Embed(c.vocab, c.width, NORMAL)
-        self.encoder_places, self.decoder_places = Places(c), Places(c)
+        self.token_embedding = Embed(c.vocab, c.width, NORMAL, ops)
+        self.encoder_places, self.decoder_places = Places(c, ops), Places(c, ops)
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
 

@@ -19,9 +19,9 @@ class BertForPretraining(MaskedLanguageModel):
     config: BertConfig
 
     def setup(self):
-        self.bert = PooledEncoder(self.config, self.constrain, self.attend)
-        self.mlm_head = MaskedLMHead(self.config.epsilon)
-        self.next_sentence_head = Dense(2)
+        self.bert = PooledEncoder(self.config, self.ops)
+        self.mlm_head = MaskedLMHead(self.config.epsilon, ops=self.ops)
+        self.next_sentence_head = Dense(2, ops=self.ops)
 
     @property
     def body(self):

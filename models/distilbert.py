@@ -6,7 +6,6 @@ Three losses: the masked word itself, the teacher's whole distribution over word
 B batch   L length   P masked positions   D width   V vocabulary
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -14,11 +13,10 @@ import jax
 import jax.numpy as jnp
 
 from models.config.distilbert import DistilBertConfig
-from models.layers.attention import attend
 from models.layers.encoder import MaskedLanguageModel, make_embeddings, make_stack
 from models.layers.heads import MaskedLMHead, take_positions
 from models.layers.masks import padding_mask
-from models.layers.stack import unchanged
+from models.layers.ops import PLAIN, Ops
 
 TEMPERATURE = 2.0  # of both distributions: the unlikely words count for more (the authors' code; the paper leaves it open)
 
@@ -36,16 +34,13 @@ class TextEncoder(nn.Module):
     config: DistilBertConfig
     depth: int
     segments: int
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def setup(self):
         c = self.config
-        self.embeddings = make_embeddings(c, c.width, self.segments)
-        self.encoder = make_stack(
-            c, self.depth, c.num_heads, c.mlp, attend=self.attend, constrain=self.constrain
-        )
-        self.mlm_head = MaskedLMHead(c.epsilon)
+        self.embeddings = make_embeddings(c, c.width, self.segments, ops=self.ops)
+        self.encoder = make_stack(c, self.depth, c.num_heads, c.mlp, ops=self.ops)
+        self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
 
     def __call__(self, token_ids, attention_mask, train=False, segment_ids=None):
         x_BLD = self.embeddings(token_ids, jnp.zeros_like(token_ids), train, segment_ids)
@@ -68,11 +63,9 @@ class DistilBert(MaskedLanguageModel):
 
     def setup(self):
         c = self.config
-        self.student = TextEncoder(c, c.depth, 0, self.constrain, self.attend)
+        self.student = TextEncoder(c, c.depth, 0, self.ops)
         self.teacher = (
-            TextEncoder(c, c.teacher_depth, c.segments, self.constrain, self.attend)
-            if c.teacher_depth
-            else None
+            TextEncoder(c, c.teacher_depth, c.segments, self.ops) if c.teacher_depth else None
         )
 
     def states(

@@ -6,7 +6,6 @@ gradient through, so the two do not play against each other (section 2). They re
 B batch   L length   P masked positions   D width   E width of a word's vector   V vocabulary
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
@@ -14,13 +13,12 @@ import jax
 import jax.numpy as jnp
 
 from models.config.electra import ElectraConfig
-from models.layers.attention import attend
 from models.layers.encoder import make_embeddings, make_stack
 from models.layers.heads import MaskedLMHead, take_positions
 from models.layers.linear import Dense
 from models.layers.masks import padding_mask
 from models.layers.mlp import gelu
-from models.layers.stack import unchanged
+from models.layers.ops import PLAIN, Ops
 
 AT_ONCE = (
     32  # positions of a row whose scores of all words exist at the same time while words are drawn
@@ -34,8 +32,7 @@ class Encoder(nn.Module):
     width: int
     num_heads: int
     mlp: int
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BLE, attention_mask, train, segment_ids=None):
@@ -43,15 +40,14 @@ class Encoder(nn.Module):
         x_BLD = (
             x_BLE
             if self.width == c.embedding
-            else Dense(self.width, name="embedding_projection")(x_BLE)
+            else Dense(self.width, ops=self.ops, name="embedding_projection")(x_BLE)
         )
         stack = make_stack(
             c,
             c.depth,
             self.num_heads,
             self.mlp,
-            attend=self.attend,
-            constrain=self.constrain,
+            ops=self.ops,
             name="encoder",
         )
         return stack(x_BLD, train, mask=padding_mask(attention_mask, segment_ids))
@@ -60,10 +56,13 @@ class Encoder(nn.Module):
 class DiscriminatorHead(nn.Module):
     """One logit a position: was its word replaced? (section 2; the hidden layer is that of the authors' code)."""
 
+    ops: Ops = PLAIN
+
     @nn.compact
     def __call__(self, x_BLD):
-        h_BLD = gelu(Dense(x_BLD.shape[-1], name="transform")(x_BLD))
-        return Dense(1, name="score")(h_BLD)[..., 0].astype(jnp.float32)
+        h_BLD = Dense(x_BLD.shape[-1], ops=self.ops, name="transform")(x_BLD)
+        h_BLD = self.ops.recompute(gelu)(h_BLD)
+        return Dense(1, ops=self.ops, name="score")(h_BLD)[..., 0].astype(jnp.float32)
 
 
 class Electra(nn.Module):
@@ -81,17 +80,16 @@ class Electra(nn.Module):
     """
 
     config: ElectraConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def setup(self):
         c = self.config
-        encoder = partial(Encoder, c, constrain=self.constrain, attend=self.attend)
-        self.embeddings = make_embeddings(c, c.embedding, c.segments)
+        encoder = partial(Encoder, c, ops=self.ops)
+        self.embeddings = make_embeddings(c, c.embedding, c.segments, ops=self.ops)
         self.generator = encoder(c.generator_width, c.generator_num_heads, c.generator_mlp)
-        self.mlm_head = MaskedLMHead(c.epsilon)
+        self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
         self.discriminator = encoder(c.width, c.num_heads, c.mlp)
-        self.discriminator_head = DiscriminatorHead()
+        self.discriminator_head = DiscriminatorHead(self.ops)
 
     def __call__(
         self,

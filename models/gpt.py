@@ -3,13 +3,12 @@
 B batch   L length   P masked positions   D width   V vocabulary
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
 
 from models.config.gpt import GptConfig
-from models.layers.attention import Attention, attend
+from models.layers.attention import Attention
 from models.layers.cache import at
 from models.layers.dropout import Dropout
 from models.layers.heads import take_positions
@@ -17,14 +16,15 @@ from models.layers.linear import Embed
 from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp, gelu_tanh
 from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
+from models.layers.ops import PLAIN, Ops
+from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
 NORMAL = nn.initializers.normal(0.02)  # section 4.1
 
 
-def layer_of(config, wiring, attend, residual_init=NORMAL):
-    """The constructor of a layer; `residual_init` is of the kernels whose products are added to the residual."""
+def make_layer(config, wiring, ops, residual_init=NORMAL):
+    """Return the constructor of a layer; `residual_init` is of the kernels whose products are added to the residual."""
     c = config
     return partial(
         wiring,
@@ -33,12 +33,14 @@ def layer_of(config, wiring, attend, residual_init=NORMAL):
             c.num_heads,
             kernel_init=NORMAL,
             out_init=residual_init,
-            dropout=partial(Dropout, c.attention_dropout),
-            core=attend,
+            dropout=partial(Dropout, c.attention_dropout, ops=ops),
+            ops=ops,
         ),
-        mlp=partial(Mlp, c.mlp, act=gelu_tanh, kernel_init=NORMAL, down_init=residual_init),
-        norm=partial(LayerNorm, c.epsilon),
-        dropout=partial(Dropout, c.dropout),
+        mlp=partial(
+            Mlp, c.mlp, act=gelu_tanh, kernel_init=NORMAL, down_init=residual_init, ops=ops
+        ),
+        norm=partial(LayerNorm, c.epsilon, ops=ops),
+        dropout=partial(Dropout, c.dropout, ops=ops),
     )
 
 
@@ -46,12 +48,13 @@ class Embeddings(nn.Module):
     """word + position; the words' table is also what the next word is told by (section 3.1)."""
 
     config: GptConfig
+    ops: Ops = PLAIN
 
     def setup(self):
         c = self.config
-        self.token_embedding = Embed(c.vocab, c.width, NORMAL)
+        self.token_embedding = Embed(c.vocab, c.width, NORMAL, self.ops)
         self.position_embedding = Embed(c.length, c.width, NORMAL)
-        self.drop = Dropout(c.dropout)
+        self.drop = Dropout(c.dropout, ops=self.ops)
 
     def __call__(self, token_ids, train, step=None):
         L, longest = token_ids.shape[1], self.config.length
@@ -67,18 +70,17 @@ class Gpt(nn.Module):
     """token_ids: int32 [B, L] -> float32 logits [B, L, V] of the word behind each. Padding may stand on the right: nothing reads it."""
 
     config: GptConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def setup(self):
         c = self.config
-        self.embeddings = Embeddings(c)
+        self.embeddings = Embeddings(c, self.ops)
         self.decoder = Stack(
-            layer_of(c, PostNormLayer, self.attend),
+            make_layer(c, PostNormLayer, self.ops),
             c.depth,
             scan=c.scan,
             remat=c.remat,
-            constrain=self.constrain,
+            ops=self.ops,
         )
 
     def __call__(self, token_ids, train=False):

@@ -7,18 +7,18 @@ import math
 
 import flax.linen as nn
 
-from models.gpt import Embeddings, Gpt, layer_of
+from models.gpt import Embeddings, Gpt, make_layer
 from models.layers.norms import LayerNorm
 from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
 
-def layer(config, attend):
-    """The constructor of a layer, whose 2 x depth residual kernels begin smaller by the root of their number."""
-    return layer_of(
+def make_scaled_layer(config, ops):
+    """Return the constructor of a layer, whose 2 x depth residual kernels begin smaller by the root of their number."""
+    return make_layer(
         config,
         PreNormLayer,
-        attend,
+        ops,
         residual_init=nn.initializers.normal(0.02 / math.sqrt(2 * config.depth)),
     )
 
@@ -28,11 +28,11 @@ class Gpt2(Gpt):
 
     def setup(self):
         c = self.config
-        self.embeddings = Embeddings(c)
+        self.embeddings = Embeddings(c, self.ops)
         self.decoder = Stack(
-            layer(c, self.attend), c.depth, scan=c.scan, remat=c.remat, constrain=self.constrain
+            make_scaled_layer(c, self.ops), c.depth, scan=c.scan, remat=c.remat, ops=self.ops
         )
-        self.norm = LayerNorm(c.epsilon)
+        self.norm = LayerNorm(c.epsilon, self.ops)
 
     def run_layers(self, token_ids, train, step, masked_positions):
         """Return the normed last states at all positions [B, L, D], as in `Gpt`."""

@@ -5,17 +5,17 @@ The bands are those of the Sparse Transformer (Child et al. 2019): each position
 B batch   L length   D width
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
 
 from models.config.gpt3 import Gpt3Config
 from models.gpt import Embeddings
-from models.gpt2 import Gpt2, layer
+from models.gpt2 import Gpt2, make_scaled_layer
 from models.layers.linear import Part
 from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
+from models.layers.ops import PLAIN, Ops
+from models.layers.stack import Stack
 
 
 class DenseThenBanded(nn.Module):
@@ -23,13 +23,13 @@ class DenseThenBanded(nn.Module):
 
     layer: Part
     window: int
-    constrain: Callable = unchanged
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BLD, train, mask):
         x = self.layer(name="dense")(x_BLD, train, mask=mask)
         return self.layer(name="banded")(
-            self.constrain(x), train, mask=mask.replace(window=self.window)
+            self.ops.constrain(x), train, mask=mask.replace(window=self.window)
         )
 
 
@@ -44,9 +44,7 @@ class Gpt3(Gpt2):
             raise ValueError(
                 f"a depth of {c.depth} is odd; dense and locally banded layers take turns: it must be even (model.depth)"
             )
-        pair = partial(DenseThenBanded, layer(c, self.attend), c.window, self.constrain)
-        self.embeddings = Embeddings(c)
-        self.decoder = Stack(
-            pair, c.depth // 2, scan=c.scan, remat=c.remat, constrain=self.constrain
-        )
-        self.norm = LayerNorm(c.epsilon)
+        pair = partial(DenseThenBanded, make_scaled_layer(c, self.ops), c.window, self.ops)
+        self.embeddings = Embeddings(c, self.ops)
+        self.decoder = Stack(pair, c.depth // 2, scan=c.scan, remat=c.remat, ops=self.ops)
+        self.norm = LayerNorm(c.epsilon, self.ops)

@@ -19,8 +19,8 @@ class RobertaForMaskedLM(MaskedLanguageModel):
     def setup(self):
         c = self.config
         # As the authors' code numbers positions, from behind the padding's id: the rows before that are never read.
-        self.roberta = PooledEncoder(c, self.constrain, self.attend, first=c.first_position)
-        self.mlm_head = MaskedLMHead(c.epsilon)
+        self.roberta = PooledEncoder(c, self.ops, first=c.first_position)
+        self.mlm_head = MaskedLMHead(c.epsilon, ops=self.ops)
 
     @property
     def body(self):

@@ -7,7 +7,6 @@ B batch   L target length   M input length   D width   H heads   R distances   V
 """
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
@@ -15,13 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.config.t5 import T5Config
-from models.layers.attention import Attention, attend
+from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.linear import FAN_IN, Dense, Embed
 from models.layers.masks import causal_mask, padding_mask
 from models.layers.mlp import GatedMlp, Mlp, gelu_tanh
 from models.layers.norms import RMSNorm
-from models.layers.stack import Stack, unchanged
+from models.layers.ops import PLAIN, Ops
+from models.layers.stack import Stack
 from models.layers.wiring import PreNormLayer
 
 
@@ -96,13 +96,12 @@ class T5(nn.Module):
     """
 
     config: T5Config
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def setup(self):
-        c = self.config
-        dropout = partial(Dropout, c.dropout, shared=(-2,))
-        norm = partial(RMSNorm, c.epsilon)
+        c, ops = self.config, self.ops
+        dropout = partial(Dropout, c.dropout, shared=(-2,), ops=ops)
+        norm = partial(RMSNorm, c.epsilon, ops=ops)
         attention = partial(
             Attention,
             c.num_heads,
@@ -111,14 +110,15 @@ class T5(nn.Module):
             kernel_init=FAN_IN,
             query_init=nn.initializers.variance_scaling(1 / c.head_width, "fan_in", "normal"),
             dropout=dropout,
-            core=partial(self.attend, scale=1.0),
+            scale=1.0,
+            ops=ops,
         )
         mlp = partial(GatedMlp, act=gelu_tanh) if c.gated else partial(Mlp, act=nn.relu)
-        mlp = partial(mlp, c.mlp, use_bias=False, kernel_init=FAN_IN, dropout=dropout)
+        mlp = partial(mlp, c.mlp, use_bias=False, kernel_init=FAN_IN, dropout=dropout, ops=ops)
         layer = partial(PreNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
-        stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)
 
-        self.token_embedding = Embed(c.vocab, c.width, nn.initializers.normal(1.0))
+        self.token_embedding = Embed(c.vocab, c.width, nn.initializers.normal(1.0), ops)
         self.encoder_bias = RelativeBias(c, bidirectional=True)
         self.encoder = stack(layer, c.depth)
         self.encoder_norm = norm()
@@ -127,7 +127,9 @@ class T5(nn.Module):
         self.decoder_norm = norm()
         self.drop = dropout()
         if not c.tied:
-            self.lm_head = Dense(c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32)
+            self.lm_head = Dense(
+                c.vocab, use_bias=False, kernel_init=FAN_IN, result=jnp.float32, ops=ops
+            )
 
     def __call__(self, encoder_token_ids, encoder_attention_mask, labels, train=False):
         return self.logits(self.states(encoder_token_ids, encoder_attention_mask, labels, train))

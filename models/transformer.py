@@ -6,7 +6,6 @@ may share a row, none of which sees another.
 B batch   L target length   M input length   D width   V vocabulary
 """
 
-from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
@@ -14,15 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.config.transformer import TransformerConfig
-from models.layers.attention import Attention, attend
+from models.layers.attention import Attention
 from models.layers.cache import at
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed
 from models.layers.masks import Mask, causal_mask
 from models.layers.mlp import Mlp
 from models.layers.norms import LayerNorm
+from models.layers.ops import PLAIN, Ops
 from models.layers.packing import begins, places
-from models.layers.stack import Stack, unchanged
+from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
 START = 0  # the id that a decoder reads before the first one of a target
@@ -57,25 +57,24 @@ class Transformer(nn.Module):
     """
 
     config: TransformerConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def setup(self):
-        c = self.config
-        dropout = partial(Dropout, c.dropout)
-        norm = partial(LayerNorm, c.epsilon)
+        c, ops = self.config, self.ops
+        dropout = partial(Dropout, c.dropout, ops=ops)
+        norm = partial(LayerNorm, c.epsilon, ops=ops)
         attention = partial(
             Attention,
             c.num_heads,
             kernel_init=GLOROT,
-            dropout=partial(Dropout, c.attention_dropout),
-            core=self.attend,
+            dropout=partial(Dropout, c.attention_dropout, ops=ops),
+            ops=ops,
         )
-        mlp = partial(Mlp, c.mlp, act=nn.relu, kernel_init=GLOROT)
+        mlp = partial(Mlp, c.mlp, act=nn.relu, kernel_init=GLOROT, ops=ops)
         layer = partial(PostNormLayer, attention=attention, mlp=mlp, norm=norm, dropout=dropout)
-        stack = partial(Stack, scan=c.scan, remat=c.remat, constrain=self.constrain)
+        stack = partial(Stack, scan=c.scan, remat=c.remat, ops=ops)
 
-        self.token_embedding = Embed(c.vocab, c.width, nn.initializers.normal(c.width**-0.5))
+        self.token_embedding = Embed(c.vocab, c.width, nn.initializers.normal(c.width**-0.5), ops)
         self.encoder = stack(layer, c.depth)
         self.decoder = stack(partial(layer, cross=attention), c.decoder_depth)
         self.drop = dropout()

@@ -29,7 +29,7 @@ class Mutation(NamedTuple):
 
 MUTATIONS = {
     "attention mask inverted": Mutation(
-        "models/layers/attention.py", "where(mask, scores", "where(~mask, scores", "tests/models/layers/test_layers.py"
+        "models/layers/ops.py", "where(mask, scores", "where(~mask, scores", "tests/models/layers/test_layers.py"
     ),
     "loss weight": Mutation(
         "pretrain/training/losses/replaced_token.py", '{"replaced_token": 50.0}', '{"replaced_token": 40.0}', "tests/pretrain/training/test_losses.py"

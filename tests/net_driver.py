@@ -47,13 +47,13 @@ from models import build
 from models.config.distilbert import DistilBertConfig
 from models.config.gpt3 import Gpt3Config
 from models.config.heads import ChoiceConfig, SpanReaderConfig, TaggerConfig
-from models.layers.dropout import drop
 from pretrain.cli.import_ import initialiser, starting_run
 from pretrain.config import Adafactor, AdamW, Lamb
 from pretrain.convert.read_write import (
     converter_of,
     open_model,
 )
+from pretrain.distributed.ops.dropout import drop
 from pretrain.distributed.sharding import batch_sharding, make_mesh, replicated
 from pretrain.families import family_of
 from pretrain.training.losses import LossOptions

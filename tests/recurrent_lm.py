@@ -7,7 +7,6 @@ B batch   L length   D width   V vocabulary
 
 import dataclasses
 import sys
-from collections.abc import Callable
 from typing import ClassVar
 
 import flax.linen as nn
@@ -18,7 +17,7 @@ from data.objectives import CausalLm
 from models.config.base import ModelConfig
 from models.layers.dropout import Dropout
 from models.layers.linear import Dense, Embed
-from models.layers.stack import unchanged
+from models.layers.ops import PLAIN, Ops
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,15 +35,16 @@ class Elman(nn.Module):
 
     collections = ("memory",)
     config: ElmanConfig
-    constrain: Callable = unchanged
-    attend: Callable | None = None
+    ops: Ops = PLAIN
 
     def setup(self):
         c = self.config
         self.token_embedding = Embed(c.vocab, c.width, nn.initializers.normal(0.5))
-        self.read = Dense(c.width, kernel_init=nn.initializers.normal(0.3))
-        self.hidden = Dense(c.width, use_bias=False, kernel_init=nn.initializers.normal(0.3))
-        self.drop = Dropout(c.dropout)
+        self.read = Dense(c.width, kernel_init=nn.initializers.normal(0.3), ops=self.ops)
+        self.hidden = Dense(
+            c.width, use_bias=False, kernel_init=nn.initializers.normal(0.3), ops=self.ops
+        )
+        self.drop = Dropout(c.dropout, ops=self.ops)
 
     def __call__(self, token_ids, is_continued=None, train=False):
         return self.logits(self.states(token_ids, is_continued, train))
@@ -64,7 +64,7 @@ class Elman(nn.Module):
             rows.append(h_BD)
         if not self.is_initializing():
             memory.value = h_BD.astype(jnp.float32)
-        return self.constrain(jnp.stack(rows, axis=1))
+        return self.ops.constrain(jnp.stack(rows, axis=1))
 
     def logits(self, h_BLD):
         table_VD = self.token_embedding.embedding.astype(h_BLD.dtype)

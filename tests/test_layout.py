@@ -200,6 +200,29 @@ def test_parts_of_models_know_no_paper(folder, allowed):
             )
 
 
+# Words that a reader of models/ never meets: they are of pretrain/distributed/ops.
+MACHINE = (
+    r"custom_vjp|custom_jvp|custom_gradient|platform_dependent|optimization_barrier"
+    r"|\b(XLA|CPU|TPU|GPU|[Cc]ompiler)s?\b"
+)
+
+
+def find_machine_words(text):
+    """Return the words of a text that name a device, a compiler or a hand-written derivative."""
+    return [match.group() for match in re.finditer(MACHINE, text)]
+
+
+def test_the_machine_stays_out_of_the_models():
+    for path in list_files("models"):
+        found = find_machine_words(path.read_text())
+        assert not found, f"{path.relative_to(ROOT)} has {', '.join(found)}"
+
+
+def test_machine_words_are_found():
+    words = "jax.custom_vjp XLA's CPUs compilers compiled xlabel"
+    assert find_machine_words(words) == ["custom_vjp", "XLA", "CPUs", "compilers"]
+
+
 # ---- a family is declared once -------------------------------------------------
 
 # A generic word is no name; these are of that family alone.

@@ -3,8 +3,8 @@
     generate(model, params, encoder_token_ids, encoder_attention_mask, length=64, strategy=Beam(4))              an encoder-decoder
     extend(model, params, token_ids, length_B, length=64, strategy=Sample(top_p=0.9))      a decoder, behind its prompts
 
-A step reads the keys and values of what was written from a cache (`models.layers.cache`), so its time does not grow with that. Its
-attention is XLA's always: the kernels that a trainer puts in the place of `attend` step aside.
+A step reads the keys and values of what was written from a cache (`models.generation.cached_attention`), so its time does not grow with
+that. Its attention has an equation of its own: the kernels that a trainer puts in the place of `attend` are not used there.
 A scanned stack copies each layer's weights and cache at each step: `unstack_model` first, it is faster where a step is short.
 
 B batch   M prompt length   T written length   N = M + T slots   D width   V vocabulary
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from models.generation.beam import Beam
+from models.generation.cached_attention import apply_cached
 from models.generation.sampling import Greedy, Prompt, Rules, Sample
 from models.layers.cache import CACHE, MEMORY, Step, widen
 from models.layers.layer_layout import unstack_layers
@@ -50,7 +51,7 @@ def generate(
 ):
     """What an encoder-decoder writes: int32 [B, T = length].
 
-    model: a Linen module with `config.vocab` and the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with
+    model: a Linen module with `ops`, `config.vocab` and the methods `encode`, `decode` and `logits` of `models.t5.T5`. Each row begins with
     `start`, which is left out, and ends with `end` (None: never), behind which stands `pad`. Stops when all rows have ended.
     strategy: `Greedy()`, `Sample(...)` or `Beam(...)`. For all of them:
       size              only ids below are written (None: all)
@@ -121,7 +122,7 @@ def extend(
 ):
     """What a decoder writes behind each row: int32 [B, T = length]. The rest is as in `generate`.
 
-    model: a Linen module with `config.vocab` and the methods `states` and `logits` of `models.gpt.Gpt`; length_B: how many of a row's
+    model: a Linen module with `ops`, `config.vocab` and the methods `states` and `logits` of `models.gpt.Gpt`; length_B: how many of a row's
     tokens are its own, 1 at least. What stands behind them is overwritten. All N positions must be within those of the model.
     """
     lengths, M = np.asarray(length_B), np.shape(token_ids)[1]
@@ -184,7 +185,7 @@ def _generate(
 
     def states(variables, tokens_BL, *, mutable, step=None):
         read = (memory_BMD, encoder_attention_mask, tokens_BL)
-        return model.apply(variables, *read, step=step, mutable=mutable, method="decode")
+        return apply_cached(model, variables, *read, step=step, mutable=mutable, method="decode")
 
     return _write(
         model, params, states, start_B1, jnp.ones(len(start_B1), jnp.int32), key_B, rules, strategy
@@ -196,7 +197,7 @@ def _extend(model, params, tokens_BM, length_B, key_B, *, rules, strategy):
     return _write(
         model,
         params,
-        partial(model.apply, method="states"),
+        partial(apply_cached, model, method="states"),
         tokens_BM,
         length_B,
         key_B,

@@ -3,26 +3,22 @@
 B batch   L length   D width
 """
 
-from collections.abc import Callable
-
 import flax.linen as nn
 import jax.numpy as jnp
 
 from models import build
 from models.config.heads import HeadedConfig
-from models.layers.attention import attend
-from models.layers.stack import unchanged
+from models.layers.ops import PLAIN, Ops
 
 
 class Headed(nn.Module):
     """`states` is what the head tells, and all there is: nothing is left to tell of words."""
 
     config: HeadedConfig
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def setup(self):
-        self.encoder = build(self.config.encoder, constrain=self.constrain, attend=self.attend)
+        self.encoder = build(self.config.encoder, ops=self.ops)
 
     def __call__(self, token_ids, attention_mask, token_type_ids=None, train=False):
         return self.states(token_ids, attention_mask, token_type_ids, train)

@@ -19,12 +19,12 @@ from models.layers.mlp import gelu
 ACTIVATIONS = {"gelu": gelu, "relu": nn.relu}
 
 
-def make_row_head(config, outputs):
+def make_row_head(config, outputs, ops):
     """Return the head that scores a row of a fine-tuned model: of an encoder without a pooler it has a hidden layer."""
-    dropout, activation = partial(Dropout, config.dropout), config.encoder.head_activation
+    dropout, activation = partial(Dropout, config.dropout, ops=ops), config.encoder.head_activation
     if activation is None:
-        return ClassHead(outputs, dropout)
-    return HiddenClassHead(outputs, dropout, ACTIVATIONS[activation])
+        return ClassHead(outputs, dropout, ops)
+    return HiddenClassHead(outputs, dropout, ACTIVATIONS[activation], ops)
 
 
 class Classifier(Headed):
@@ -37,7 +37,7 @@ class Classifier(Headed):
 
     def setup(self):
         super().setup()
-        self.classifier = make_row_head(self.config, self.config.outputs)
+        self.classifier = make_row_head(self.config, self.config.outputs, self.ops)
 
     def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
         _, pooled_BD = self.read(token_ids, attention_mask, token_type_ids, train)

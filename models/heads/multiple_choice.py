@@ -17,7 +17,7 @@ class Chooser(Headed):
 
     def setup(self):
         super().setup()
-        self.classifier = make_row_head(self.config, 1)
+        self.classifier = make_row_head(self.config, 1, self.ops)
 
     def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
         B, C, L = token_ids.shape

@@ -20,7 +20,7 @@ class SpanReader(Headed):
 
     def setup(self):
         super().setup()
-        self.span = ClassHead(2, partial(Dropout, self.config.dropout))
+        self.span = ClassHead(2, partial(Dropout, self.config.dropout, ops=self.ops), self.ops)
 
     def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
         x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)

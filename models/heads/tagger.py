@@ -23,7 +23,8 @@ class Tagger(Headed):
 
     def setup(self):
         super().setup()
-        self.classifier = ClassHead(self.config.outputs, partial(Dropout, self.config.dropout))
+        dropout = partial(Dropout, self.config.dropout, ops=self.ops)
+        self.classifier = ClassHead(self.config.outputs, dropout, self.ops)
 
     def states(self, token_ids, attention_mask, token_type_ids=None, train=False):
         x_BLD, _ = self.read(token_ids, attention_mask, token_type_ids, train)

@@ -11,6 +11,7 @@ import jax
 from models.layers.dropout import Dropout
 from models.layers.linear import Embed, Part
 from models.layers.norms import LayerNorm
+from models.layers.ops import PLAIN, Ops
 from models.layers.packing import places
 
 
@@ -28,13 +29,14 @@ class Embeddings(nn.Module):
     epsilon: float
     dropout: Part = partial(Dropout, 0.0)
     first: int = 0
+    ops: Ops = PLAIN
 
     def setup(self):
-        self.token_embedding = Embed(self.vocab, self.width)
+        self.token_embedding = Embed(self.vocab, self.width, ops=self.ops)
         self.position_embedding = Embed(self.first + self.length, self.width)
         if self.types:
             self.token_type_embedding = Embed(self.types, self.width)
-        self.norm = LayerNorm(self.epsilon)
+        self.norm = LayerNorm(self.epsilon, self.ops)
         self.drop = self.dropout()
 
     def __call__(self, token_ids, token_type_ids, train, segment_ids=None):

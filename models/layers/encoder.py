@@ -12,7 +12,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from models.layers.attention import Attention, attend
+from models.layers.attention import Attention
 from models.layers.dropout import Dropout
 from models.layers.embeddings import Embeddings
 from models.layers.heads import take_positions
@@ -20,30 +20,31 @@ from models.layers.linear import Dense
 from models.layers.masks import padding_mask
 from models.layers.mlp import Mlp, gelu
 from models.layers.norms import LayerNorm
-from models.layers.stack import Stack, unchanged
+from models.layers.ops import PLAIN, Ops
+from models.layers.stack import Stack
 from models.layers.wiring import PostNormLayer
 
 
-def make_embeddings(config, width, segments, first=0):
+def make_embeddings(config, width, segments, *, ops, first=0):
     """Return the module that embeds tokens, positions and `segments` kinds of token types in `width` dimensions."""
-    dropout = partial(Dropout, config.dropout)
-    return Embeddings(
-        config.vocab, width, config.length, segments, config.epsilon, dropout, first=first
-    )
+    c = config
+    dropout = partial(Dropout, c.dropout, ops=ops)
+    return Embeddings(c.vocab, width, c.length, segments, c.epsilon, dropout, first=first, ops=ops)
 
 
-def make_stack(
-    config, depth, num_heads, mlp, *, attend, constrain, activation=gelu, share=False, name=None
-):
+def make_stack(config, depth, num_heads, mlp, *, ops, activation=gelu, share=False, name=None):
     """Return a stack of BERT's layers with the rates, epsilon and compilation of a configuration, and these sizes."""
     layer = partial(
         PostNormLayer,
         attention=partial(
-            Attention, num_heads, dropout=partial(Dropout, config.attention_dropout), core=attend
+            Attention,
+            num_heads,
+            dropout=partial(Dropout, config.attention_dropout, ops=ops),
+            ops=ops,
         ),
-        mlp=partial(Mlp, mlp, act=activation),
-        norm=partial(LayerNorm, config.epsilon),
-        dropout=partial(Dropout, config.dropout),
+        mlp=partial(Mlp, mlp, act=activation, ops=ops),
+        norm=partial(LayerNorm, config.epsilon, ops=ops),
+        dropout=partial(Dropout, config.dropout, ops=ops),
     )
     return Stack(
         layer,
@@ -51,7 +52,7 @@ def make_stack(
         scan=config.scan,
         share=share,
         remat=config.remat,
-        constrain=constrain,
+        ops=ops,
         name=name,
     )
 
@@ -64,8 +65,7 @@ class PooledEncoder(nn.Module):
     """
 
     config: Any
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
     activation: Callable = gelu
     embedding: int | None = None
     share: bool = False
@@ -73,20 +73,21 @@ class PooledEncoder(nn.Module):
 
     def setup(self):
         c = self.config
-        self.embeddings = make_embeddings(c, self.embedding or c.width, c.segments, self.first)
+        self.embeddings = make_embeddings(
+            c, self.embedding or c.width, c.segments, first=self.first, ops=self.ops
+        )
         if self.embedding is not None:
-            self.embedding_projection = Dense(c.width)
+            self.embedding_projection = Dense(c.width, ops=self.ops)
         self.encoder = make_stack(
             c,
             c.depth,
             c.num_heads,
             c.mlp,
-            attend=self.attend,
-            constrain=self.constrain,
+            ops=self.ops,
             activation=self.activation,
             share=self.share,
         )
-        self.pooler = Dense(c.width)
+        self.pooler = Dense(c.width, ops=self.ops)
 
     def __call__(
         self, token_ids, attention_mask, token_type_ids=None, train=False, segment_ids=None
@@ -111,8 +112,7 @@ class MaskedLanguageModel(nn.Module):
     """
 
     config: Any
-    constrain: Callable = unchanged
-    attend: Callable = attend
+    ops: Ops = PLAIN
 
     def __call__(
         self,

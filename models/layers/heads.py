@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from models.layers.linear import Dense, Part
-from models.layers.matmul import shift
 from models.layers.mlp import gelu
 from models.layers.norms import LayerNorm
+from models.layers.ops import PLAIN, Ops
 
 
 def take_positions(x_BLD, masked_positions):
@@ -29,16 +29,17 @@ class MaskedLMHead(nn.Module):
 
     epsilon: float
     act: Callable = gelu
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BPD, words):
         """words: the `Embed` [V, E] that the model read. Returns float32 [B, P, V]."""
-        h_BPE = self.act(Dense(words.width, name="transform")(x_BPD))
-        h_BPE = LayerNorm(self.epsilon, name="norm")(h_BPE)
-        return shift(
-            words.attend(h_BPE),
-            self.param("bias", nn.initializers.zeros, (words.size,)).astype(jnp.float32),
-        )
+        h_BPE = Dense(words.width, ops=self.ops, name="transform")(x_BPD)
+        h_BPE = self.ops.recompute(self.act)(h_BPE)
+        h_BPE = LayerNorm(self.epsilon, ops=self.ops, name="norm")(h_BPE)
+        scores_BPV = words.attend(h_BPE)
+        bias_V = self.param("bias", nn.initializers.zeros, (words.size,))
+        return self.ops.add_bias(scores_BPV, bias_V.astype(jnp.float32))
 
 
 class ClassHead(nn.Module):
@@ -46,12 +47,14 @@ class ClassHead(nn.Module):
 
     classes: int
     dropout: Part
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, pooled_BD, train=False):
         """Returns float32 [B, C]."""
         x_BD = self.dropout(name="dropout")(pooled_BD, deterministic=not train)
-        return Dense(self.classes, result=jnp.float32, name="out")(x_BD).astype(jnp.float32)
+        out = Dense(self.classes, result=jnp.float32, ops=self.ops, name="out")
+        return out(x_BD).astype(jnp.float32)
 
 
 class HiddenClassHead(nn.Module):
@@ -60,9 +63,11 @@ class HiddenClassHead(nn.Module):
     classes: int
     dropout: Part
     act: Callable
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, first_BD, train=False):
         """Returns float32 [B, C]."""
-        h_BD = self.act(Dense(first_BD.shape[-1], name="transform")(first_BD))
-        return ClassHead(self.classes, self.dropout, name="scores")(h_BD, train)
+        h_BD = Dense(first_BD.shape[-1], ops=self.ops, name="transform")(first_BD)
+        h_BD = self.ops.recompute(self.act)(h_BD)
+        return ClassHead(self.classes, self.dropout, self.ops, name="scores")(h_BD, train)

@@ -11,7 +11,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from models.layers.matmul import product, product_of, shift
+from models.layers.ops import PLAIN, Ops
 
 Part = Callable[..., nn.Module]  # a constructor, e.g. partial(Attention, num_heads=12)
 Init = nn.initializers.Initializer
@@ -25,8 +25,8 @@ FAN_IN = nn.initializers.variance_scaling(1.0, "fan_in", "normal")
 class Dense(nn.Module):
     """x @ kernel + bias over the last `contract` dimensions of x.
 
-    features: how many it makes, or several dimensions of them, e.g. (H, K). result: the type of the product where it is not to be rounded
-    to that of x (logits, in float32).
+    features: how many it makes, or several dimensions of them, e.g. (H, K). result: the type of the product where it is not that of x
+    (logits, in float32).
     """
 
     features: int | Sequence[int]
@@ -34,10 +34,11 @@ class Dense(nn.Module):
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
     result: jnp.dtype | None = None
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, *x, act=None, drop=None) -> jax.Array:
-        """The map of x, or of what `act` makes of it, dropped: then the way back keeps x alone and does both again. drop: only with act."""
+        """Return the map of x, or with `act` that of drop(act(*x)). drop: a `models.layers.dropout.Drop`, or None; only with `act`."""
         assert drop is None or act is not None
         read = x[0].shape[-self.contract :]
         made = tuple(self.features) if isinstance(self.features, Sequence) else (self.features,)
@@ -49,11 +50,12 @@ class Dense(nn.Module):
 
         kernel = self.param("kernel", init, (*read, *made))
         if act is None:
-            y: Any = product(*x, kernel, self.contract, self.result)
+            y: Any = self.ops.linear(*x, kernel, self.contract, self.result)
         else:
-            y = product_of(act, x, drop, kernel, self.contract, self.result)
+            y = self.ops.activation_linear(act, x, drop, kernel, self.contract, self.result)
         if self.use_bias:
-            y = shift(y, self.param("bias", nn.initializers.zeros, made).astype(y.dtype))
+            bias = self.param("bias", nn.initializers.zeros, made)
+            y = self.ops.add_bias(y, bias.astype(y.dtype))
         return y
 
 
@@ -63,14 +65,15 @@ class Embed(nn.Module):
     size: int
     width: int
     embedding_init: Init = TRUNCATED  # not `init`, which is every module's method
+    ops: Ops = PLAIN
 
     def setup(self):
         self.embedding = self.param("embedding", self.embedding_init, (self.size, self.width))
 
     def __call__(self, ids):
-        """ids [...] int32 -> vectors [..., D]. An id outside of the table gives NaN, never its neighbour's vector."""
+        """Return the vectors [..., D] of int32 ids [...]. An id outside of the table gives NaN, never its neighbour's vector."""
         return jnp.take(self.embedding, ids, axis=0, mode="fill")
 
     def attend(self, x):
-        """x [..., D] -> scores [..., V] of every row of the table, float32."""
-        return product(x, self.embedding.T, 1, jnp.float32)
+        """Return the scores of every row of the table, float32 [..., V], for x [..., D]."""
+        return self.ops.linear(x, self.embedding.T, 1, jnp.float32)

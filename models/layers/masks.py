@@ -54,6 +54,11 @@ class Mask(flax.struct.PyTreeNode):
 
     def dense(self, L, M):
         """The mask itself, bool, broadcastable to [B, H, L, M], or None where nothing is masked."""
+        if self.step is not None and self.step.slots != M:
+            raise ValueError(
+                f"a step of decoding reads {self.step.slots} slots of a cache, not {M} keys; "
+                "models.generation.cached_attention.apply_cached calls a model with its cache"
+            )
         parts = []
         if self.valid_BM is not None:
             parts.append(self.valid_BM[:, None, None, :])

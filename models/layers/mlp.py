@@ -1,4 +1,4 @@
-"""The position-wise part of a layer: widen, bend, narrow.
+"""The position-wise part of a layer: widen, activate, narrow.
 
 B batch   L length   D width   F mlp width
 """
@@ -9,24 +9,22 @@ from functools import partial
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
 from models.layers.dropout import Dropout
 from models.layers.linear import TRUNCATED, Dense, Init, Part
-from models.layers.recompute import recomputed, widened
+from models.layers.ops import PLAIN, Ops
 
 
-@recomputed
-@widened
 def gelu(x):
-    """x * Phi(x), exactly (Hendrycks and Gimpel 2016)."""
-    return x * (0.5 + 0.5 * jax.lax.erf(x * math.sqrt(0.5)))
+    """Return x * Phi(x), exactly (Hendrycks and Gimpel 2016, section 2), computed in float32."""
+    wide = x.astype(jnp.float32)
+    return (wide * (0.5 + 0.5 * jax.lax.erf(wide * math.sqrt(0.5)))).astype(x.dtype)
 
 
-@recomputed
-@widened
 def gelu_tanh(x):
-    """The same paper's approximation by tanh."""
-    return nn.gelu(x, approximate=True)
+    """Return the same paper's approximation of `gelu` by tanh, computed in float32."""
+    return nn.gelu(x.astype(jnp.float32), approximate=True).astype(x.dtype)
 
 
 class Mlp(nn.Module):
@@ -36,17 +34,17 @@ class Mlp(nn.Module):
     act: Callable = gelu
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
-    down_init: Init | None = None  # `kernel_init` unless given
+    down_init: Init | None = None  # `kernel_init` by default
     dropout: Part = partial(Dropout, 0.0)  # on the widened activations
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BLD, train=False):
-        dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
+        dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         h_BLF = dense(self.width, name="up")(x_BLD)
         drop = self.dropout(deterministic=not train).draw()
-        return dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")(
-            h_BLF, act=self.act, drop=drop
-        )
+        down = dense(x_BLD.shape[-1], kernel_init=self.down_init or self.kernel_init, name="down")
+        return down(h_BLF, act=self.ops.recompute(self.act), drop=drop)
 
 
 class GatedMlp(nn.Module):
@@ -57,12 +55,13 @@ class GatedMlp(nn.Module):
     use_bias: bool = True
     kernel_init: Init = TRUNCATED
     dropout: Part = partial(Dropout, 0.0)
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BLD, train=False):
-        dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init)
+        dense = partial(Dense, use_bias=self.use_bias, kernel_init=self.kernel_init, ops=self.ops)
         gate_BLF, h_BLF = (dense(self.width, name=name)(x_BLD) for name in ("gate", "up"))
-        drop, act = self.dropout(deterministic=not train).draw(), self.act
-        return dense(x_BLD.shape[-1], name="down")(
-            gate_BLF, h_BLF, act=lambda gate, h: act(gate) * h, drop=drop
-        )
+        drop = self.dropout(deterministic=not train).draw()
+        act = self.ops.recompute(self.act)
+        down = dense(x_BLD.shape[-1], name="down")
+        return down(gate_BLF, h_BLF, act=lambda gate, h: act(gate) * h, drop=drop)

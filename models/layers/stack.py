@@ -3,17 +3,13 @@
 B batch   L length   D width
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
 
 from models.layers.cache import CACHE, MEMORY
 from models.layers.linear import Part
-
-
-def unchanged(x):
-    return x
+from models.layers.ops import PLAIN, Ops
 
 
 class Stack(nn.Module):
@@ -22,7 +18,7 @@ class Stack(nn.Module):
     scan: compile one layer instead of `depth`; the result is the same, dropout masks aside.
     share: all layers have the same parameters (Lan et al. 2020, section 3.1).
     remat: keep only each layer's input for the backward pass and compute the rest again (Chen et al. 2016).
-    constrain: applied to the activations at the top of each layer, where a trainer may say how they lie on its devices.
+    ops: its `constrain` is applied to the activations at the top of each layer.
     Every layer is called with the activations, `train`, and the named arguments of the call.
     """
 
@@ -31,12 +27,12 @@ class Stack(nn.Module):
     scan: bool = True
     share: bool = False
     remat: bool = False
-    constrain: Callable = unchanged
+    ops: Ops = PLAIN
 
     @nn.compact
     def __call__(self, x_BLD, train, **arguments):
         def body(layer, x_BLD, _):
-            return layer(self.constrain(x_BLD), train, **arguments), None
+            return layer(self.ops.constrain(x_BLD), train, **arguments), None
 
         if self.remat:
             body = nn.remat(

@@ -25,6 +25,7 @@ from pretrain.convert import name_of, tokenizer
 from pretrain.convert.dtypes import round_tensors
 from pretrain.convert.finite import check_finite
 from pretrain.convert.safe_folder import check_output, replace_export
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.distributed.sharding import path_of
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")  # that the program is lowered for
@@ -83,7 +84,7 @@ def write_jax_folder(
             check_finite(name, leaf, "--allow-nonfinite exports it as it is.")
     tree = jax.tree.structure(params)
     params = jax.tree.unflatten(tree, round_tensors(leaves, dtype).values())
-    model = build(config)
+    model = build(config, **make_local_hooks())
     with replace_export(output, overwrite) as folder:
         write_program(folder, model, params, inputs)
         with ocp.StandardCheckpointer() as checkpointer:

@@ -15,8 +15,8 @@ from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_ma
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from models.layers.attention import attend
 from models.layers.masks import Mask
+from pretrain.distributed.ops.softmax import attend
 from pretrain.distributed.sharding import BATCH
 
 LANES = 128  # of a TPU's vector unit: what the kernel's blocks are multiples of
@@ -38,13 +38,11 @@ def make_attend(mesh, note=lambda kernel, reason: None):
         return attend
     name, why_not, kernel = table[platform]
 
-    def chosen(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None, kept=False):
-        reason = "reads no cache" if kept else why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
+    def chosen(q_BLHK, k_BMHK, v_BMHK, *, mask=None, bias=None, scale=None, drop=None):
+        reason = why_not(q_BLHK, k_BMHK, mask, bias, drop, mesh)
         note("XLA" if reason else name, reason and f"{name} {reason}")
         if reason:
-            return attend(
-                q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop, kept=kept
-            )
+            return attend(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, drop=drop)
         return kernel(q_BLHK, k_BMHK, v_BMHK, mask=mask, bias=bias, scale=scale, mesh=mesh)
 
     return chosen

@@ -6,7 +6,7 @@ OPTIONS = {
         # them. Without, and with `optim.clipped`, GPT-2's step takes 804 MiB beside its state, not 1,121 (4 rows of 128, compiled); what it computes stays.
         "xla_cpu_copy_insertion_use_region_analysis": True,
         # By default optimisation barriers are gone before XLA looks a second time for what is computed twice: nothing would be computed again, but all of it
-        # kept (models/layers/recompute.py). With them BERT-base's step takes 647 MiB beside its state, not 1,071 (8 rows of 128, compiled).
+        # kept (pretrain/distributed/ops/recompute.py). With them BERT-base's step takes 647 MiB beside its state, not 1,071 (8 rows of 128, compiled).
         "xla_disable_hlo_passes": "cse_barrier_expander",
     },
     "tpu": {

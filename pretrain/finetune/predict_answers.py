@@ -17,6 +17,7 @@ from data.examples.qa_store import encode
 from data.examples.records import read_texts
 from data.rows.qa_windows import window_rows
 from models import build
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.evaluation import qa_spans
 from pretrain.finetune import n_best
 from pretrain.finetune.qa_task import settled
@@ -57,7 +58,7 @@ class AnswerPredictor:
     def __init__(self, trained, batch_size, n_best=0):
         self.config, self.objective = settled(trained).model, trained.run.data.objective
         self.model, self.params, self.vocabulary, self.batch_size = (
-            build(trained.run.model),
+            build(trained.run.model, **make_local_hooks()),
             trained.params,
             trained.vocabulary,
             batch_size,

@@ -11,6 +11,7 @@ import jax
 from data.examples.multiple_choice import question_of
 from models import build
 from pretrain.convert import name_of, tokenizer
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, fill, padded, power
 
 
@@ -26,7 +27,7 @@ class ChoicePredictor:
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.length = trained.run.data.objective.length
         self.tokenizer.enable_truncation(self.length, strategy="longest_first")
-        model = build(trained.run.model)
+        model = build(trained.run.model, **make_local_hooks())
         self.scores = jax.jit(
             lambda params, *arrays: jax.nn.softmax(model.apply({"params": params}, *arrays))
         )

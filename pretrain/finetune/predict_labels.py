@@ -15,6 +15,7 @@ from data.examples.labelled import text_of
 from data.examples.records import read_texts
 from models import build
 from pretrain.convert import name_of, tokenizer
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, fill, named, padded, power
 
 
@@ -26,7 +27,7 @@ class Labels:
 
     def __init__(self, trained, batch_size):
         self.model, self.params, self.labels = (
-            build(trained.run.model),
+            build(trained.run.model, **make_local_hooks()),
             trained.params,
             trained.run.model.labels,
         )

@@ -13,6 +13,7 @@ from data.examples.records import read_words
 from data.examples.tag_schemes import OUTSIDE, PLAIN, entities
 from data.examples.tagging import USUAL, word_ids
 from models import build
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, fill, named, padded, power
 
 
@@ -27,7 +28,7 @@ class Tags:
     def __init__(self, trained, batch_size):
         config = trained.run.model
         self.model, self.params, self.labels, self.spelled = (
-            build(config),
+            build(config, **make_local_hooks()),
             trained.params,
             config.labels,
             config.scheme != PLAIN,

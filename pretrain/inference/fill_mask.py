@@ -12,6 +12,7 @@ import jax
 
 from models import build
 from pretrain.convert import name_of, tokenizer
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
 
 
@@ -19,7 +20,7 @@ class Masks:
     """Calling it with texts gives the K likeliest pieces of every mask, with their probabilities in the vocabulary."""
 
     def __init__(self, trained, top, batch_size):
-        self.model, self.params = build(trained.run.model), trained.params
+        self.model, self.params = build(trained.run.model, **make_local_hooks()), trained.params
         self.vocabulary, self.length = trained.vocabulary, trained.run.model.length
         self.top, self.batch_size = min(top, trained.vocabulary.size), batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))

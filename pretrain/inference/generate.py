@@ -13,6 +13,7 @@ from models import build
 from models.generation.generate import extend, generate, unstack_model
 from models.generation.sampling import Greedy
 from pretrain.convert import name_of, tokenizer
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.inference.batching import batches, cut, fill, named, padded, power
 from pretrain.inference.modes import add_mode, list_modes
 
@@ -26,7 +27,8 @@ class Writer:
     def __init__(
         self, trained, length, batch_size, strategy=Greedy(), no_repeat_ngram=None, seed=0
     ):
-        self.model, self.params = unstack_model(build(trained.run.model), trained.params)
+        model = build(trained.run.model, **make_local_hooks())
+        self.model, self.params = unstack_model(model, trained.params)
         self.vocabulary, self.length, self.batch_size = trained.vocabulary, length, batch_size
         self.tokenizer = tokenizer.build(trained.vocabulary, name_of(trained.run.model))
         self.start = getattr(trained.run.model, "start", 0)  # what an encoder-decoder reads first

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from data.mixed import map_shapes
 from models import build
 from models.config.heads import HeadedConfig
+from pretrain.distributed.model_hooks import make_local_hooks
 from pretrain.training.accelerators import CHIPS
 from pretrain.training.losses import LossOptions, make_loss
 from pretrain.training.state import init_params
@@ -68,7 +69,7 @@ def of_step(run):
 @functools.cache  # a trace of the whole model
 def _of_gradient(config, objective, batch_size):
     """What a step spends matmuls on: the gradient of the loss. No optimizer multiplies matrices."""
-    model, loss = build(config), make_loss(objective)
+    model, loss = build(config, **make_local_hooks()), make_loss(objective)
     batch = map_shapes(jax.ShapeDtypeStruct, objective, batch_size)
 
     def value(params, batch):

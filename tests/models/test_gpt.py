@@ -13,9 +13,9 @@ from models import build
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
-from models.gpt2 import layer
-from models.layers.attention import attend
+from models.gpt2 import make_scaled_layer
 from models.layers.masks import causal_mask
+from models.layers.ops import PLAIN, attend
 from pretrain.config import load
 
 TOKENS = np.random.default_rng(0).integers(1, 50, (3, 12)).astype(np.int32)
@@ -87,7 +87,9 @@ def test_a_banded_layer_reads_its_window_and_no_further(make):
     other = x.copy()
     other[0, 4] += 1.0
     run = jax.jit(
-        lambda x, mask: layer(GPT3, attend)().apply({"params": pair["banded"]}, x, False, mask=mask)
+        lambda x, mask: make_scaled_layer(GPT3, PLAIN)().apply(
+            {"params": pair["banded"]}, x, False, mask=mask
+        )
     )
     for mask, reach in ((causal_mask(window=3), 2), (causal_mask(), 7)):
         difference = np.abs(run(other, mask) - run(x, mask)).max(-1)[0]
@@ -99,9 +101,10 @@ def test_dense_and_banded_layers_take_turns(make):
     config = dataclasses.replace(GPT3, scan=False)
     _, params = make(config)
     read = []
-    model = build(
-        config, attend=lambda q, k, v, **kw: read.append(kw["mask"]) or attend(q, k, v, **kw)
+    ops = PLAIN._replace(
+        attend=lambda q, k, v, **kw: read.append(kw["mask"]) or attend(q, k, v, **kw)
     )
+    model = build(config, ops=ops)
     jax.eval_shape(model.apply, {"params": params}, TOKENS)
     assert [(mask.causal, mask.window) for mask in read] == [(True, None), (True, 3)] * 2
 

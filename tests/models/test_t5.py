@@ -11,7 +11,7 @@ import pytest
 
 from models import build
 from models.config.t5 import T5Config
-from models.layers.attention import attend
+from models.layers.ops import PLAIN, attend
 from models.t5 import RelativeBias, bucket, shift_right
 
 LENGTHS = np.array([11, 6, 3])
@@ -209,7 +209,8 @@ def test_dropout_drops_a_feature_of_a_row_everywhere(make, t5_config):
 def test_scores_are_not_scaled(make, t5_config):
     """The paper's code has the root of K in how it begins, not in what it computes."""
     read = []
-    model = build(t5_config, attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
+    ops = PLAIN._replace(attend=lambda q, k, v, **kw: read.append(kw) or attend(q, k, v, **kw))
+    model = build(t5_config, ops=ops)
     _, params = make(t5_config)
     jax.eval_shape(model.apply, {"params": params}, INPUTS, VALID, TARGETS)
     assert {kw["scale"] for kw in read} == {1.0}

@@ -13,9 +13,10 @@ import pytest
 from models.config.gpt import GptConfig
 from models.config.gpt2 import Gpt2Config
 from models.config.gpt3 import Gpt3Config
+from models.generation.cached_attention import apply_cached, attend_kept
 from models.generation.generate import Beam, Greedy, Sample, extend, generate, unstack_model
-from models.layers.attention import attend
 from models.layers.cache import Step, widen
+from models.layers.ops import PLAIN, Ops, attend
 
 VALID = np.arange(9) < np.array([9, 5, 2])[:, None]
 INPUTS = np.where(VALID, np.random.default_rng(0).integers(2, 50, (3, 9)), 0).astype(np.int32)
@@ -110,18 +111,16 @@ def test_steps_compute_what_a_row_does(make, t5_config):
 
     @jax.jit
     def first():
-        found, left = model.apply(
-            variables, memory, VALID, tokens[:, :4], method="decode", mutable=["cache", "memory"]
-        )
+        read, kept = (memory, VALID, tokens[:, :4]), ["cache", "memory"]
+        found, left = apply_cached(model, variables, *read, method="decode", mutable=kept)
         return found, widen(left["cache"], N), left["memory"]
 
     @jax.jit
     def step(cache, memory_kept, token_B, position_B):
         kept = {"cache": cache, "memory": memory_kept}
         how = {"step": Step(position_B, N), "method": "decode", "mutable": ["cache"]}
-        found, left = model.apply(
-            variables | kept, jnp.full_like(memory, jnp.nan), VALID, token_B[:, None], **how
-        )
+        unread = jnp.full_like(memory, jnp.nan)
+        found, left = apply_cached(model, variables | kept, unread, VALID, token_B[:, None], **how)
         return found[:, 0], left["cache"]
 
     found, cache, kept = first()
@@ -142,7 +141,7 @@ def test_what_is_kept_is_attended_to_as_a_row_is():
         for i, shape in enumerate([(2, 3, 4, 5)] * 3 + [(1, 4, 3, 3)])
     )
     how = {"mask": VALID[1:, None, None, :3], "bias": bias, "scale": 0.7}
-    found = attend(q, k.swapaxes(1, 2), v.swapaxes(1, 2), **how, kept=True)
+    found = attend_kept(q, k.swapaxes(1, 2), v.swapaxes(1, 2), **how)
     np.testing.assert_allclose(found, attend(q, k, v, **how), atol=1e-6)
 
 
@@ -152,7 +151,8 @@ def test_a_step_without_a_prompt_is_refused(make):
         ValueError,
         match="a step of decoding reads what a prompt has left in the collection 'cache'",
     ):
-        model.apply(
+        apply_cached(
+            model,
             {"params": params},
             INPUTS[:, :1],
             step=Step(jnp.array([1, 1, 1]), 4),
@@ -179,6 +179,7 @@ class Counter(nn.Module):
     """Writes the id after the last one read, and notes each time that it is asked."""
 
     asked: Callable = lambda: None
+    ops: Ops = PLAIN
     config = GptConfig(vocab=100, scan=False)  # not a field: its words alone are read
 
     def encode(self, inputs_BM, inputs_valid_BM):
@@ -234,6 +235,7 @@ class Table(nn.Module):
     """The logits of the next word by the last one alone: [V, V]."""
 
     vocab: int = 5
+    ops: Ops = PLAIN
 
     def setup(self):
         self.table = self.param("table", nn.initializers.zeros, (self.vocab, self.vocab))

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.layers.attention import attend
 from models.layers.cache import Step
 from models.layers.masks import Mask, causal_mask, padding_mask
+from models.layers.ops import attend
 
 pytestmark = pytest.mark.fast
 
@@ -74,6 +74,14 @@ def test_a_window_both_ways_does_not_decode():
         Mask(window=4, step=step)
     with pytest.raises(ValueError, match=r"Only a causal mask can decode \(causal=True\)"):
         causal_mask(window=4, step=step).replace(causal=False)
+
+
+def test_a_step_reads_all_slots_of_its_cache():
+    """Without its cache a step would read itself alone."""
+    mask = causal_mask(step=Step(jnp.array([0, 2]), slots=6))
+    assert mask.dense(1, 6).sum(-1).ravel().tolist() == [1, 3]
+    with pytest.raises(ValueError, match="a step of decoding reads 6 slots of a cache, not 1 keys"):
+        mask.dense(1, 1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from models import build
-from models.layers.attention import attend
+from models.layers.ops import PLAIN, attend
 from tests.models.promises.cases import for_cases, has_field
 
 
@@ -14,11 +14,11 @@ from tests.models.promises.cases import for_cases, has_field
 def test_a_trainers_parts_reach_every_layer(case):
     config = dataclasses.replace(case.config, scan=False)
     seen, read = [], []
-    model = build(
-        config,
+    ops = PLAIN._replace(
         constrain=lambda x: seen.append(x.shape) or x,
         attend=lambda q, k, v, **kw: read.append(kw["mask"]) or attend(q, k, v, **kw),
     )
+    model = build(config, ops=ops)
     jax.eval_shape(model.init, jax.random.key(0), **case.batch)
     c = case.config
     own = [(3, 12, c.width)] * c.depth

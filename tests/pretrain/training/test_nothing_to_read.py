@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from models import build
-from models.layers.attention import attend
 from models.layers.masks import Mask, causal_mask, padding_mask
+from models.layers.ops import attend
 from pretrain.config import Mesh
 from pretrain.distributed.attention_kernels import cudnn_attend, splash_attend
 from pretrain.distributed.sharding import make_mesh

@@ -1,4 +1,4 @@
-"""Products of what a layer reads with its weights, and sums with its biases, in the way that a platform does fastest.
+"""Products with weights and sums with biases, as each platform computes them fastest.
 
 I, O the dimensions that a kernel sums over and makes, each may be several   N rows   ... any others
 """
@@ -9,17 +9,12 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from models.layers.recompute import apart
-
-
-def _plain(x, kernel, contract, result):
-    return jax.lax.dot_general(
-        x, kernel, (_ends(x, contract), ((), ())), preferred_element_type=result
-    )
+from models.layers.ops import apply_linear
+from pretrain.distributed.ops.recompute import separate
 
 
 def _ends(x, contract):
-    """The last dimensions of x and the first of a kernel."""
+    """Return the last dimensions of x and the first of a kernel."""
     return tuple(range(x.ndim - contract, x.ndim)), tuple(range(contract))
 
 
@@ -28,41 +23,43 @@ def _wide(a, b, dims):
 
 
 def _matrices(x, kernel, contract):
-    """x [N, I] and the kernel [I, O], of what may have more dimensions."""
+    """Return x as [N, I] and the kernel as [I, O]; both may have more dimensions."""
     I = math.prod(kernel.shape[:contract])
     return x.reshape(-1, I), kernel.reshape(I, -1)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def product(x, kernel, contract=1, result=None):
-    """x [..., I] times kernel [I, O] -> [..., O]; contract: how many dimensions I are; result: the type, that of x unless given.
+def multiply(x, kernel, contract=1, result=None):
+    """Return x [..., I] @ kernel [I, O], as `models.layers.ops.apply_linear`.
 
-    XLA's CPU compiler multiplies bfloat16 in half the time where the product is float32 (LOG.md). So it is, there, and is rounded afterwards;
-    gradients likewise, of a gradient that is rounded to bfloat16 first. Of float32 it is given matrices: where rows or a kernel have
-    several dimensions it copies them into other orders first, a tenth of a step of GPT-2; of bfloat16 those copies are what it is fast with.
-    And of the two that make the kernel's gradient in float32 it is the smaller that is transposed: JAX's own takes the gradient, whose
-    transpose was a fifth of a step of BERT-base. Everywhere else this is `jax.lax.dot_general` and its own gradient.
+    On a CPU three things differ from `jax.lax.dot_general` and its gradient; elsewhere nothing does.
+    - A product of bfloat16 is float32 and is rounded afterwards, which takes XLA's CPU compiler half the time (LOG.md). So are gradients,
+      of a gradient that is rounded to bfloat16 first.
+    - float32 is multiplied as matrices. Rows or kernels of several dimensions are copied into other orders first, which takes a tenth of
+      a step of GPT-2. With bfloat16 those copies make the product fast.
+    - The kernel's gradient in float32 transposes the smaller of its two factors. JAX transposes the gradient, which takes a fifth of a
+      step of BERT-base.
     """
 
     def on_cpu(x, kernel):
         if x.dtype == jnp.bfloat16:
             return _wide(x, kernel, _ends(x, contract)).astype(result or x.dtype)
         x_NI, kernel_IO = _matrices(x, kernel, contract)
-        return _plain(x_NI, kernel_IO, 1, result).reshape(
+        return apply_linear(x_NI, kernel_IO, 1, result).reshape(
             *x.shape[: x.ndim - contract], *kernel.shape[contract:]
         )
 
     return jax.lax.platform_dependent(
-        x, kernel, cpu=on_cpu, default=partial(_plain, contract=contract, result=result)
+        x, kernel, cpu=on_cpu, default=partial(apply_linear, contract=contract, result=result)
     )
 
 
 def _forwards(x, kernel, contract, result):
-    return product(x, kernel, contract, result), (x, kernel)
+    return multiply(x, kernel, contract, result), (x, kernel)
 
 
 def _backwards(contract, result, read, gradient):
-    """(gradient of x, of the kernel)."""
+    """Return (gradient of x, gradient of the kernel)."""
 
     def on_cpu(x, kernel, gradient):
         gradient = gradient.astype(x.dtype)
@@ -88,51 +85,53 @@ def _backwards(contract, result, read, gradient):
         )
 
     def elsewhere(x, kernel, gradient):
-        of_x = jax.linear_transpose(lambda x: _plain(x, kernel, contract, result), x)
-        of_kernel = jax.linear_transpose(lambda kernel: _plain(x, kernel, contract, result), kernel)
+        of_x = jax.linear_transpose(lambda x: apply_linear(x, kernel, contract, result), x)
+        of_kernel = jax.linear_transpose(
+            lambda kernel: apply_linear(x, kernel, contract, result), kernel
+        )
         return *of_x(gradient), *of_kernel(gradient)
 
     return jax.lax.platform_dependent(*read, gradient, cpu=on_cpu, default=elsewhere)
 
 
-product.defvjp(_forwards, _backwards)
+multiply.defvjp(_forwards, _backwards)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0, 4, 5))
-def product_of(act, read, drop, kernel, contract=1, result=None):
-    """product(drop(act(*read)), kernel), of which the way back keeps what is read, a tuple of [..., I], and does `act` and `drop` again.
+def multiply_activation(act, read, drop, kernel, contract=1, result=None):
+    """Return drop(act(*read)) @ kernel, as `models.layers.ops.apply_activation_linear`.
 
-    drop: a `models.layers.dropout.Drop`, or None.
+    The backward pass keeps `read` and `kernel` alone, and computes `act` and `drop` again.
     """
-    return product(_made(act, drop, *read), kernel, contract, result)
+    return multiply(_activate(act, drop, *read), kernel, contract, result)
 
 
-def _made(act, drop, *read):
+def _activate(act, drop, *read):
     x = act(*read)
     return x if drop is None else drop(x)
 
 
 def _forwards_of(act, read, drop, kernel, contract, result):
-    return product_of(act, read, drop, kernel, contract, result), (read, drop, kernel)
+    return multiply_activation(act, read, drop, kernel, contract, result), (read, drop, kernel)
 
 
 def _backwards_of(act, contract, result, kept, gradient):
     read, drop, kernel = kept
-    read, drop, gradient = apart((read, drop, gradient))
-    x, pull = jax.vjp(partial(_made, act, drop), *read)
+    read, drop, gradient = separate((read, drop, gradient))
+    x, pull = jax.vjp(partial(_activate, act, drop), *read)
     of_x, of_kernel = _backwards(contract, result, (x, kernel), gradient)
     return pull(of_x), None, of_kernel
 
 
-product_of.defvjp(_forwards_of, _backwards_of)
+multiply_activation.defvjp(_forwards_of, _backwards_of)
 
 
 @jax.custom_vjp
-def shift(x, bias):
-    """x [..., O] + bias [O], of one type; the bias's gradient is summed in float32.
+def add_bias(x, bias):
+    """Return x [..., O] + bias [O], of one type. The bias's gradient is summed in float32.
 
-    XLA's CPU compiler takes several times as long for a sum over rows in bfloat16, and for one over a few long rows, such as the scores of
-    all words, than for a product with ones (LOG.md).
+    On a CPU the gradient of few long rows, such as the scores of all words, is a product with ones: XLA's CPU compiler takes several times
+    as long for their sum, and for any sum over rows in bfloat16 (LOG.md).
     """
     return x + bias
 
@@ -156,4 +155,4 @@ def _sum_of_rows(bias, gradient):
     return gradient, jax.lax.platform_dependent(gradient, cpu=on_cpu, default=elsewhere)
 
 
-shift.defvjp(lambda x, bias: (x + bias, bias), _sum_of_rows)
+add_bias.defvjp(lambda x, bias: (x + bias, bias), _sum_of_rows)

@@ -1,8 +1,9 @@
-"""What the way back does again: the same gradients as of the plain formulas, from fewer arrays.
+"""What the backward pass computes again: the same gradients as those of the plain operations, from fewer arrays.
 
 B batch   L length   M length of what is read   H heads   K head width   D width   F mlp width
 """
 
+import math
 from functools import partial
 
 import flax.linen as nn
@@ -11,19 +12,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from models.layers.attention import Attention, attend
+from models.layers.attention import Attention
 from models.layers.dropout import Drop, Dropout
 from models.layers.masks import causal_mask
-from models.layers.mlp import GatedMlp, Mlp, gelu
-from models.layers.norms import LayerNorm, RMSNorm
+from models.layers.mlp import GatedMlp, Mlp, gelu, gelu_tanh
+from models.layers.norms import LayerNorm, RMSNorm, normalize, normalize_by_rms
+from models.layers.ops import PLAIN
+from models.layers.ops import average_values as plain_average
+from pretrain.distributed.model_hooks import OPS
+from pretrain.distributed.ops.dropout import drop as drop_by_hash
+from pretrain.distributed.ops.recompute import recompute
+from pretrain.distributed.ops.softmax import attend, average_values
 
 B, L, M, H, K, D, F = 2, 5, 7, 3, 4, 6, 16
 WORDS = np.array([7, 11], np.uint32)
 DROPS = {
     "kept": None,
-    "dropped": Drop(jnp.asarray(WORDS), 0.25, ()),
-    "shared": Drop(jnp.asarray(WORDS), 0.25, (1,)),
-    "all": Drop(jnp.asarray(WORDS), 1.0, ()),
+    "dropped": Drop(jnp.asarray(WORDS), 0.25, (), drop_by_hash),
+    "shared": Drop(jnp.asarray(WORDS), 0.25, (1,), drop_by_hash),
+    "all": Drop(jnp.asarray(WORDS), 1.0, (), drop_by_hash),
 }
 
 
@@ -82,7 +89,7 @@ def plain_mlp(params, x, act, drop):
 def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
     """With dropout the bits are those that the module's own `Dropout` draws, at the name that it has."""
     mlp, x, rngs = (
-        module(F, act=act, dropout=partial(Dropout, rate)),
+        module(F, act=act, dropout=partial(Dropout, rate, ops=OPS), ops=OPS),
         normal(B, L, D),
         {"dropout": jax.random.key(5)},
     )
@@ -114,7 +121,7 @@ def test_an_mlps_gradients_are_those_of_its_formula(module, rate, act):
 @pytest.mark.parametrize("module", [LayerNorm, RMSNorm])
 def test_a_norms_gradients_are_differences(module):
     """Where the input is narrow, so is its gradient; those of the parameters are not."""
-    norm, x = module(), normal(B, L, D) * 3
+    norm, x = module(ops=OPS), normal(B, L, D) * 3
     params = {name: normal(D, seed=6) for name in norm.init(jax.random.key(0), x)["params"]}
     weight = normal(*x.shape, seed=7)
     value = lambda params, x: float((norm.apply({"params": params}, x) * weight).sum())  # noqa: E731
@@ -155,7 +162,8 @@ def test_of_each_pair_attention_keeps_one_number():
 
 @pytest.mark.parametrize(("module", "arrays"), [(Mlp, 1), (GatedMlp, 2)])
 def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
-    x, mlp = normal(64, L, D), module(F, act=gelu, dropout=partial(Dropout, 0.5))
+    x = normal(64, L, D)
+    mlp = module(F, act=gelu, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
     params = mlp.init(jax.random.key(0), x)
     found = kept(
         lambda params, x: mlp.apply(params, x, train=True, rngs={"dropout": jax.random.key(5)}),
@@ -169,12 +177,13 @@ def test_of_each_place_an_mlp_keeps_what_its_activation_reads(module, arrays):
 def test_a_norm_keeps_what_it_reads(module):
     x = normal(64, L, D)
     params = module().init(jax.random.key(0), x)
-    assert kept(module().apply, params, x) == 0
+    assert kept(module(ops=OPS).apply, params, x) == 0 < kept(module().apply, params, x)
 
 
 def test_the_same_weights_are_dropped_on_both_ways():
     """Or the gradient would not be the difference; another key drops others."""
-    x, attention = normal(B, 16, 8), Attention(2, dropout=partial(Dropout, 0.5))
+    x = normal(B, 16, 8)
+    attention = Attention(2, dropout=partial(Dropout, 0.5, ops=OPS), ops=OPS)
     params = attention.init(jax.random.key(0), x)
     value = lambda x, key: attention.apply(params, x, train=True, rngs={"dropout": key}).sum()  # noqa: E731
     step = 1e-2 * normal(*x.shape, seed=3)
@@ -184,3 +193,64 @@ def test_the_same_weights_are_dropped_on_both_ways():
             (jax.grad(value)(x, key) * step).sum(), slope, rtol=2e-2, atol=1e-5
         )
     assert value(x, jax.random.key(1)) != value(x, jax.random.key(2))
+
+
+def test_an_activation_keeps_what_it_reads_and_nothing_else():
+    """The gradients are those of the formulas, by differences; in bfloat16 they are computed in float32 and rounded once."""
+    x = normal(4, 8) * 2
+    exact = lambda x: 0.5 * x * (1 + math.erf(x / 2**0.5))  # noqa: E731
+    by_tanh = lambda x: 0.5 * x * (1 + math.tanh((2 / math.pi) ** 0.5 * (x + 0.044715 * x**3)))  # noqa: E731
+    for act, formula in ((gelu, exact), (gelu_tanh, by_tanh)):
+        act = recompute(act)
+        y, back = jax.vjp(act, x)
+        assert sum(leaf.size for leaf in jax.tree.leaves(back)) == x.size
+        (slope,) = back(jnp.ones_like(y))
+        expected = [(formula(float(a) + 1e-3) - formula(float(a) - 1e-3)) / 2e-3 for a in x.ravel()]
+        np.testing.assert_allclose(slope.ravel(), expected, atol=1e-5)
+        narrow, back = jax.vjp(act, x.astype(jnp.bfloat16))
+        wide, wide_back = jax.vjp(act, x.astype(jnp.bfloat16).astype(jnp.float32))
+        np.testing.assert_allclose(narrow.astype(jnp.float32), wide, rtol=2**-8)
+        np.testing.assert_allclose(
+            back(narrow)[0].astype(jnp.float32),
+            wide_back(narrow.astype(jnp.float32))[0],
+            rtol=2**-8,
+        )
+
+
+# ---- against the plain operations ------------------------------------------------
+
+
+def assert_same(function, plain, arguments, tolerance=2e-6):
+    """Compare values and all gradients of two functions, relative to the largest value of each array."""
+    (y, back), (other, other_back) = jax.vjp(function, *arguments), jax.vjp(plain, *arguments)
+    gradient = normal(*y.shape, seed=9, dtype=y.dtype)
+    pairs = zip((y, *back(gradient)), (other, *other_back(gradient)), strict=True)
+    for found, expected in pairs:
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert np.abs(expected).max() > 0
+        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max(), rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (gelu, [(B, L, F)]),
+        (gelu_tanh, [(B, L, F)]),
+        (nn.relu, [(B, L, F)]),
+        (partial(normalize, epsilon=1e-6), [(B, L, F), (F,), (F,)]),
+        (partial(normalize_by_rms, epsilon=1e-6), [(B, L, F), (F,)]),
+    ],
+)
+def test_what_is_recomputed_is_the_plain_function(function, shapes):
+    arguments = [normal(*shape, seed=seed) for seed, shape in enumerate(shapes)]
+    assert_same(OPS.recompute(function), PLAIN.recompute(function), arguments)
+
+
+@pytest.mark.parametrize("drop", ["kept", "dropped", "shared"])
+def test_average_values_is_the_plain_one(drop):
+    arguments = normal(B, H, L, M) * 3, normal(B, M, H, K, seed=1)
+    assert_same(
+        lambda scores, v: average_values(scores, v, DROPS[drop]),
+        lambda scores, v: plain_average(scores, v, DROPS[drop]),
+        arguments,
+    )

@@ -9,7 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from models.layers.matmul import product, shift
+from models.layers.dropout import Drop
+from models.layers.ops import PLAIN
+from pretrain.distributed.ops.dropout import drop as drop_by_hash
+from pretrain.distributed.ops.products import add_bias, multiply, multiply_activation
 from pretrain.training.flops import count
 
 B, L, D, H, K = 2, 5, 12, 3, 7
@@ -39,7 +42,7 @@ def test_a_narrow_product_is_the_wide_one_rounded_once(case, result):
     left, right, contract, letters = CASES[case]
     x, w = drawn(*left), drawn(*right, seed=1)
     y, back = jax.vjp(
-        partial(product, contract=contract, result=result), jnp.bfloat16(x), jnp.bfloat16(w)
+        partial(multiply, contract=contract, result=result), jnp.bfloat16(x), jnp.bfloat16(w)
     )
     expected = np.einsum(letters, x, w)
     assert y.dtype == (result or jnp.bfloat16)
@@ -66,8 +69,8 @@ def test_float32_is_multiplied_as_matrices_on_a_cpu(case):
     x, w = drawn(*left), drawn(*right, seed=1)
     value = jax.jit(
         lambda x, w, g: (
-            jax.vjp(partial(product, contract=contract), x, w)[1](g),
-            product(x, w, contract),
+            jax.vjp(partial(multiply, contract=contract), x, w)[1](g),
+            multiply(x, w, contract),
         )
     )
     g = drawn(*np.einsum(letters, x, w).shape, seed=2)
@@ -88,7 +91,7 @@ def types(platform, dtype):
     """The types of all products of a value and its gradients, as compiled for a platform."""
 
     def value(x, w):
-        return product(x, w, 1, None).astype(jnp.float32).sum()
+        return multiply(x, w, 1, None).astype(jnp.float32).sum()
 
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((B, L, D), (D, K))]
     text = (
@@ -114,14 +117,14 @@ def test_the_smaller_of_two_is_transposed_on_a_cpu(made):
     """For the kernel's gradient, and it is the same gradient."""
     x, w = drawn(B, L, D), drawn(D, made, seed=1)
     (y, back), (other, other_back) = (
-        jax.vjp(product, x, w),
+        jax.vjp(multiply, x, w),
         jax.vjp(lambda x, w: jnp.einsum("bld,dk->blk", x, w), x, w),
     )
     np.testing.assert_allclose(y, other, rtol=1e-5, atol=1e-6)
     for one, two in zip(back(y), other_back(y)):
         np.testing.assert_allclose(one, two, rtol=1e-5, atol=1e-5)
     text = (
-        jax.jit(lambda x, w, g: jax.vjp(product, x, w)[1](g)[1])
+        jax.jit(lambda x, w, g: jax.vjp(multiply, x, w)[1](g)[1])
         .trace(x, w, y)
         .lower(lowering_platforms=("cpu",))
         .as_text()
@@ -140,7 +143,7 @@ def test_the_gradient_of_a_bias_is_the_sum_over_rows(made, dtype):
         jnp.asarray(a, dtype)
         for a in (drawn(3, 200, *made), drawn(*made, seed=1), 1 + drawn(3, 200, *made, seed=2))
     )
-    y, back = jax.vjp(shift, x, bias)
+    y, back = jax.vjp(add_bias, x, bias)
     of_x, of_bias = back(g)
     assert y.dtype == of_x.dtype == of_bias.dtype == dtype
     np.testing.assert_array_equal(y, x + bias)
@@ -156,7 +159,7 @@ def test_only_a_cpu_multiplies_by_ones_and_only_long_rows():
             jax.ShapeDtypeStruct(shape, jnp.float32)
             for shape in ((B, L, width), (width,), (B, L, width))
         ]
-        traced = jax.jit(lambda x, bias, g: jax.vjp(shift, x, bias)[1](g)).trace(*arrays)
+        traced = jax.jit(lambda x, bias, g: jax.vjp(add_bias, x, bias)[1](g)).trace(*arrays)
         return "dot_general" in traced.lower(lowering_platforms=(platform,)).as_text()
 
     assert (
@@ -171,6 +174,50 @@ def test_a_value_and_its_gradients_are_three_products(dtype):
     """None is traced that nobody reads: XLA did not find all of those of BERT-large, whose step had a fifth more FLOPs for it."""
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for shape in ((L, D), (D, K))]
     traced = jax.make_jaxpr(
-        jax.value_and_grad(lambda x, w: product(x, w).astype(jnp.float32).sum(), (0, 1))
+        jax.value_and_grad(lambda x, w: multiply(x, w).astype(jnp.float32).sum(), (0, 1))
     )(*arrays)
     assert count(traced) == 3 * 2 * L * D * K
+
+
+# ---- against the plain operations ------------------------------------------------
+
+
+def assert_same(function, plain, arguments, tolerance=2e-6):
+    """Compare values and all gradients of two functions, relative to the largest value of each array."""
+    (y, back), (other, other_back) = jax.vjp(function, *arguments), jax.vjp(plain, *arguments)
+    gradient = jnp.asarray(drawn(*y.shape, seed=9))
+    pairs = zip((y, *back(gradient)), (other, *other_back(gradient)), strict=True)
+    for found, expected in pairs:
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max(), rtol=0)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_multiply_is_the_plain_product(case):
+    left, right, contract, _ = CASES[case]
+    arguments = jnp.asarray(drawn(*left)), jnp.asarray(drawn(*right, seed=1))
+    assert_same(
+        partial(multiply, contract=contract), partial(PLAIN.linear, contract=contract), arguments
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "drop",
+    [None, Drop(jnp.array([7, 11], jnp.uint32), 0.5, (), drop_by_hash)],
+    ids=["kept", "dropped"],
+)
+def test_multiply_activation_is_the_plain_product(case, drop):
+    """Of one array that is read, and of two."""
+    left, right, contract, _ = CASES[case]
+    gate, x, w = (jnp.asarray(drawn(*shape, seed=i)) for i, shape in enumerate((left, left, right)))
+    one = lambda op: lambda x, w: op(jnp.tanh, (x,), drop, w, contract)  # noqa: E731
+    two = lambda op: lambda a, x, w: op(lambda a, x: jnp.tanh(a) * x, (a, x), drop, w, contract)  # noqa: E731
+    for make, arguments in ((one, (x, w)), (two, (gate, x, w))):
+        assert_same(make(multiply_activation), make(PLAIN.activation_linear), arguments)
+
+
+@pytest.mark.parametrize("width", [D, 1000])
+def test_add_bias_is_the_plain_sum(width):
+    arguments = jnp.asarray(drawn(B, L, width)), jnp.asarray(drawn(width, seed=1))
+    assert_same(add_bias, PLAIN.add_bias, arguments)
