@@ -41,7 +41,6 @@ class Mixed:
     """Several objectives for one model, each with its share of every batch's rows."""
 
     name: ClassVar[str] = "mixed"
-    gaps: ClassVar[str] = ""
     parts: tuple[MixedPart, ...] = ()  # At least two, with different names.
 
     def __post_init__(self):
@@ -111,10 +110,6 @@ class Mixed:
                 "change data.batch_size, or the shares of data.objective.parts"
             )
         return rows
-
-    def dims(self) -> dict[str, int]:
-        """Return {"L": the longest row of its parts}."""
-        return {"L": max(part.objective.dims()["L"] for part in self.parts)}
 
 
 def describe_objective(objective) -> str:

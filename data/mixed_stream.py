@@ -29,8 +29,6 @@ class MixedStream:
     rows  of all parts together: each of them reads the whole split
     """
 
-    order, lanes = "shuffled", None
-
     def __init__(self, source, data, *, split="train", seed=0, evaluates=False):
         """As a `Stream`. evaluates: the parts are scored one after the other, and so each in batches of as many positions as the whole."""
         self.data, self.objective, self.seed = data, data.objective, seed
