@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from data.examples.example_store import ExampleStore
 from data.examples.labelled import Example, numbered
 from data.prepare.jobs import text_hash
 from data.store.generations import replace_store
-from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
@@ -33,7 +33,7 @@ def write_labelled(
     examples: dict[str, list[Example]],
     names: tuple[str, ...],
     **described,
-) -> Store:
+) -> ExampleStore:
     """Write examples as the store `output`, in place of what is there, and open it.
 
     examples: those of each split; names: of the classes, () for scores; described: further entries of the manifest. What is to be encoded
@@ -54,4 +54,4 @@ def write_labelled(
             writer.add(split, flat, each.sum(axis=1), lengths)
             writer.add_labels(split, labels[split])
         writer.finish([1.0], labels=list(names), **described)
-    return Store.open(output)
+    return ExampleStore.open(output)

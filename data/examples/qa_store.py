@@ -15,10 +15,10 @@ import pathlib
 
 import numpy as np
 
+from data.examples.example_store import ExampleStore
 from data.examples.qa import Question
 from data.store.generations import replace_store
 from data.store.qa_reader import CHARACTERS, OFFSETS, Questions
-from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
@@ -117,7 +117,7 @@ def write_questions(
     parts: dict[str, list[Question]],
     encoded: dict[str, Questions],
     **described,
-) -> Store:
+) -> ExampleStore:
     """Write questions and what `encode` made of them as the store `output`, in place of what is there, and open it.
 
     described: further entries of the manifest.
@@ -140,7 +140,7 @@ def write_questions(
         writer.finish(
             [1.0], questions={split: len(part) for split, part in parts.items()}, **described
         )
-    return Store.open(output)
+    return ExampleStore.open(output)
 
 
 def texts(questions: list[Question]) -> bytes:

@@ -19,9 +19,9 @@ import numpy as np
 from data.corpus.json_lines import open_text
 from data.corpus.readers import BOM
 from data.examples import tag_schemes
+from data.examples.example_store import ExampleStore
 from data.examples.labelled import class_of, records, tidy
 from data.store.generations import replace_store
-from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
@@ -217,7 +217,7 @@ def write_tagged(
     parts: dict[str, list[Sentence]],
     names: Sequence[str],
     **described,
-) -> Store:
+) -> ExampleStore:
     """Write sentences as the store `output`, in place of what is there, and open it.
 
     parts: those of each split; names: of the tags; described: further entries of the manifest, whose `silent` has the numbers of words of
@@ -248,4 +248,4 @@ def write_tagged(
             ]
             writer.add_labels(split, np.array(tags, np.float32), "tags")
         writer.finish([1.0], labels=list(names), silent=silent, **described)
-    return Store.open(output)
+    return ExampleStore.open(output)

@@ -15,13 +15,13 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from data.examples.example_store import ExampleStore
 from data.examples.labelled import Example, text_of, tidy
 from data.examples.qa import Question
 from data.examples.tagging import Sentence
 from data.examples.tags_as_text import Reading, segments, written
 from data.objectives.text2text import ANSWERS, ENDS, Text2Text
 from data.store.generations import replace_store
-from data.store.reader import Store
 from data.store.writer import SPLITS, StoreWriter
 from data.vocabulary.load import Vocabulary
 
@@ -201,24 +201,13 @@ def marked(objective: Text2Text, sentences: list[Sentence]) -> list[Marked]:
     return found
 
 
-def described(objective: Text2Text) -> dict:
-    """What a store's manifest says of how its pairs were written, and a run must agree with."""
-    if objective.tasks:
-        return {"tasks": [{"task": each.task} | described(each) for each in objective.tasks]}
-    plain = {key: getattr(objective, key) for key in ("prefix", "names", "labels", "words", "step")}
-    later = {
-        key: value for key in ("questions", "scheme", "kinds") if (value := getattr(objective, key))
-    }  # stores of before know none of these
-    return plain | later
-
-
 def write_pairs(
     output,
     vocabulary: Vocabulary,
     objective: Text2Text,
     examples: dict[str, list[tuple[str, str]]],
     **more,
-) -> Store:
+) -> ExampleStore:
     """`write_sources` of a run of one task; examples: its pairs of each split."""
     return write_sources(output, vocabulary, objective, {"examples": examples}, [1.0], **more)
 
@@ -230,7 +219,7 @@ def write_sources(
     sources: dict[str, dict],
     rates: list[float],
     **more,
-) -> Store:
+) -> ExampleStore:
     """Write pairs as the store `output`, in place of what is there, and open it.
 
     sources: {name: {split: pairs}}, of each task, where a pair is (what is read, what is written), `Asked`, `Scored` or `Marked`; rates: how often
@@ -242,8 +231,8 @@ def write_sources(
             writer.begin_source(name)
             for split in SPLITS:
                 add_pairs(writer, split, examples.get(split, []))
-        writer.finish(rates, text=described(objective), **more)
-    return Store.open(output)
+        writer.finish(rates, text=objective.describe_pairs(), **more)
+    return ExampleStore.open(output)
 
 
 def add_pairs(writer: StoreWriter, split: str, examples) -> None:

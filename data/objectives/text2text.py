@@ -4,7 +4,7 @@ B rows   L inputs   T targets   D examples
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -119,6 +119,15 @@ class Text2Text(Objective):
             }
 
         return table, build
+
+    def describe_pairs(self) -> dict[str, Any]:
+        """Return how pairs of texts are written, as the manifest of their store records it."""
+        if self.tasks:
+            return {"tasks": [{"task": form.task} | form.describe_pairs() for form in self.tasks]}
+        settings = {key: getattr(self, key) for key in ("prefix", "names", "labels", "words", "step")}
+        # Manifests that are older than these settings have no entry for them.
+        newer = ("questions", "scheme", "kinds")
+        return settings | {key: value for key in newer if (value := getattr(self, key))}
 
     def measure(self, stream, seen, token_id):
         return answers(stream, seen, token_id)

@@ -21,7 +21,7 @@ import functools
 import hashlib
 import json
 import re
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Store:
         self.folder, self.remote, self.hold = folder, remote, hold
 
     @classmethod
-    def open(cls, path) -> "Store":
+    def open(cls, path: Any) -> Self:
         """Open the store in the folder `path` after checking its manifest, version and the sizes of its files.
 
         Of a remote folder (gs://...) the tokens are read where they lie, by ranges; the other files are copied to $XDG_CACHE_HOME/cloze,
@@ -86,7 +86,7 @@ class Store:
             # It was rewritten meanwhile.
 
     @classmethod
-    def open_generation(cls, given, manifest: dict) -> "Store":
+    def open_generation(cls, given: Any, manifest: dict[str, Any]) -> Self:
         """Open the generation that a manifest names."""
         folder, files = given / manifest["generation"], manifest["files"]
         if is_remote(given):

@@ -16,7 +16,15 @@ import google_crc32c
 import numpy as np
 
 from data.store.split import Split
-from data.store.writer import BLOCK, FILES, OFFSETS, SPLITS, checksums_of, file_checksum
+from data.store.writer import (
+    BLOCK,
+    EXAMPLE_ENTRIES,
+    FILES,
+    OFFSETS,
+    SPLITS,
+    checksums_of,
+    file_checksum,
+)
 
 
 def leave_out_damaged(folder, manifest, read_split):
@@ -34,7 +42,7 @@ def leave_out_damaged(folder, manifest, read_split):
             raise ValueError(
                 f"{folder / name}: its bytes have changed since it was written; without it no document can be read"
             )
-    if {"labels", "questions", "text"} & manifest.keys():
+    if EXAMPLE_ENTRIES & manifest.keys():
         raise ValueError(
             f"{folder}: a store of examples to fine-tune on is made whole or not at all: remove it, and `finetune` makes it again"
         )

@@ -15,6 +15,8 @@ VERSION = 2
 MANIFEST = "manifest.json"
 SPLITS = ("train", "heldout")
 FILES = ("tokens", "documents", "sentences")
+# Entries that the manifest of a store of fine-tuning examples has one of: data/examples/example_store.py.
+EXAMPLE_ENTRIES = frozenset({"labels", "questions", "text"})
 OFFSETS = np.dtype("<i8")
 LABELS = np.dtype("<f4")
 CHECKSUMS = "checksums"

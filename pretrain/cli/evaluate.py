@@ -112,14 +112,14 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
 
     import jax
 
+    from data.examples.example_store import open_source
     from data.mixed_stream import open_stream
-    from data.store.reader import Store
     from data.store.salvage import told
     from data.vocabulary.load import load_vocabulary
     from models import build
     from pretrain.distributed.model_hooks import make_model_hooks
     from pretrain.distributed.sharding import make_mesh, parameter_sharding
-    from pretrain.evaluation.label_checks import check_store
+    from pretrain.evaluation.label_checks import check_labels
     from pretrain.finetune.qa_task import settled
     from pretrain.inference.trained import open_trained
     from pretrain.overrides import ConfigError
@@ -129,7 +129,7 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     from pretrain.workdir.checkpoints import read_run
 
     run = read_run(workdir)
-    opened = Store.open(store or run.data.store).verified(run.data.on_corrupt)
+    opened = open_source(store or run.data.store).verified(run.data.on_corrupt)
     if (lost := told(opened)) != told(None):
         print(f"left out of {opened.path}, for their bytes have changed: {lost}", file=sys.stderr)
     trained = load_vocabulary(f"{workdir}/vocabulary")
@@ -138,7 +138,9 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
             f"{opened.path} was prepared with another vocabulary than that of {workdir}; "
             f"prepare it with --vocabulary {workdir}/vocabulary"
         )
-    check_store(run, opened)
+    check_labels(run, opened)
+    data = dataclasses.replace(run.data, rates=()) if store else run.data
+    stream = open_stream(opened, data, split=split, seed=run.train.seed, evaluates=True)
     mesh = make_mesh(run.mesh)
     found = open_trained(
         workdir,
@@ -149,8 +151,6 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
     sentences = needs_sentence_heads(run.data.objective)
     random_head.check_head(found, "evaluate", allow_random_head, sentence_heads=sentences)
     run, step = settled(found), found.step
-    data = dataclasses.replace(run.data, rates=()) if store else run.data
-    stream = open_stream(opened, data, split=split, seed=run.train.seed, evaluates=True)
     for line in truncation_report.describe(stream):
         print(line, file=sys.stderr)
     model = build(run.model, **make_model_hooks(mesh, []))
@@ -168,9 +168,10 @@ def evaluate(workdir, step=None, store=None, split="heldout", allow_random_head=
 
 def needs_sentence_heads(objective):
     """Return whether an objective scores more than masked words."""
+
     from data.mixed import split_objective
 
-    return any(one.name != "masked_lm" for one in split_objective(objective).values())
+    return any(part.name != "masked_lm" for part in split_objective(objective).values())
 
 
 def run_task(args):

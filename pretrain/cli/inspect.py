@@ -22,9 +22,9 @@ def add_arguments(parser):
 
 def run(args):
     """Exit status 0 if every promise holds, 1 if one does not."""
+    from data.examples.example_store import open_source
     from data.inspection.batch_report import inspect
     from data.mixed_stream import open_stream, split_stream
-    from data.store.reader import Store
     from pretrain.config import load
     from pretrain.convert import name_of
     from pretrain.convert.tokenizer import build
@@ -38,7 +38,7 @@ def run(args):
         raise ValueError(
             f"{args.config} names no token store: add data.store=FOLDER, a folder that prepare wrote"
         )
-    store = Store.open(settings.data.store)
+    store = open_source(settings.data.store)
     stream = open_stream(store, settings.data, split=args.split, seed=settings.train.seed)
     exported = build(store.vocabulary, name_of(settings.model))
     where = {"store": str(store.path), "split": args.split}

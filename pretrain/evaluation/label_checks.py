@@ -1,44 +1,31 @@
-"""The labels of a model and those of a store must be the same, in the same order: a class is a number to both."""
+"""The labels of a model and of its examples: both number the classes, so both need the same names in the same order."""
 
 import contextlib
-import json
 import sys
 import tempfile
 from functools import partial
 
-from data.examples.text2text import described
 from data.objectives.text2text import Text2Text
+from data.source import Source
 from models.config.heads import ChoiceConfig, ClassifierConfig, SpanReaderConfig, TaggerConfig
+from pretrain.config import Run
 from pretrain.overrides import ConfigError
 
 
-def check_store(run, store):
-    """Raise ConfigError unless the store's labels are those of the model, where it has a head for some."""
-    if isinstance(run.data.objective, Text2Text):
-        check_answers(run.data.objective, store)
-    labels, own = store.manifest.get("labels"), getattr(run.model, "labels", None)
-    if own is None:
+def check_labels(run: Run, source: Source) -> None:
+    """Raise ConfigError unless the labels of a source are those of the model, where the model has a head for some."""
+    expected, found = getattr(run.model, "labels", None), getattr(source, "labels", None)
+    if expected is None:
         return
-    if labels is None:
+    if found is None:
         raise ConfigError(
-            f"{store.path}: its documents have no labels; `finetune` makes a store of labelled examples"
+            f"{source.path}: its documents have no labels; `finetune` makes a store of labelled examples"
         )
-    if tuple(labels) != own:
-        told = [", ".join(map(repr, names)) or "scores" for names in (labels, own)]
+    if found != expected:
+        here, there = (", ".join(map(repr, names)) or "scores" for names in (found, expected))
         raise ConfigError(
-            f"{store.path} has the labels {told[0]}, the model {told[1]}: the same ones are needed, in the same order"
-        )
-
-
-def check_answers(objective, store):
-    """Raise ConfigError unless a store's pairs were written as the objective has it."""
-    asked, there = (
-        json.dumps(plain, sort_keys=True)
-        for plain in (described(objective), store.manifest.get("text"))
-    )
-    if asked != there:
-        raise ConfigError(
-            f"{store.path} has pairs that were written as {there}, the run's data.objective says {asked}: name the store of the run"
+            f"{source.path} has the labels {here}, the model {there}: "
+            "both need the same labels in the same order"
         )
 
 
@@ -79,7 +66,7 @@ def labelled_store(workdir, source):
             {"heldout": examples},
             labels_of(run),
         )
-        if silent := sum(store.manifest.get("silent", {}).values()):
+        if silent := store.num_skipped_words:
             print(
                 f"{source}: {silent:,} words of which the vocabulary makes no token are left out, with their tags",
                 file=sys.stderr,

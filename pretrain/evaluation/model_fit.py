@@ -1,28 +1,33 @@
 """Whether a model can learn from a source: what is silent on an accelerator is refused before anything is compiled."""
 
-from data.mixed import split_objective
+from collections.abc import Iterable
+
+from data.mixed import AnyObjective, split_objective
 from data.source import Source
-from data.store.reader import Store
+from data.vocabulary.load import Vocabulary
 from pretrain.config import Run
-from pretrain.evaluation.label_checks import check_store
+from pretrain.evaluation.label_checks import check_labels
 from pretrain.overrides import ConfigError
 
 
 def check_fit(run: Run, source: Source) -> None:
     """Raise ConfigError where the model of a run lacks positions, ids or labels that the batches of a source have."""
-    length = getattr(run.model, "length", None)
     objectives = split_objective(run.data.objective).values()
+    for vocabulary in find_vocabularies(source, objectives):
+        check_vocabulary(run, vocabulary)
+    length = getattr(run.model, "length", None)
     row = max(objective.dims()["L"] for objective in objectives)
-    if isinstance(source, Store):
-        check_vocabulary(run, source.vocabulary)
     if length is not None and row > length:
         raise ConfigError(f"rows of {row} are longer than the model's positions; set model.length")
-    if isinstance(source, Store):
-        check_store(run, source)
-        return
-    for objective in objectives:
-        if (vocabulary := source.rows("train", objective).vocabulary) is not None:
-            check_vocabulary(run, vocabulary)
+    check_labels(run, source)
+
+
+def find_vocabularies(source: Source, objectives: Iterable[AnyObjective]) -> list[Vocabulary]:
+    """Return the vocabularies whose token ids the batches of a source hold; none where they hold no token ids."""
+    if isinstance(source.encoding, Vocabulary):
+        return [source.encoding]
+    found = (source.rows("train", objective).vocabulary for objective in objectives)
+    return [vocabulary for vocabulary in found if vocabulary is not None]
 
 
 def check_vocabulary(run: Run, vocabulary) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 
-from data.examples.text2text import described, write_sources
+from data.examples.text2text import write_sources
 from data.objectives.text2text import Text2Text
 from pretrain.finetune.text2text_task import WRITERS, as_text, writes_answers
 
@@ -111,7 +111,11 @@ class Several:
 
     def digest(self):
         text = json.dumps(
-            [described(self.spec), self.rates, [texts.digest() for texts in self.tasks.values()]]
+            [
+                self.spec.describe_pairs(),
+                self.rates,
+                [texts.digest() for texts in self.tasks.values()],
+            ]
         )
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -53,7 +53,7 @@ def make_run(args, task, examples, pretrained):
 
 def prepare_workdir(workdir, run, pretrained, args, examples):
     """Make the workdir and its store, unless they are there. Raises ValueError where the store is one of other examples, or another folder."""
-    from data.store.reader import Store
+    from data.examples.example_store import ExampleStore
     from pretrain.training.new_workdir import start_workdir
 
     if not os.path.exists(os.path.join(workdir, "config.json")):
@@ -76,10 +76,10 @@ def prepare_workdir(workdir, run, pretrained, args, examples):
         )
     store = run.data.store
     if os.path.exists(store) and os.listdir(store):
-        manifest, digest = Store.open(store).manifest, examples.digest()
+        found = ExampleStore.open(store)
         if (
-            manifest.get("digest") != digest
-            or manifest["vocabulary"]["fingerprint"] != pretrained.vocabulary.fingerprint
+            found.digest != examples.digest()
+            or found.encoding.fingerprint != pretrained.vocabulary.fingerprint
         ):
             raise ValueError(
                 f"{store} holds other examples, or is of another vocabulary; name another --workdir"

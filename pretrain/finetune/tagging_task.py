@@ -92,7 +92,7 @@ class Tagged:
     def write(self, path, vocabulary):
         store = tagging.write_tagged(path, vocabulary, self.parts, self.names, digest=self.digest())
         print(f"{path}: {told(self.parts, self.scheme)}")
-        if silent := sum(store.manifest["silent"].values()):
+        if silent := store.num_skipped_words:
             print(
                 f"{path}: {silent:,} words of which the vocabulary makes no token are left out, with their tags"
             )

@@ -17,7 +17,6 @@ from data.examples.text2text import (
     Scored,
     answer_of,
     asked,
-    described,
     marked,
     pairs,
     reading,
@@ -104,7 +103,7 @@ class Texts:
             for split, part in self.parts.items()
         }
         text = json.dumps(
-            [described(self.spec), parts]
+            [self.spec.describe_pairs(), parts]
         )  # of a score what is learned, as stores of before have it
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 

@@ -5,11 +5,11 @@ import dataclasses
 import jax
 import numpy as np
 
+from data.examples.example_store import open_source
 from data.mixed_stream import MixedStream, open_stream, split_stream
 from data.pipeline import Stream
 from data.source import Source
 from data.store.atomic import replace_folder, write_atomically
-from data.store.reader import Store
 from data.store.salvage import told
 from pretrain.config import Run, to_json
 from pretrain.distributed import malloc_advice
@@ -107,7 +107,7 @@ def open_data(run, workdir, allow_changes, source=None):
     Raises ConfigError where workdir, source and configuration do not fit each other, and ValueError where the source is damaged.
     """
     before = check_workdir(run, workdir, allow_changes)
-    source = source or Store.open(run.data.store)
+    source = source or open_source(run.data.store)
     check_fit(run, source)
     fingerprint = source.fingerprint
     source = preflight_source(run, source)
