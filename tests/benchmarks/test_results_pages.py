@@ -1,0 +1,63 @@
+"""The pages of the benchmarks' results are made from the results, the newest first."""
+
+import json
+
+import pytest
+
+from benchmarks import results_pages
+from benchmarks.results_pages import RESULTS, add_result, format_page, parse_result
+
+SECTION = [
+    "## 2026-11-20, one machine, 2 cores",
+    "",
+    "`python -m benchmarks.sleep`: seconds.",
+    "",
+    "| sleep | seconds |",
+    "|---|---|",
+    "| short | 1.0 |",
+    "| none |  |",
+]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_every_page_is_what_its_results_say(path):
+    page = path.with_suffix(".md").read_text()
+    results = json.loads(path.read_text())
+    assert page == format_page(results)
+    dates = [result["date"] for result in results["results"]]
+    assert dates == sorted(dates)
+
+
+def test_every_page_has_its_results():
+    assert {path.stem for path in RESULTS.glob("*.md")} == {
+        path.stem for path in RESULTS.glob("*.json")
+    }
+
+
+def test_the_newest_result_comes_first_and_the_others_are_folded(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(results_pages, "RESULTS", tmp_path)
+    add_result("sleep", SECTION, "How long a sleep takes")
+    newer = [SECTION[0].replace("20,", "21,"), *SECTION[1:-2], "| short | 0.5 |"]
+    add_result("sleep", newer)
+    assert "0.5" in capsys.readouterr().out
+    text = (tmp_path / "sleep.md").read_text()
+    assert text.startswith("# How long a sleep takes\n\n## 2026-11-21, one machine")
+    recent, history = text.split("## History")
+    assert "| short | 0.5 |" in recent and "| short | 1.0 |" not in recent
+    assert "<details>\n<summary>2026-11-20, one machine, 2 cores</summary>" in history
+    assert "\n".join(SECTION[4:]) in history
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_table_is_kept_cell_by_cell():
+    result = parse_result(SECTION)
+    assert result["environment"] == "one machine, 2 cores"
+    assert result["blocks"] == [
+        "`python -m benchmarks.sleep`: seconds.",
+        {"columns": ["sleep", "seconds"], "rows": [["short", "1.0"], ["none", ""]]},
+    ]
+
+
+def test_a_result_without_a_date_is_refused():
+    with pytest.raises(ValueError, match="begins with '## DATE, MACHINE"):
+        parse_result(["# Sleep", "", "1.0"])
